@@ -1,0 +1,67 @@
+"""What the attention mechanisms share: the type of a mechanism, head slices and exact softmax attention.
+
+B = batch, N = tokens, C = width (`dim`), H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol
+
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+PrefixTokens = Annotated[int, "system"]
+Dropout = Annotated[float, Interval(ge=0, lt=1)]
+
+
+class AttentionFactory(Protocol):
+    """Makes one layer's attention: an attention class, or one with the user's parameters bound.
+
+    The module that it returns maps `forward(x, *, grid=None, mask=None)` from (B, N, C) to (B, N, C).
+    `grid` is the (height, width) of the patch tokens, for mechanisms that use the image plane. `mask` is
+    boolean (B, N), true for the tokens that take part; each sequence needs at least one.
+    """
+
+    def __call__(self, dim: int, heads: int, *, prefix_tokens: int = 1) -> nn.Module:
+        """Make the attention of one layer; `prefix_tokens` counts the tokens before the patches (CLS)."""
+        ...
+
+
+def check_heads(dim: int, heads: int) -> None:
+    """Refuse a width that does not split into equal heads.
+
+    Raises:
+        ValueError: `heads` is below 1 or does not divide `dim`.
+    """
+    if heads < 1 or dim % heads:
+        raise ValueError(f"heads must divide width: got width {dim} and heads {heads}")
+
+
+def split_heads(projected: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """Split (B, N, parts * C) into `parts` tensors (B, H, N, D): parts first, head-major inside a part."""
+    batch, tokens, features = projected.shape
+    by_head = projected.reshape(batch, tokens, parts, heads, features // (parts * heads))
+    return by_head.permute(2, 0, 3, 1, 4).unbind(0)  # parts x (B, H, N, D)
+
+
+def merge_heads(by_head: Tensor) -> Tensor:
+    """Undo `split_heads` for one part: (B, H, N, D) to (B, N, C)."""
+    return by_head.transpose(1, 2).flatten(2)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """softmax(q k^T / sqrt(D)) v, by torch's fused kernel: the N x N matrix is not stored.
+
+    Args:
+        queries: (B, H, N, D).
+        keys: (B, H, N, D).
+        values: (B, H, N, D).
+        mask: boolean (B, N), true for the tokens that may be attended to; None = all.
+        dropout: share of the attention weights that is dropped; the caller passes 0 outside training.
+
+    Returns:
+        (B, H, N, D).
+    """
+    allowed = None if mask is None else mask[:, None, None, :]  # (B, 1, 1, N)
+    return scaled_dot_product_attention(queries, keys, values, attn_mask=allowed, dropout_p=dropout)

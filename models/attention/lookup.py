@@ -1,0 +1,39 @@
+"""Finds the attention mechanisms of this folder by name, for callers without the service's catalog."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import models.attention
+from models.attention.heads import AttentionFactory
+
+
+@functools.cache
+def attentions() -> Mapping[str, AttentionFactory]:
+    """Every mechanism that a module of `models/attention` lists in `__all__`, by its `name`."""
+    found: dict[str, AttentionFactory] = {}
+    for entry in pkgutil.iter_modules(models.attention.__path__):
+        module = importlib.import_module(f"models.attention.{entry.name}")
+        for name in getattr(module, "__all__", ()):
+            mechanism = getattr(module, name)
+            found[mechanism.name] = mechanism
+    return MappingProxyType(found)
+
+
+def find_attention(name: str) -> AttentionFactory:
+    """The mechanism of that name.
+
+    Raises:
+        ValueError: there is none; the message has the nearest name and all names.
+    """
+    known = attentions()
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"no attention is called {name!r}{hint} (there are {', '.join(sorted(known))})")
+    return known[name]

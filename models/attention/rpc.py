@@ -1,0 +1,163 @@
+"""RPC-Attention: attention with robust principal components, by Principal Attention Pursuit (PAP).
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, section 3 and Algorithm 1. With L = Y = 0 at the start, each of n iterations does
+
+    S <- shrink(K - L + Y/mu, tau)               the sparse part; shrink(m, t) = sign(m) max(|m| - t, 0)
+    Z <- K - S - Y/mu                            dual_sign = +1 has + Y/mu here
+    L <- softmax(Z Z^T / sqrt(D)) V              the low-rank part, and the output
+    Y <- Y + mu (K - L - S)
+
+    mu = N C / (4 ||K_h||_1)                     mu_width = "head" has D in place of C
+    tau = lambda mu                              threshold = "paper" has lambda / mu
+
+The defaults are the released code. It differs from the paper's text, which has tau = lambda / mu and may be
+read as N D in mu; and the argument of the L step that minimises the stated Lagrangian has + Y/mu, where both
+the paper and the code have - Y/mu. Here the iteration keeps U = Y / mu instead of Y, which is the same in
+exact arithmetic and stays finite when mu is large. The gradient flows through mu.
+
+B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge, Interval
+from torch import Tensor, nn
+
+from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+
+__all__ = ["RPCAttention"]
+
+PAPER = (
+    "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
+    "analysis, NeurIPS 2024"
+)
+
+Iterations = Annotated[int, Interval(ge=1, le=1000)]
+Regularization = Annotated[float, Ge(0)]
+Threshold = Literal["code", "paper"]
+MuWidth = Literal["full", "head"]
+DualSign = Literal[-1, 1]
+
+SMALLEST_NORM = 1e-12  # mu and its derivative stay finite in float32, also for keys that are all zero
+
+
+def penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
+    """The penalty mu = N width / (4 ||K_h||_1) of each image and head.
+
+    It is computed in float32 at least. Masked tokens count neither in N nor in the norm, so that padding
+    does not change a result.
+
+    Args:
+        keys: (B, H, N, D).
+        width: C as in the released code, or D.
+        mask: boolean (B, N), true for the tokens that take part; None = all.
+
+    Returns:
+        (B, H, 1, 1), positive and finite.
+    """
+    magnitude = keys.abs().to(torch.promote_types(keys.dtype, torch.float32))  # (B, H, N, D)
+    tokens: Tensor | int = keys.shape[-2]
+    if mask is not None:
+        magnitude = magnitude.masked_fill(~mask[:, None, :, None], 0.0)
+        tokens = mask.sum(dim=-1)[:, None, None, None]  # (B, 1, 1, 1)
+    norm = magnitude.sum(dim=(-2, -1), keepdim=True)  # (B, H, 1, 1)
+    return tokens * width / (4.0 * norm.clamp(min=SMALLEST_NORM))
+
+
+def shrink(values: Tensor, threshold: Tensor) -> Tensor:
+    """Soft thresholding, sign(v) max(|v| - threshold, 0); `threshold` is positive and broadcasts."""
+    return values - values.clamp(-threshold, threshold)
+
+
+class RPCAttention(nn.Module):
+    """Attention with robust principal components: symmetric attention that splits off sparse corruption.
+
+    The weights have the layout of the authors: `qkv` (2C, C) with the row blocks k, v, and `proj`. The
+    published models have 4 to 6 iterations in the first layer, or 2 in all layers. With one iteration and a
+    large `regularization` this is symmetric attention.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        iterations: number n of PAP iterations.
+        regularization: lambda, the weight of the sparse part; the authors use 4, and 3 for all layers.
+        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
+        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
+        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "rpc"
+    permutation_equivariant: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        iterations: Iterations = 4,
+        regularization: Regularization = 4.0,
+        threshold: Threshold = "code",
+        mu_width: MuWidth = "full",
+        dual_sign: DualSign = -1,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        if iterations < 1:
+            raise ValueError(f"iterations must be at least 1: got {iterations}")
+        if not regularization >= 0:
+            raise ValueError(f"regularization must not be negative: got {regularization}")
+        if threshold not in ("code", "paper"):
+            raise ValueError(f"threshold must be 'code' or 'paper': got {threshold!r}")
+        if mu_width not in ("full", "head"):
+            raise ValueError(f"mu_width must be 'full' or 'head': got {mu_width!r}")
+        if dual_sign not in (-1, 1):
+            raise ValueError(f"dual_sign must be -1 or 1: got {dual_sign}")
+        self.heads = heads
+        self.iterations = iterations
+        self.regularization = regularization
+        self.threshold = threshold
+        self.width = dim if mu_width == "full" else dim // heads
+        self.dual_sign = dual_sign
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, 2 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        keys, values = split_heads(self.qkv(x), 2, self.heads)  # (B, H, N, D) each
+        low_rank = self._pursue(keys, values, mask)
+        output: Tensor = self.proj(merge_heads(low_rank))
+        return output
+
+    def _pursue(self, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Principal Attention Pursuit: L of the last iteration, (B, H, N, D)."""
+        threshold = self._shrinkage(keys, mask)  # (B, H, 1, 1)
+        low_rank = scaled_dual = torch.zeros_like(keys)
+        for iteration in range(1, self.iterations + 1):
+            sparse = shrink(keys - low_rank + scaled_dual, threshold)
+            point = keys - sparse + self.dual_sign * scaled_dual  # Z, both query and key
+            # As released: dropping weights earlier would feed the noise back through the iteration.
+            dropout = self.dropout if self.training and iteration == self.iterations else 0.0
+            low_rank = attend(point, point, values, mask, dropout)
+            scaled_dual = scaled_dual + keys - low_rank - sparse
+        return low_rank
+
+    def _shrinkage(self, keys: Tensor, mask: Tensor | None) -> Tensor:
+        """The threshold tau of each image and head, (B, H, 1, 1)."""
+        mu = penalty(keys, self.width, mask)
+        tau = self.regularization * mu if self.threshold == "code" else self.regularization / mu
+        return tau.to(keys.dtype)

@@ -1,0 +1,59 @@
+"""Symmetric softmax attention: the keys are the queries, A = softmax(k k^T / sqrt(D)), output = proj(A v).
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, sections 1 and 4.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+
+__all__ = ["SymmetricAttention"]
+
+PAPER = (
+    "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
+    "analysis, NeurIPS 2024"
+)
+
+
+class SymmetricAttention(nn.Module):
+    """Softmax attention whose keys are also its queries.
+
+    The weights have the layout of the authors: `qkv` (2C, C) with the row blocks k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`.
+    """
+
+    name: ClassVar[str] = "symmetric"
+    permutation_equivariant: ClassVar[bool] = True
+
+    def __init__(
+        self, dim: int, heads: int, *, prefix_tokens: PrefixTokens = 1, dropout: Dropout = 0.0
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        self.heads = heads
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, 2 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        keys, values = split_heads(self.qkv(x), 2, self.heads)
+        dropout = self.dropout if self.training else 0.0
+        output: Tensor = self.proj(merge_heads(attend(keys, keys, values, mask, dropout)))
+        return output

@@ -1,0 +1,118 @@
+"""Any image classifier of timm, by the name of its architecture."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any
+
+from timm import create_model, is_model_pretrained, list_models
+from timm.models import get_arch_pretrained_cfgs
+from torch import nn
+
+import models.timm_names  # noqa: F401  registers Assay's own models, so that the list below never depends on imports
+from models.parameters import ImageSize
+
+__all__ = ["timm"]
+
+TASKS = ("classification",)
+PAPER = "Wightman, PyTorch image models, https://github.com/huggingface/pytorch-image-models"
+
+
+def architectures() -> list[str]:
+    """The names of all architectures that timm can build, sorted."""
+    return sorted(list_models())
+
+
+CHOICES = {"architecture": architectures}
+
+
+def timm(
+    classes: int,
+    channels: int,
+    *,
+    architecture: str,
+    tag: str | None = None,
+    image_size: ImageSize | None = None,
+    pretrained: Annotated[bool, "system"] = False,
+) -> nn.Module:
+    """Any image classifier of timm, by the name of its architecture.
+
+    The module keeps timm's `pretrained_cfg`, whose "mean" and "std" are the normalisation that its weights
+    were trained with and "num_classes" the classes that they know (the head is random where `classes` is
+    another number), and has `image_size`, the height and width that it expects.
+
+    Args:
+        classes: number of classes.
+        channels: channels of the images; timm adapts the first layer of pretrained weights.
+        architecture: timm's name without a tag, such as "vit_tiny_patch16_224".
+        tag: which of timm's pretrained weights, such as "augreg_in21k_ft_in1k"; timm's first if absent.
+        image_size: height and width of the images in pixels; the architecture's own if absent.
+        pretrained: load the pretrained weights, from the hub or its local cache.
+
+    Returns:
+        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
+
+    Raises:
+        ValueError: no such architecture, tag or pretrained weights, or an image size that it cannot take.
+    """
+    name = _full_name(architecture, tag)
+    if pretrained and not is_model_pretrained(name):
+        raise ValueError(f"timm has no pretrained weights for {name!r}")
+    options = {"pretrained": pretrained, "num_classes": classes, "in_chans": channels}
+    model = _create(name, options, image_size)
+    vars(model)["image_size"] = image_size or _own_size(name, model)  # nn.Module declares no plain attributes
+    return model
+
+
+def _full_name(architecture: str, tag: str | None) -> str:
+    known = architectures()
+    if architecture not in known:
+        raise ValueError(f"timm has no architecture {architecture!r}{_nearest(architecture, known)}")
+    if tag is None:
+        return architecture
+    tags = sorted(name.partition(".")[2] for name in get_arch_pretrained_cfgs(architecture))
+    if tag not in tags:
+        known_tags = ", ".join(tags) or "none"
+        raise ValueError(
+            f"timm has no weights {tag!r} for {architecture}{_nearest(tag, tags)} (there are: {known_tags})"
+        )
+    return f"{architecture}.{tag}"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def _create(name: str, options: dict[str, Any], image_size: int | None) -> nn.Module:
+    """Create a model; tell it the image size if its architecture depends on it."""
+    if image_size is None:
+        return create_model(name, **options)
+    try:
+        return create_model(name, **options, img_size=image_size)
+    except TypeError as error:  # how timm's convolutional networks answer: they take any size
+        if "img_size" not in str(error):
+            raise
+    model = create_model(name, **options)
+    _check_size(name, _config(model), image_size)
+    return model
+
+
+def _config(model: nn.Module) -> dict[str, Any]:
+    config: dict[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
+    return config
+
+
+def _own_size(name: str, model: nn.Module) -> int:
+    height, width = _config(model)["input_size"][-2:]
+    if height != width:
+        raise ValueError(f"{name} takes images of {height} x {width} pixels: give a square image_size")
+    return int(height)
+
+
+def _check_size(name: str, config: dict[str, Any], image_size: int) -> None:
+    own, smallest = config["input_size"][-1], (config.get("min_input_size") or (1,))[-1]
+    if config.get("fixed_input_size") and image_size != own:
+        raise ValueError(f"{name} takes images of {own} pixels only: got image_size {image_size}")
+    if image_size < smallest:
+        raise ValueError(f"{name} needs images of at least {smallest} pixels: got image_size {image_size}")

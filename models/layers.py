@@ -1,0 +1,161 @@
+"""Parts that the models are made of, and `Classifier`, the form in which everything else sees a model.
+
+Patch embedding, MLP and stochastic depth are written here rather than taken from timm because importing
+timm takes seconds in every evaluator process. Names and layouts of the weights are timm's, so that weights
+of a timm or DeiT vision transformer fit.
+
+B = batch, C = width, H and W = height and width in pixels, N = tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+LAYER_NORM_EPSILON = 1e-6
+
+
+class Classifier(nn.Module):
+    """A classifier of pixels in [0, 1]: it normalises them, then applies the backbone.
+
+    The mean and the standard deviation are part of the state dict: an attack on this module works in pixel
+    space, and saved weights cannot be paired with another normalisation.
+
+    Args:
+        backbone: maps normalised images (B, channels, H, W) to logits (B, classes).
+        mean: mean of each channel, in pixel units of [0, 1].
+        std: standard deviation of each channel, in the same units, above 0.
+
+    Raises:
+        ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, backbone: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if not mean or len(mean) != len(std):
+            raise ValueError(f"mean and std need one value per channel each: got {mean} and {std}")
+        if not all(value > 0 for value in std):
+            raise ValueError(f"std must be above 0: got {std}")
+        self.backbone = backbone
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
+
+    @property
+    def image_size(self) -> int | None:
+        """Height and width that the backbone expects, in pixels; None = it does not say."""
+        size = getattr(self.backbone, "image_size", None)
+        return None if size is None else int(size)
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Subtract the mean and divide by the standard deviation, (B, channels, H, W) to the same.
+
+        Raises:
+            ValueError: the images have another number of channels.
+        """
+        channels = self.mean.shape[1]
+        if pixels.dim() != 4 or pixels.shape[1] != channels:
+            raise ValueError(f"images must be (batch, {channels}, height, width): got {tuple(pixels.shape)}")
+        return (pixels - self.mean) / self.std
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Logits (B, classes) of images (B, channels, H, W) with pixels in [0, 1]."""
+        logits: Tensor = self.backbone(self.normalize(pixels))
+        return logits
+
+
+class PatchEmbedding(nn.Module):
+    """Cuts an image into square patches and embeds each: (B, channels, H, W) to (B, N, C), row by row."""
+
+    def __init__(self, channels: int, image_size: int, patch_size: int, width: int) -> None:
+        super().__init__()
+        if patch_size < 1 or image_size < patch_size or image_size % patch_size:
+            raise ValueError(f"patch_size must divide image_size: got {patch_size} and {image_size}")
+        self.image_size = image_size
+        self.grid = (image_size // patch_size, image_size // patch_size)
+        self.proj = nn.Conv2d(channels, width, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed the patches.
+
+        Raises:
+            ValueError: the images have another size than the model.
+        """
+        size = (self.image_size, self.image_size)
+        if tuple(images.shape[-2:]) != size:
+            raise ValueError(f"images must be {size} pixels: got {tuple(images.shape[-2:])}")
+        patches: Tensor = self.proj(images)  # (B, C, H / patch, W / patch)
+        return patches.flatten(2).transpose(1, 2)
+
+
+class Mlp(nn.Module):
+    """The feed-forward part of a block: Linear, exact GELU, Linear, on (..., C)."""
+
+    def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.act = nn.GELU()
+        self.dropout = nn.Dropout(dropout)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the MLP to (..., C)."""
+        hidden = self.dropout(self.act(self.fc1(x)))
+        output: Tensor = self.fc2(hidden)
+        return output
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: in training, drops an example's whole branch with probability `rate`.
+
+    Huang et al., "Deep networks with stochastic depth", ECCV 2016. What is kept is divided by 1 - rate.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop or scale each example of (B, ...)."""
+        if not self.training or self.rate == 0.0:
+            return x
+        kept = 1.0 - self.rate
+        shape = (x.shape[0],) + (1,) * (x.dim() - 1)
+        return x * x.new_empty(shape).bernoulli_(kept).div_(kept)
+
+    def extra_repr(self) -> str:
+        """The rate, for printing."""
+        return f"rate={self.rate:.3f}"
+
+
+class Block(nn.Module):
+    """A pre-LayerNorm transformer block: x + attn(norm1(x)), then x + mlp(norm2(x)).
+
+    Args:
+        attention: maps (B, N, C) to (B, N, C), called with `grid`.
+        width: C.
+        mlp_ratio: hidden width of the MLP, as a multiple of C.
+        dropout: dropout rate inside and after the MLP and after the attention.
+        drop_path: rate of stochastic depth of both branches.
+    """
+
+    def __init__(
+        self, attention: nn.Module, width: int, *, mlp_ratio: float, dropout: float, drop_path: float
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.attn = attention
+        self.norm2 = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.mlp = Mlp(width, int(width * mlp_ratio), dropout)
+        self.dropout = nn.Dropout(dropout)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, *, grid: tuple[int, int] | None = None) -> Tensor:
+        """Apply the block to (B, N, C); `grid` is the (height, width) of the patch tokens."""
+        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), grid=grid)))
+        output: Tensor = x + self.drop_path(self.dropout(self.mlp(self.norm2(x))))
+        return output

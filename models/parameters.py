@@ -1,0 +1,54 @@
+"""Parameters that the image models share: their types with bounds, and the rules across them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+ImageSize = Annotated[int, Interval(ge=1, le=4096)]  # pixels, height = width
+PatchSize = Annotated[int, Interval(ge=1, le=1024)]  # pixels
+Width = Annotated[int, Interval(ge=1, le=16384)]
+Depth = Annotated[int, Interval(ge=1, le=512)]
+Heads = Annotated[int, Interval(ge=1, le=512)]
+MlpRatio = Annotated[float, Interval(gt=0, le=64)]
+DropRate = Annotated[float, Interval(ge=0, lt=1)]
+Layers = Literal["all", "first", "last"] | list[int]
+
+PATCH_RULES = (
+    ("model.patch_size <= model.image_size", "patch_size must not be larger than image_size"),
+    ("model.image_size % model.patch_size == 0", "patch_size must divide image_size"),
+)
+WIDTH_RULES = (("model.width % model.heads == 0", "heads must divide width"),)
+
+
+def layer_rule(parameter: str, depth: str) -> tuple[str, str]:
+    """The rule that a parameter of type `Layers` names layers that the model has.
+
+    Args:
+        parameter: the parameter's name, such as "rpc_layers".
+        depth: expression for the number of layers: "model.depth" or a number.
+    """
+    layers = f"model.{parameter}"
+    return (
+        f"{layers} in ('all', 'first', 'last') or "
+        f"(len({layers}) > 0 and min({layers}) >= 0 and max({layers}) < {depth})",
+        f"{parameter} must be all, first, last, or a list of layers from 0 to depth - 1",
+    )
+
+
+def select_layers(layers: str | Sequence[int], depth: int) -> frozenset[int]:
+    """The layer numbers, 0 = first, that `layers` means in a model of `depth` layers.
+
+    Raises:
+        ValueError: an unknown word, an empty list, or a number outside 0 to depth - 1.
+    """
+    words = {"all": range(depth), "first": range(1), "last": range(depth - 1, depth)}
+    if isinstance(layers, str):
+        if layers not in words:
+            raise ValueError(f"layers must be 'all', 'first', 'last' or a list of numbers: got {layers!r}")
+        return frozenset(words[layers])
+    if not layers or min(layers) < 0 or max(layers) >= depth:
+        raise ValueError(f"layers must be numbers from 0 to {depth - 1}, at least one: got {list(layers)}")
+    return frozenset(layers)

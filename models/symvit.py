@@ -1,0 +1,81 @@
+"""SymViT: the vision transformer whose attention is symmetric (keys = queries) in every layer."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import nn
+
+from models.attention import symmetric
+from models.attention.heads import AttentionFactory, Dropout
+from models.attention.symmetric import SymmetricAttention
+from models.parameters import (
+    PATCH_RULES,
+    WIDTH_RULES,
+    Depth,
+    DropRate,
+    Heads,
+    ImageSize,
+    MlpRatio,
+    PatchSize,
+    Width,
+)
+from models.transformer import VisionTransformer
+
+__all__ = ["symvit"]
+
+TASKS = ("classification",)
+RULES = (*PATCH_RULES, *WIDTH_RULES)
+PAPER = symmetric.PAPER
+
+
+def symvit(
+    classes: int,
+    channels: int,
+    *,
+    image_size: ImageSize = 224,
+    patch_size: PatchSize = 16,
+    width: Width = 192,
+    depth: Depth = 12,
+    heads: Heads = 3,
+    mlp_ratio: MlpRatio = 4.0,
+    dropout: DropRate = 0.0,
+    attention_dropout: Dropout = 0.0,
+    drop_path: DropRate = 0.1,
+) -> nn.Module:
+    """Vision transformer with symmetric attention in every layer, at any size.
+
+    The defaults are the published tiny model.
+
+    Args:
+        classes: number of classes.
+        channels: channels of the images.
+        image_size: height and width of the images in pixels.
+        patch_size: height and width of a patch in pixels; must divide `image_size`.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
+        dropout: dropout rate of embedding, attention output and MLP.
+        attention_dropout: dropout rate of the attention weights.
+        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
+
+    Returns:
+        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
+
+    Raises:
+        ValueError: a rule is broken.
+    """
+    attention: AttentionFactory = functools.partial(SymmetricAttention, dropout=attention_dropout)
+    return VisionTransformer(
+        [attention] * depth,
+        classes=classes,
+        channels=channels,
+        image_size=image_size,
+        patch_size=patch_size,
+        width=width,
+        heads=heads,
+        mlp_ratio=mlp_ratio,
+        dropout=dropout,
+        drop_path=drop_path,
+    )

@@ -1,0 +1,112 @@
+"""The vision transformer: patches, a class token, blocks with any attention, a head on the class token.
+
+Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; sizes and block as in DeiT (Touvron et al.,
+ICML 2021). Initialisation as released by the authors of RPC-Attention: PyTorch's defaults for all linear and
+convolutional layers, truncated normal with standard deviation 0.02 for position embedding and class token.
+
+B = batch, C = width, P = patches, N = 1 + P tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from models.attention.heads import AttentionFactory
+from models.layers import LAYER_NORM_EPSILON, Block, PatchEmbedding
+
+
+class VisionTransformer(nn.Module):
+    """A vision transformer with one attention factory per layer.
+
+    Args:
+        attentions: the attention of each layer; their number is the depth.
+        classes: number of classes; 0 = no head, the class token's features are the output.
+        channels: channels of the images.
+        image_size: height and width of the images in pixels.
+        patch_size: height and width of a patch in pixels; must divide `image_size`.
+        width: width C of the tokens.
+        heads: attention heads of each layer; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of C.
+        dropout: dropout rate of embedding, attention output and MLP.
+        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
+
+    Raises:
+        ValueError: a size does not divide as stated.
+    """
+
+    def __init__(
+        self,
+        attentions: Sequence[AttentionFactory],
+        *,
+        classes: int,
+        channels: int,
+        image_size: int,
+        patch_size: int,
+        width: int,
+        heads: int,
+        mlp_ratio: float = 4.0,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.image_size = image_size
+        self.num_features = width
+        self.patch_embed = PatchEmbedding(channels, image_size, patch_size, width)
+        rows, columns = self.patch_embed.grid
+        self.cls_token = nn.Parameter(torch.empty(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.empty(1, 1 + rows * columns, width))
+        self.pos_drop = nn.Dropout(dropout)
+        last = max(len(attentions) - 1, 1)
+        self.blocks = nn.ModuleList(
+            Block(
+                attention(width, heads, prefix_tokens=1),
+                width,
+                mlp_ratio=mlp_ratio,
+                dropout=dropout,
+                drop_path=drop_path * layer / last,
+            )
+            for layer, attention in enumerate(attentions)
+        )
+        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.head: nn.Module
+        self.reset_classifier(classes)
+        nn.init.trunc_normal_(self.cls_token, std=0.02)
+        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
+        patches: Tensor = self.patch_embed(images)  # (B, P, C)
+        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)  # (B, N, C)
+        tokens = self.pos_drop(tokens + self.pos_embed)
+        for block in self.blocks:
+            tokens = block(tokens, grid=self.patch_embed.grid)
+        normalized: Tensor = self.norm(tokens)
+        return normalized
+
+    def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
+        """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""
+        features = tokens[:, 0]
+        if pre_logits:
+            return features
+        logits: Tensor = self.head(features)
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, classes) of normalised images (B, channels, H, W)."""
+        return self.forward_head(self.forward_features(images))
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the parameters that the DeiT recipe does not decay, besides vectors."""
+        return {"cls_token", "pos_embed"}
+
+    def get_classifier(self) -> nn.Module:
+        """The head (timm's name for it)."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the head by a fresh one (timm's name for it); 0 classes = no head."""
+        self.num_classes = num_classes
+        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()

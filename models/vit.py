@@ -1,0 +1,87 @@
+"""The vision transformer with any attention of the catalog in chosen layers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import nn
+
+from models.attention.heads import AttentionFactory
+from models.attention.lookup import find_attention
+from models.attention.softmax import SoftmaxAttention
+from models.parameters import (
+    PATCH_RULES,
+    WIDTH_RULES,
+    Depth,
+    DropRate,
+    Heads,
+    ImageSize,
+    Layers,
+    MlpRatio,
+    PatchSize,
+    Width,
+    layer_rule,
+    select_layers,
+)
+from models.transformer import VisionTransformer
+
+__all__ = ["vit"]
+
+TASKS = ("classification",)
+RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
+PAPER = "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021; Touvron et al., DeiT, ICML 2021"
+
+
+def vit(
+    classes: int,
+    channels: int,
+    *,
+    image_size: ImageSize = 224,
+    patch_size: PatchSize = 16,
+    width: Width = 192,
+    depth: Depth = 12,
+    heads: Heads = 3,
+    mlp_ratio: MlpRatio = 4.0,
+    attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
+    layers: Layers = "all",
+    dropout: DropRate = 0.0,
+    drop_path: DropRate = 0.1,
+) -> nn.Module:
+    """Vision transformer with any attention in all or some layers, and softmax attention in the others.
+
+    The defaults are DeiT-tiny's (ViT-tiny, 5,717,416 parameters for 1000 classes).
+
+    Args:
+        classes: number of classes.
+        channels: channels of the images.
+        image_size: height and width of the images in pixels.
+        patch_size: height and width of a patch in pixels; must divide `image_size`.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
+        attention: the attention mechanism with its parameters, or its name.
+        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
+        dropout: dropout rate of embedding, attention output and MLP.
+        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
+
+    Returns:
+        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
+
+    Raises:
+        ValueError: a rule is broken, or no attention has that name.
+    """
+    chosen = select_layers(layers, depth)
+    factory = find_attention(attention) if isinstance(attention, str) else attention
+    return VisionTransformer(
+        [factory if layer in chosen else SoftmaxAttention for layer in range(depth)],
+        classes=classes,
+        channels=channels,
+        image_size=image_size,
+        patch_size=patch_size,
+        width=width,
+        heads=heads,
+        mlp_ratio=mlp_ratio,
+        dropout=dropout,
+        drop_path=drop_path,
+    )

@@ -1,0 +1,168 @@
+"""Every error that a user of the service can see.
+
+    AssayError
+    ├── MalformedJson        400 malformed_json
+    ├── Unauthorized         401 unauthorized
+    ├── Forbidden            403 forbidden
+    ├── NotFound             404 not_found
+    ├── MethodNotAllowed     405 method_not_allowed
+    ├── InvalidState         409 invalid_state
+    ├── NoResults            409 no_results
+    ├── TooLarge             413 too_large
+    ├── InvalidSpec          422 invalid_spec
+    ├── IdempotencyMismatch  422 idempotency_mismatch
+    ├── TooManyRequests      429 too_many_requests
+    ├── Internal             500 internal
+    └── Unavailable          503 unavailable
+
+All of them leave the service in one shape:
+`{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ErrorDetail(BaseModel):
+    """One wrong field: where it is, what was given, what is allowed, and the nearest known name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    loc: list[str | int]
+    message: str
+    given: Any = None
+    allowed: Any = None
+    nearest: str | None = None
+
+
+class ErrorBody(BaseModel):
+    """The inner object of an error answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str
+    message: str
+    details: list[ErrorDetail] = []
+
+
+class ErrorEnvelope(BaseModel):
+    """The JSON of every answer with a status of 400 or more."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error: ErrorBody
+
+
+class AssayError(Exception):
+    """Base of the tree: a message for a person, a type for a program, details for a form."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, details: Sequence[ErrorDetail] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = list(details)
+
+    def envelope(self) -> ErrorEnvelope:
+        """The answer that the service sends."""
+        return ErrorEnvelope(error=ErrorBody(type=self.type, message=self.message, details=self.details))
+
+
+class MalformedJson(AssayError):
+    """The body is not JSON, or JSON that no spec could be (too deep, NaN, infinity)."""
+
+    status = 400
+    type = "malformed_json"
+
+
+class Unauthorized(AssayError):
+    """No key, or one that is unknown, expired or revoked."""
+
+    status = 401
+    type = "unauthorized"
+
+
+class Forbidden(AssayError):
+    """The key lacks the scope, or the request comes from where it may not."""
+
+    status = 403
+    type = "forbidden"
+
+
+class NotFound(AssayError):
+    """No such job, component, artifact or route, or none that this key may see."""
+
+    status = 404
+    type = "not_found"
+
+
+class MethodNotAllowed(AssayError):
+    """The route exists, but not for this method."""
+
+    status = 405
+    type = "method_not_allowed"
+
+
+class InvalidState(AssayError):
+    """The job's state does not allow the call, for example cancelling a finished job."""
+
+    status = 409
+    type = "invalid_state"
+
+
+class NoResults(AssayError):
+    """The job exists, but no evaluation of it has finished yet."""
+
+    status = 409
+    type = "no_results"
+
+
+class TooLarge(AssayError):
+    """The body is over the size cap."""
+
+    status = 413
+    type = "too_large"
+
+
+class InvalidSpec(AssayError):
+    """At least one field is wrong; every wrong field is in the details."""
+
+    status = 422
+    type = "invalid_spec"
+
+
+class IdempotencyMismatch(AssayError):
+    """The Idempotency-Key was used before with another body."""
+
+    status = 422
+    type = "idempotency_mismatch"
+
+
+class TooManyRequests(AssayError):
+    """Over the rate limit or the queue limit."""
+
+    status = 429
+    type = "too_many_requests"
+
+
+class Internal(AssayError):
+    """A defect of the service; the message carries an id that is in the log."""
+
+
+class Unavailable(AssayError):
+    """The database is away; nothing was stored."""
+
+    status = 503
+    type = "unavailable"
+
+
+def nearest_name(given: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like the given one, or None when none is near."""
+    matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None

@@ -1,0 +1,161 @@
+"""What a user gets back: the JSON of jobs, results, artifacts and lists."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from service.contract.states import JobState
+
+Item = TypeVar("Item")
+
+
+class Answer(BaseModel):
+    """Base of all answers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Metric(Answer):
+    """A measured value with its sample size and 95 % interval. Proportions are in [0, 1].
+
+    `value` is null when it is not finite; a warning then says why.
+    """
+
+    value: float | None
+    n: int
+    ci_low: float | None
+    ci_high: float | None
+    ci_method: Literal["wilson", "bootstrap"]
+    higher_is_better: bool
+
+
+class Warning(Answer):  # noqa: A001 (the contract's name)
+    """Something that the reader of a number must know, with the evidence for it."""
+
+    code: str
+    message: str
+    evidence: dict[str, Any] = {}
+
+
+class Breakdown(Answer):
+    """The metrics of one corruption at one severity."""
+
+    corruption: str
+    severity: int
+    metrics: dict[str, Metric]
+
+
+class Reference(Answer):
+    """A published number for the same metric, with its source and protocol."""
+
+    metric: str
+    value: float
+    source: str
+    protocol: str
+
+
+class EvaluationResult(Answer):
+    """One row of the results: one evaluation or attack with its parameters."""
+
+    name: str
+    params: dict[str, Any]
+    data: dict[str, Any]
+    protocol: Literal["pixel", "paper"]
+    backend: str
+    metrics: dict[str, Metric]
+    breakdown: list[Breakdown] = []
+    reference: list[Reference] = []
+    warnings: list[Warning] = []
+    seconds: float
+    forward_passes: int
+    backward_passes: int
+
+
+class Provenance(Answer):
+    """Everything needed to repeat the numbers."""
+
+    spec: dict[str, Any]
+    seed: int
+    code: dict[str, Any]
+    packages: dict[str, str]
+    device: dict[str, Any]
+    weights_sha256: str | None
+    data_sha256: dict[str, str]
+    times: dict[str, Any]
+
+
+class JobError(Answer):
+    """Why a job failed."""
+
+    type: str
+    message: str
+
+
+class Results(Answer):
+    """The results of a job; `complete` is false while evaluations are missing."""
+
+    job: str
+    complete: bool
+    evaluations: list[EvaluationResult]
+    warnings: list[Warning] = []
+    error: JobError | None = None
+    provenance: Provenance | None
+
+
+class Progress(Answer):
+    """How far a job is. `eta_seconds` is null while it cannot be known."""
+
+    done: int
+    total: int | None
+    unit: Literal["examples", "steps"]
+    eta_seconds: float | None
+
+
+class Links(Answer):
+    """Where to go on."""
+
+    self: str
+    results: str
+    events: str
+    artifacts: str
+
+
+class Job(Answer):
+    """A job as `GET /jobs/{id}` shows it. Times are ISO 8601 in UTC."""
+
+    id: str
+    kind: Literal["train", "evaluate"]
+    name: str
+    tags: list[str]
+    state: JobState
+    attempt: int
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    progress: Progress
+    queue_position: int | None
+    workers_online: int
+    message: str
+    error: JobError | None
+    spec: dict[str, Any]
+    links: Links
+
+
+class Artifact(Answer):
+    """A file that a job left."""
+
+    name: str
+    size: int
+    sha256: str
+    media_type: str
+    created_at: str
+    href: str
+
+
+class Page(Answer, Generic[Item]):
+    """A page of a list; `next_cursor` is null on the last one."""
+
+    items: list[Item]
+    next_cursor: str | None = None

@@ -1,0 +1,122 @@
+"""What a user may ask for: the JSON body of `POST /api/v1/jobs`.
+
+These classes check shape and types only; `service.contract.catalog` checks names, parameters,
+rules across parameters and tasks against the catalog.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, TypeAdapter, field_validator
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Tag = Annotated[str, Field(min_length=1, max_length=64)]
+Parameters = dict[str, Any]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Spec(BaseModel):
+    """Base of all parts: unknown fields are refused, values are not coerced."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class WeightsFromJob(Spec):
+    """The final weights of a training job; the job that uses them waits for it."""
+
+    job: Name
+
+
+class WeightsFromCheckpoint(Spec):
+    """Weights that were uploaded under this name."""
+
+    checkpoint: Name
+
+
+class WeightsFromTimm(Spec):
+    """The pretrained weights that timm has for the model's architecture."""
+
+    timm: Literal[True]
+
+
+class ModelSpec(Spec):
+    """A model by catalog name, its parameters, and where its weights come from (absent: random)."""
+
+    name: Name
+    params: Parameters = {}
+    weights: WeightsFromJob | WeightsFromCheckpoint | WeightsFromTimm | None = None
+
+
+class DataSpec(Spec):
+    """A data set by catalog name."""
+
+    name: Name
+    params: Parameters = {}
+
+
+class RecipeSpec(Spec):
+    """A training recipe by catalog name."""
+
+    name: Name
+    params: Parameters = {}
+
+
+class EvaluationSpec(Spec):
+    """An evaluation or an attack by catalog name; it may bring its own data set."""
+
+    name: Name
+    params: Parameters = {}
+    data: DataSpec | None = None
+
+
+class SuiteSpec(Spec):
+    """A named list of evaluations; it is replaced by that list at submission."""
+
+    suite: Name
+
+
+class ExecutionSpec(Spec):
+    """How to run: device class, arithmetic, and examples per batch."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
+
+
+class JobSpecBase(Spec):
+    """What both kinds of job have."""
+
+    name: Annotated[str, Field(max_length=200)] = ""
+    seed: Seed = 0
+    tags: Annotated[list[Tag], Field(max_length=32)] = []
+    priority: Annotated[int, Field(ge=0, le=9, description="9 runs first")] = 5
+    timeout_seconds: Annotated[int, Field(ge=1, le=30 * 86400)] | None = None
+    model: ModelSpec
+    data: DataSpec
+    execution: ExecutionSpec = ExecutionSpec()
+
+    @field_validator("tags")
+    @classmethod
+    def _no_duplicate_tags(cls, tags: list[str]) -> list[str]:
+        return list(dict.fromkeys(tags))
+
+
+class TrainSpec(JobSpecBase):
+    """Train a model from random or given weights."""
+
+    kind: Literal["train"]
+    recipe: RecipeSpec
+
+
+class EvaluateSpec(JobSpecBase):
+    """Evaluate a model: a list of evaluations, attacks and suites over one data set."""
+
+    kind: Literal["evaluate"]
+    protocol: Literal["pixel", "paper"] = "pixel"
+    limit: Annotated[int, Field(ge=1)] | None = None
+    evaluations: Annotated[list[EvaluationSpec | SuiteSpec], Field(min_length=1, max_length=500)]
+
+
+JobSpec = Annotated[TrainSpec | EvaluateSpec, Discriminator("kind")]
+JOB_SPEC: TypeAdapter[TrainSpec | EvaluateSpec] = TypeAdapter(JobSpec)

@@ -1,0 +1,134 @@
+"""Laws that every attention mechanism obeys; a new file in `models/attention` gets them by being there.
+
+A mechanism that depends on the order or the number of tokens says so with the class attributes
+`permutation_equivariant = False` and `padding_invariant = False`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.attention.lookup import attentions
+
+WIDTH, HEADS, GRID = 24, 3, (3, 5)
+TOKENS = 1 + GRID[0] * GRID[1]
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 0.05}  # share of the largest value
+
+
+@pytest.fixture(params=sorted(attentions()))
+def attention(request: pytest.FixtureRequest) -> Iterator[nn.Module]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield attentions()[request.param](WIDTH, HEADS, prefix_tokens=1).double().eval()
+
+
+def tokens(batch: int = 2, grid: tuple[int, int] = GRID, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, 1 + grid[0] * grid[1], WIDTH, generator=generator, dtype=torch.float64)
+
+
+def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
+    error = (actual.double() - expected.double()).abs().max() / expected.double().abs().max()
+    assert error <= tolerance, f"relative error {error:.2g}"
+
+
+def test_states_its_name(attention: nn.Module) -> None:
+    assert attentions()[attention.name] is type(attention)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("grid", [(0, 0), (1, 1), (1, 2), (3, 5), (7, 1), (8, 8)])
+def test_keeps_the_shape_at_any_length(attention: nn.Module, grid: tuple[int, int]) -> None:
+    output = attention(tokens(grid=grid), grid=grid)
+    assert output.shape == (2, 1 + grid[0] * grid[1], WIDTH)
+    assert torch.isfinite(output).all()
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+def test_gradients_are_finite(attention: nn.Module, scale: float) -> None:
+    x = (scale * tokens()).requires_grad_()
+    gradients = torch.autograd.grad(attention(x, grid=GRID).square().sum(), [x, *attention.parameters()])
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_input_gradient_needs_no_trainable_parameters(attention: nn.Module, dtype: torch.dtype) -> None:
+    x = tokens().to(dtype).requires_grad_()
+    attention = attention.to(dtype)
+    (trainable,) = torch.autograd.grad(attention(x, grid=GRID).square().sum(), x)
+    attention.requires_grad_(False)
+    (frozen,) = torch.autograd.grad(attention(x, grid=GRID).square().sum(), x)
+    assert frozen.abs().max() > 0
+    assert torch.equal(frozen, trainable)
+    assert all(parameter.grad is None for parameter in attention.parameters())
+
+
+def test_state_dict_round_trip(attention: nn.Module) -> None:
+    torch.manual_seed(99)
+    copy = type(attention)(WIDTH, HEADS, prefix_tokens=1).double().eval()
+    assert not torch.equal(copy(tokens(), grid=GRID), attention(tokens(), grid=GRID))
+    copy.load_state_dict(attention.state_dict())
+    assert torch.equal(copy(tokens(), grid=GRID), attention(tokens(), grid=GRID))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_any_device_and_dtype(attention: nn.Module, dtype: torch.dtype, device: str) -> None:
+    x = 0.5 * tokens()
+    expected = attention(x, grid=GRID)
+    output = attention.to(device, dtype)(x.to(device, dtype), grid=GRID)
+    assert output.dtype == dtype
+    assert output.device.type == device
+    assert_near(output.cpu(), expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_automatic_mixed_precision(attention: nn.Module, device: str) -> None:
+    x = 0.5 * tokens()
+    expected = attention(x, grid=GRID)
+    with torch.autocast(device, torch.bfloat16):
+        output = attention.float().to(device)(x.float().to(device), grid=GRID)
+    assert_near(output.cpu(), expected, TOLERANCE[torch.bfloat16])
+
+
+def test_is_deterministic_in_eval_mode(attention: nn.Module) -> None:
+    first = attention(tokens(), grid=GRID)
+    torch.manual_seed(7)
+    assert torch.equal(attention(tokens(), grid=GRID), first)
+
+
+def test_examples_of_a_batch_are_independent(attention: nn.Module) -> None:
+    x = tokens(batch=3)
+    together = attention(x, grid=GRID)
+    for example in range(3):
+        assert_near(attention(x[example : example + 1], grid=GRID), together[example : example + 1], 1e-10)
+
+
+def test_permuting_the_patches_permutes_the_output(attention: nn.Module) -> None:
+    if not getattr(attention, "permutation_equivariant", True):
+        pytest.skip("depends on the order of the patches")
+    patches = 1 + torch.randperm(TOKENS - 1, generator=torch.Generator().manual_seed(3))
+    order = torch.cat([torch.zeros(1, dtype=torch.int64), patches])
+    x = tokens()
+    assert_near(attention(x[:, order], grid=GRID), attention(x, grid=GRID)[:, order], 1e-10)
+
+
+def test_masked_padding_changes_nothing(attention: nn.Module) -> None:
+    if not getattr(attention, "padding_invariant", True):
+        pytest.skip("depends on the number of tokens")
+    x = tokens()
+    padding = 10 * tokens(seed=4)[:, :3]
+    mask = torch.arange(TOKENS + 3).expand(2, -1) < TOKENS
+    padded = attention(torch.cat([x, padding], dim=1), mask=mask)
+    assert_near(padded[:, :TOKENS], attention(x, mask=torch.ones(2, TOKENS, dtype=torch.bool)), 1e-10)
+    assert_near(padded[:, :TOKENS], attention(x), 1e-10)
+
+
+@pytest.mark.parametrize("heads", [5, 0])
+def test_refuses_heads_that_do_not_divide_the_width(attention: nn.Module, heads: int) -> None:
+    with pytest.raises(ValueError, match="heads must divide width"):
+        type(attention)(WIDTH, heads)

@@ -1,0 +1,67 @@
+"""The published sizes: parameter counts as in the papers' code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from models import rpc_symvit_sizes, symvit_sizes
+from models.rpc_symvit_sizes import rpc_symvit_base, rpc_symvit_tiny
+from models.symvit_sizes import symvit_base, symvit_tiny
+from models.vit import vit
+
+
+def count(builder: Callable[[], nn.Module]) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in builder().parameters())
+
+
+@pytest.mark.parametrize("builder", [symvit_tiny, rpc_symvit_tiny])
+def test_tiny(builder: Callable[..., nn.Module]) -> None:
+    assert count(lambda: builder(1000, 3)) == 5_272_744
+
+
+@pytest.mark.parametrize("builder", [symvit_base, rpc_symvit_base])
+def test_base(builder: Callable[..., nn.Module]) -> None:
+    assert count(lambda: builder(1000, 3)) == 79_480_552
+
+
+def test_asymmetric_base_is_vit_base() -> None:
+    assert count(lambda: vit(1000, 3, width=768, heads=12)) == 86_567_656
+
+
+@pytest.mark.parametrize("builder", [symvit_tiny, rpc_symvit_tiny])
+def test_geometry_and_drop_path_are_free(builder: Callable[..., nn.Module]) -> None:
+    model = builder(10, 1, image_size=32, patch_size=8, drop_path=0.2).eval()
+    assert model(torch.zeros(1, 1, 32, 32)).shape == (1, 10)
+    assert len(model.blocks) == 12
+    assert model.blocks[11].drop_path.rate == pytest.approx(0.2)
+
+
+def test_parameters_of_rpc_reach_the_attention() -> None:
+    for builder, width in ((rpc_symvit_tiny, 64), (rpc_symvit_base, 64)):
+        with torch.device("meta"):
+            model = builder(
+                10,
+                3,
+                rpc_layers=[11],
+                iterations=2,
+                regularization=3.0,
+                threshold="paper",
+                mu_width="head",
+                dual_sign=1,
+            )
+        attention = model.blocks[11].attn
+        assert (attention.iterations, attention.regularization, attention.threshold) == (2, 3.0, "paper")
+        assert (attention.width, attention.dual_sign) == (width, 1)
+        assert not hasattr(model.blocks[0].attn, "iterations")
+
+
+def test_rules(broken: Callable[..., list[str]]) -> None:
+    assert broken(symvit_sizes, image_size=224, patch_size=16) == []
+    assert broken(symvit_sizes, image_size=224, patch_size=15) == ["patch_size must divide image_size"]
+    assert broken(rpc_symvit_sizes, image_size=224, patch_size=16, rpc_layers=[11]) == []
+    assert len(broken(rpc_symvit_sizes, image_size=224, patch_size=16, rpc_layers=[12])) == 1
