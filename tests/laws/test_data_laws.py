@@ -1,0 +1,230 @@
+"""What holds for every data set.
+
+A new data set is found by its module's `__all__`. Its own test, tests/workers/data/test_MODULE.py, brings
+`law_case(root, monkeypatch, change)`: it writes a tiny set below `root` (with one pixel or one label of each
+split changed, for change = "pixel" or "label") and returns a function from the split to the data set.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import workers.data
+from workers.data.dataset import DataSet
+
+REPOSITORY = Path(__file__).parents[2]
+SPLITS = ("train", "test")
+
+
+def components() -> Iterator[tuple[str, str]]:
+    """(module, component) for every name that a module under workers/data exports."""
+    for info in pkgutil.iter_modules(workers.data.__path__):
+        module = importlib.import_module(f"workers.data.{info.name}")
+        for name in getattr(module, "__all__", ()):
+            yield info.name, name
+
+
+COMPONENTS = list(components())
+each_set = pytest.mark.parametrize("component", COMPONENTS, ids=[name for _, name in COMPONENTS])
+each_split = pytest.mark.parametrize("split", SPLITS)
+Build = Callable[..., Callable[[str], DataSet]]
+
+
+def own_test(module: str) -> ModuleType:
+    """The test module of a data set, imported once more from its file."""
+    path = REPOSITORY / "tests" / "workers" / "data" / f"test_{module}.py"
+    assert path.is_file(), f"a data set needs its own test with a law_case: {path}"
+    spec = importlib.util.spec_from_file_location(f"law_case_{module}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.fixture
+def build(
+    component: tuple[str, str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Build:
+    """A new tiny set in a new folder."""
+    case = own_test(component[0]).law_case
+
+    def make(change: str = "none") -> Callable[[str], DataSet]:
+        result: Callable[[str], DataSet] = case(tmp_path_factory.mktemp("root"), monkeypatch, change)
+        return result
+
+    return make
+
+
+def test_there_are_data_sets() -> None:
+    assert {"digits", "cifar10", "image_folder"} <= {name for _, name in COMPONENTS}
+
+
+@each_set
+def test_component_is_a_documented_function_with_its_name(component: tuple[str, str]) -> None:
+    function = getattr(importlib.import_module(f"workers.data.{component[0]}"), component[1])
+    assert function.__name__ == component[1]
+    assert function.__doc__.splitlines()[0].strip()
+
+
+@each_split
+@each_set
+def test_description_is_consistent(build: Build, component: tuple[str, str], split: str) -> None:
+    data = build()(split)
+    assert data.name == component[1]
+    assert data.task == "classification"
+    assert data.classes == len(data.class_names) == len(set(data.class_names)) >= 2
+    assert len(data.mean) == len(data.std) == data.channels
+    assert min(data.std) > 0
+    assert data.size is None or min(data.size) > 0
+
+
+@each_split
+@each_set
+def test_lengths_ids_and_labels(build: Build, split: str) -> None:
+    data = build()(split)
+    assert len(data) == len(data.ids) == len(data.labels) > 0
+    assert len(set(data.ids)) == len(data)
+    assert data.labels.dtype == torch.int64
+    assert data.labels.min() >= 0
+    assert data.labels.max() < data.classes
+
+
+@each_split
+@each_set
+@pytest.mark.parametrize("size", [8, 33])
+def test_images_have_the_size_dtype_and_range_asked_for(build: Build, split: str, size: int) -> None:
+    data = build()(split)
+    images = data.images(range(len(data)), size)
+    assert images.shape == (len(data), data.channels, size, size)
+    assert images.dtype == torch.float32
+    assert images.device.type == "cpu"
+    assert images.min() >= 0.0
+    assert images.max() <= 1.0
+    assert images.max() > images.min()
+
+
+@each_set
+def test_splits_share_no_example(build: Build) -> None:
+    load = build()
+    assert not set(load("train").ids) & set(load("test").ids)
+    assert load("train").class_names == load("test").class_names
+
+
+@each_set
+def test_order_and_pixels_are_stable(build: Build) -> None:
+    load = build()
+    first, second = load("test"), load("test")
+    assert list(first.ids) == list(second.ids)
+    assert torch.equal(first.labels, second.labels)
+    everything = range(len(first))
+    assert torch.equal(first.images(everything, 12), second.images(everything, 12))
+
+
+@each_set
+def test_an_image_does_not_depend_on_what_is_read_with_it(build: Build) -> None:
+    load = build()
+    data = load("test")
+    together = data.images(range(len(data)), 20)
+    backwards = load("test").images(list(range(len(data)))[::-1], 20)
+    assert torch.equal(together, backwards.flip(0))
+    assert torch.equal(together[2:3], load("test").images([2], 20))
+    assert torch.equal(data.images([1, 1], 20), together[[1, 1]])
+    assert data.images([], 20).shape == (0, data.channels, 20, 20)
+
+
+@each_set
+def test_images_belong_to_the_caller(build: Build) -> None:
+    data = build()("test")
+    before = data.images([0], 8)
+    data.images([0], 8).zero_()
+    assert torch.equal(data.images([0], 8), before)
+
+
+@each_set
+def test_impossible_requests_are_refused(build: Build) -> None:
+    data = build()("test")
+    for index in (-1, len(data)):
+        with pytest.raises(IndexError, match=str(index)):
+            data.images([index], 8)
+    with pytest.raises(ValueError, match="got 0"):
+        data.images([0], 0)
+
+
+@each_set
+def test_subset_is_a_part(build: Build) -> None:
+    data = build()("test")
+    part = data.subset([2, 0])
+    assert list(part.ids) == [data.ids[2], data.ids[0]]
+    assert part.labels.tolist() == [int(data.labels[2]), int(data.labels[0])]
+    assert torch.equal(part.images([0, 1], 8), data.images([2, 0], 8))
+    assert part.content_sha256() != data.content_sha256()
+    assert (part.name, part.classes, part.channels) == (data.name, data.classes, data.channels)
+
+
+@each_split
+@each_set
+@pytest.mark.parametrize("change", ["pixel", "label"])
+def test_hash_follows_the_content(build: Build, split: str, change: str) -> None:
+    data = build()(split)
+    original = data.content_sha256()
+    assert len(original) == 64
+    data.images([0], 9)  # what was read at which size is not content
+    assert data.content_sha256() == original
+    assert build()(split).content_sha256() == original
+    assert build(change)(split).content_sha256() != original
+
+
+IN_ANOTHER_PROCESS = """
+import json, pathlib, sys, pytest
+sys.path.insert(0, sys.argv[1])
+from test_data_laws import COMPONENTS, SPLITS, own_test
+hashes = {}
+for module, name in COMPONENTS:
+    root = pathlib.Path(sys.argv[2], name)
+    root.mkdir()
+    load = own_test(module).law_case(root, pytest.MonkeyPatch(), "none")
+    hashes[name] = [load(split).content_sha256() for split in SPLITS]
+print(json.dumps(hashes))
+"""
+
+
+@pytest.fixture(scope="module")
+def hashes_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The hashes of every set's splits, computed by one other process with another hash seed."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            IN_ANOTHER_PROCESS,
+            str(Path(__file__).parent),
+            str(tmp_path_factory.mktemp("sets")),
+        ],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONHASHSEED": "12345"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result: dict[str, list[str]] = json.loads(done.stdout)
+    return result
+
+
+@each_set
+def test_hash_is_the_same_in_another_process(
+    build: Build, component: tuple[str, str], hashes_elsewhere: dict[str, list[str]]
+) -> None:
+    load = build()
+    assert hashes_elsewhere[component[1]] == [load(split).content_sha256() for split in SPLITS]

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from workers.data import cifar10
+from workers.data.check import list_sets, main
+from workers.data.digits import digits
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("val/crow/0.png", "val/wren/0.png"):
+        (tmp_path / "birds" / name).parent.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "birds" / name)
+    (tmp_path / "cifar" / cifar10.BINARY).mkdir(parents=True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    return tmp_path
+
+
+def test_every_visible_folder_is_reported(root: Path) -> None:
+    reports = list_sets(root)
+    assert [(r.name, r.folder, r.classes) for r in reports] == [
+        ("digits", None, 10),
+        ("image_folder", "birds", 2),
+        ("cifar10", "cifar", None),
+        ("image_folder", "notes", None),
+    ]
+    train, test = reports[0].splits
+    assert (train.split, train.examples, train.problem) == ("train", 1442, None)
+    assert test.sha256 == digits(None, "test").content_sha256()
+    birds = reports[1].splits
+    assert birds[0].problem is not None
+    assert (birds[1].examples, birds[1].problem) == (2, None)
+    assert "data_batch_1.bin is missing" in (reports[2].splits[0].problem or "")
+
+
+def test_no_hash_reads_no_image(root: Path) -> None:
+    (root / "birds" / "val" / "crow" / "0.png").chmod(0)
+    report = list_sets(root, hashes=False)[1].splits[1]
+    assert (report.examples, report.sha256) == (2, None)
+
+
+def test_text_for_a_person(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", str(root)]) == 0
+    text = capsys.readouterr().out
+    assert f"data root: {root}\n" in text
+    assert "digits  10 classes\n  train     1442 examples  sha256 " in text
+    assert "image_folder  folder birds  2 classes" in text
+    assert "not available: " in text
+
+
+def test_json_for_a_program(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(root))
+    assert main(["--json", "--no-hash"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["root"] == str(root)
+    assert [entry["name"] for entry in body["sets"]] == ["digits", "image_folder", "cifar10", "image_folder"]
+    assert body["sets"][0]["splits"][1] == {"split": "test", "examples": 355, "sha256": None, "problem": None}
+
+
+def test_absent_root_is_said_and_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    assert main(["--no-hash"]) == 0
+    assert "set ASSAY_DATA_ROOT" in capsys.readouterr().out
+    assert main(["--no-hash", "--root", str(tmp_path / "nowhere")]) == 0
+    text = capsys.readouterr().out
+    assert "does not exist" in text
+    assert "digits" in text
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+def test_module_is_a_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    monkeypatch.setattr(sys, "argv", ["check", "--no-hash", "--json"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("workers.data.check", run_name="__main__")
+    assert caught.value.code == 0
+    assert json.loads(capsys.readouterr().out)["root"] is None

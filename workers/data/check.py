@@ -1,0 +1,130 @@
+"""`python -m workers.data.check`: which data sets this worker sees, with counts and content hashes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from workers.data.cifar10 import BINARY, PYTHON, cifar10
+from workers.data.dataset import DataSet, MissingData
+from workers.data.digits import digits
+from workers.data.image_folder import image_folder
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """One split: its size and hash, or why it cannot be used."""
+
+    split: str
+    examples: int | None
+    sha256: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class SetReport:
+    """One data set as a job would name it; `classes` is null when no split can be used."""
+
+    name: str
+    folder: str | None
+    classes: int | None
+    splits: list[SplitReport]
+
+
+def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
+    """The data sets that a worker with this data root can load.
+
+    Args:
+        root: ASSAY_DATA_ROOT, or None: then only the sets that come with the installation.
+        hashes: read every file for its content hash.
+
+    Returns:
+        `digits`, then one report per visible folder of the root, recognised as `cifar10` or else taken as
+        an `image_folder`.
+    """
+    reports = [_report("digits", None, lambda split: digits(root, split), hashes)]
+    if root is None or not root.is_dir():
+        return reports
+    names = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return reports + [_folder_report(root, name, hashes) for name in names]
+
+
+def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
+    if any((root / name / version).is_dir() for version in (BINARY, PYTHON)):
+        return _report("cifar10", name, lambda split: cifar10(root, split, folder=name), hashes)
+    return _report("image_folder", name, lambda split: image_folder(root, split, folder=name), hashes)
+
+
+def _report(
+    name: str, folder: str | None, load: Callable[[Literal["train", "test"]], DataSet], hashes: bool
+) -> SetReport:
+    splits, classes = [], None
+    both: tuple[Literal["train", "test"], ...] = ("train", "test")
+    for split in both:
+        try:
+            data = load(split)
+            digest = data.content_sha256() if hashes else None
+        except (MissingData, ValueError, OSError) as error:
+            splits.append(SplitReport(split, None, None, str(error)))
+        else:
+            classes = data.classes
+            splits.append(SplitReport(split, len(data), digest, None))
+    return SetReport(name, folder, classes, splits)
+
+
+def describe(reports: list[SetReport], root: Path | None) -> str:
+    """The reports as text for a person."""
+    lines = [_root_line(root)]
+    for report in reports:
+        place = f"  folder {report.folder}" if report.folder else ""
+        classes = f"  {report.classes} classes" if report.classes else ""
+        lines.append(f"{report.name}{place}{classes}")
+        for part in report.splits:
+            if part.problem:
+                lines.append(f"  {part.split:<5} not available: {part.problem}")
+            else:
+                digest = f"  sha256 {part.sha256}" if part.sha256 else ""
+                lines.append(f"  {part.split:<5} {part.examples:>8} examples{digest}")
+    return "\n".join(lines) + "\n"
+
+
+def _root_line(root: Path | None) -> str:
+    if root is None:
+        return "data root: none (set ASSAY_DATA_ROOT or pass --root to see folders of data)"
+    return f"data root: {root}{'' if root.is_dir() else ' (this directory does not exist)'}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; always 0, since missing data are an answer."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.data.check",
+        description="List the data sets that a worker sees, with counts and content hashes.",
+        epilog="example: python -m workers.data.check --root ~/data --no-hash",
+    )
+    environment = os.environ.get("ASSAY_DATA_ROOT")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path(environment) if environment else None,
+        help="data root (default: the environment variable ASSAY_DATA_ROOT)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--no-hash", action="store_true", help="do not read all files for their hash")
+    options = parser.parse_args(arguments)
+    reports = list_sets(options.root, hashes=not options.no_hash)
+    if options.json:
+        body = {"root": str(options.root) if options.root else None, "sets": [asdict(r) for r in reports]}
+        sys.stdout.write(json.dumps(body, indent=2) + "\n")
+    else:
+        sys.stdout.write(describe(reports, options.root))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""What every data set is to the rest of Assay, and what all of them share.
+
+Legend: n examples, C channels, H height, W width, S the side asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class MissingData(Exception):
+    """The data are not there. The message says what was wanted, where, and how to get it."""
+
+
+class CorruptData(ValueError):
+    """A file of the data is there but cannot be what it should be. The message names it."""
+
+
+class DataSet(Protocol):
+    """Labelled images, read lazily. All tensors live on the CPU."""
+
+    @property
+    def name(self) -> str:
+        """Catalog name; part of the key by which `limit` and splits choose examples."""
+
+    @property
+    def task(self) -> str:
+        """For example `classification`."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of each label, (classes,)."""
+
+    @property
+    def channels(self) -> int:
+        """C."""
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Recommended normalisation: mean per channel of pixels in [0, 1]."""
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Recommended normalisation: standard deviation per channel of pixels in [0, 1]."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Unique example ids in stable order, (n,)."""
+
+    @property
+    def labels(self) -> Tensor:
+        """int64 (n,), in [0, classes)."""
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Native (H, W), or None when it varies."""
+
+    def __len__(self) -> int:
+        """Number of examples."""
+
+    def images(self, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels in [0, 1], float32 (len(indices), C, size, size).
+
+        Raises:
+            IndexError: an index is outside [0, n).
+            ValueError: the size is not positive.
+            CorruptData: a file cannot be read as an image.
+        """
+
+    def content_sha256(self) -> str:
+        """Hash of ids, labels and pixels (or files); the same in every process and on every machine."""
+
+    def subset(self, indices: Sequence[int]) -> DataSet:
+        """The examples at these indices, in this order."""
+
+
+class Subset:
+    """Some examples of a data set. Nothing is copied but the ids and labels.
+
+    Raises:
+        IndexError: an index is outside [0, n).
+        ValueError: an index occurs twice (ids would not be unique).
+    """
+
+    def __init__(self, parent: DataSet, indices: Sequence[int]) -> None:
+        self.parent = parent
+        self.indices = checked_indices(indices, len(parent))
+        if len(set(self.indices)) != len(self.indices):
+            raise ValueError("a subset holds every example at most once; an index was given twice")
+        self.name = parent.name
+        self.task = parent.task
+        self.classes = parent.classes
+        self.class_names = parent.class_names
+        self.channels = parent.channels
+        self.mean = parent.mean
+        self.std = parent.std
+        self.size = parent.size
+        self.ids: Sequence[str] = [parent.ids[index] for index in self.indices]
+        self.labels = parent.labels[torch.tensor(self.indices, dtype=torch.int64)]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def images(self, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels in [0, 1], float32 (len(indices), C, size, size)."""
+        chosen = checked_indices(indices, len(self))
+        return self.parent.images([self.indices[index] for index in chosen], size)
+
+    def content_sha256(self) -> str:
+        """Hash of the parent's content and of which examples of it these are, in order."""
+        digest = hashlib.sha256(f"subset of {self.parent.content_sha256()}\n".encode())
+        for identifier in self.ids:
+            digest.update(f"{identifier}\n".encode())
+        return digest.hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> Subset:
+        """The examples at these indices of this subset, in this order."""
+        return Subset(self, indices)
+
+
+def checked_indices(indices: Sequence[int], n: int) -> list[int]:
+    """The indices as plain integers.
+
+    Raises:
+        IndexError: one is outside [0, n); negative ones do not count from the end.
+    """
+    chosen = [int(index) for index in indices]
+    for index in chosen:
+        if not 0 <= index < n:
+            raise IndexError(f"example index {index} is outside [0, {n})")
+    return chosen
+
+
+def checked_size(size: int) -> int:
+    """The side of the square images.
+
+    Raises:
+        ValueError: it is not positive.
+    """
+    if size < 1:
+        raise ValueError(f"the image size must be >= 1; got {size}")
+    return size
+
+
+def resize(pixels: Tensor, size: int) -> Tensor:
+    """Square images of another size, bilinear (half-pixel centres), anti-aliased when they shrink.
+
+    Args:
+        pixels: float32 (n, C, H, W) in [0, 1].
+        size: S >= 1.
+
+    Returns:
+        float32 (n, C, S, S) in [0, 1]; the same object when nothing changes. Each image's result
+        depends on that image alone.
+    """
+    size = checked_size(size)
+    if pixels.shape[-2:] == (size, size):
+        return pixels
+    if len(pixels) == 0:  # interpolate refuses an empty batch
+        return pixels.new_empty((0, pixels.shape[1], size, size))
+    resized = functional.interpolate(
+        pixels, size=(size, size), mode="bilinear", align_corners=False, antialias=True
+    )
+    return resized.clamp_(0.0, 1.0)  # the weights are rounded: a white image may exceed 1 by an ulp

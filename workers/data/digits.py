@@ -1,0 +1,71 @@
+"""Handwritten digits that need no download: the UCI set that scikit-learn ships.
+
+Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI Machine Learning
+Repository (its test part): 1797 images of 8 x 8 pixels with 17 grey levels, 0 to 16.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from workers.data.arrays import ArrayDataSet
+from workers.data.sampling import held_out_split
+
+__all__ = ["digits"]
+
+TASKS = ("classification",)
+PAPER = "Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits, UCI repository"
+FACTS = {"classes": 10, "channels": 1, "size": 8, "train": 1442, "test": 355}
+
+# Mean and standard deviation of all pixels of the train part at 8 x 8, in [0, 1].
+MEAN = (0.3047,)
+STD = (0.3757,)
+WHITE = 16
+
+
+def digits(root: Path | None, split: Literal["train", "test"]) -> ArrayDataSet:
+    """Handwritten digits (UCI, 1797 images of 8 x 8, 10 classes); part of the installation.
+
+    The split is 80/20, stratified, by the hash of the example id: it depends on no seed. Of each
+    digit the fifth (rounded down) with the smallest sha256("digits/" + id) is the test part. Ids are
+    positions in scikit-learn's order, "0000" to "1796".
+
+    Args:
+        root: not used; nothing is read from ASSAY_DATA_ROOT.
+        split: which part.
+
+    Returns:
+        The part; pixels are grey levels / 16, bilinear to the size asked for.
+    """
+    del root
+    pixels, labels = _all()
+    ids = [f"{index:04d}" for index in range(len(labels))]
+    train, test = held_out_split("digits", ids, labels.tolist())
+    chosen = torch.tensor(train if split == "train" else test, dtype=torch.int64)
+    part = pixels[chosen]
+    return ArrayDataSet(
+        name="digits",
+        class_names=tuple("0123456789"),
+        ids=[ids[index] for index in chosen.tolist()],
+        labels=labels[chosen],
+        shape=(1, 8, 8),
+        white=WHITE,
+        mean=MEAN,
+        std=STD,
+        read=lambda indices: part[torch.tensor(indices, dtype=torch.int64)],
+    )
+
+
+@cache
+def _all() -> tuple[Tensor, Tensor]:
+    """All grey levels, uint8 (1797, 1, 8, 8), and labels, int64 (1797,)."""
+    from sklearn.datasets import load_digits  # a second of import that the catalog does not need
+
+    bunch = load_digits()
+    pixels = torch.from_numpy(bunch.data).to(torch.uint8).reshape(-1, 1, 8, 8)
+    return pixels, torch.from_numpy(bunch.target).to(torch.int64)

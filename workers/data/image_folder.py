@@ -1,0 +1,167 @@
+"""Labelled image files in folders: the ImageNet layout and a user's own.
+
+Preparation is the usual ImageNet evaluation (He et al. 2016 and torchvision's reference): the short
+side becomes round(size / crop_fraction), then the centre size x size is cut out, on 8-bit pixels.
+
+Legend: n examples, S the side asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from annotated_types import Gt, Le
+from PIL import Image
+from torch import Tensor
+
+from workers.data.dataset import CorruptData, Subset, checked_indices, checked_size
+from workers.data.folders import resolve_folder
+from workers.data.image_files import ImageFiles, find_images
+
+__all__ = ["image_folder"]
+
+TASKS = ("classification",)
+FACTS = {"channels": 3}
+PAPER = "Deng et al. 2009, ImageNet: A Large-Scale Hierarchical Image Database (layout and normalisation)"
+
+# Per channel over ImageNet's train pixels in [0, 1], as every ImageNet model expects.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+
+
+def image_folder(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"],
+    splits: Literal["auto", "all"] = "auto",
+    resize: Literal["bicubic", "bilinear"] = "bicubic",
+    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+) -> ImageFolder:
+    """A folder of labelled images: FOLDER/{train,val,test}/CLASS/IMAGE (ImageNet) or FOLDER/CLASS/IMAGE.
+
+    Classes are numbered in the order of their folder names, by the `train` folder where there is one.
+    The id of an example is its path relative to the folder. Training and evaluation never share a file,
+    unless `splits` is "all".
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" reads `train`; "test" reads `val`, else `test`. In a folder without any of the three,
+            the fifth of each class with the smallest sha256("image_folder/" + id) is the test part
+            (rounded down, at least one of two or more images).
+        folder: relative name of the folder.
+        splits: "auto" keeps training and evaluation apart, by the train, val and test folders or by hash;
+            "all" takes every image for either.
+        resize: interpolation of the short side.
+        crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
+
+    Returns:
+        The files; pixels are read when they are asked for.
+
+    Raises:
+        MissingData: no such folder, split or image.
+        CorruptData: the layout is contradictory.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    files = find_images(where, root.resolve(), split, splits, "image_folder")
+    return ImageFolder(where, files, RESAMPLING[resize], crop_fraction)
+
+
+class ImageFolder:
+    """Image files with labels, decoded on demand by as many threads as torch may use."""
+
+    name = "image_folder"
+    task = "classification"
+    channels = 3
+    mean = MEAN
+    std = STD
+    size: tuple[int, int] | None = None
+
+    def __init__(
+        self, folder: Path, files: ImageFiles, resampling: Image.Resampling, crop_fraction: float
+    ) -> None:
+        self.folder = folder
+        self.class_names = files.class_names
+        self.classes = len(files.class_names)
+        self.ids: Sequence[str] = files.ids
+        self.labels = torch.tensor(files.labels, dtype=torch.int64)
+        self.resampling = resampling
+        self.crop_fraction = crop_fraction
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def images(self, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels in [0, 1], float32 (len(indices), 3, size, size).
+
+        Grey images become RGB, transparency is dropped, and the EXIF orientation is not applied, as in
+        ImageNet practice.
+
+        Raises:
+            CorruptData: a file cannot be decoded, or has more than 8 bits per channel; names it.
+        """
+        chosen = checked_indices(indices, len(self))
+        pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
+
+        def fill(place: int) -> None:
+            pixels[place] = self._decode(self.folder / self.ids[chosen[place]], size)
+
+        with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+            list(pool.map(fill, range(len(chosen))))  # list() raises what a thread raised
+        return pixels.to(torch.float32) / 255
+
+    def _decode(self, path: Path, size: int) -> Tensor:
+        """One image, uint8 (3, size, size)."""
+        try:
+            with Image.open(path) as image:
+                deep = image.mode.startswith(("I", "F"))  # PIL would clip these to 0..255, not scale them
+                rgb = image.convert("RGB")
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise CorruptData(f"{path} cannot be read as an image ({error}); replace or remove it") from error
+        if deep:
+            raise CorruptData(f"{path} has more than 8 bits per channel; save it with 8")
+        prepared = _resize_and_crop(rgb, size, self.crop_fraction, self.resampling)
+        return torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
+
+    def content_sha256(self) -> str:
+        """Hash of every file's path, label and bytes (reads all of them).
+
+        Raises:
+            CorruptData: a file cannot be read; names it.
+        """
+        digest = hashlib.sha256(b"image_folder\n")
+        for identifier, label in zip(self.ids, self.labels.tolist(), strict=True):
+            try:
+                with (self.folder / identifier).open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise CorruptData(f"{self.folder / identifier} cannot be read ({error})") from error
+            digest.update(f"{identifier}\0{content} {label}\n".encode())
+        return digest.hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> Subset:
+        """The examples at these indices, in this order."""
+        return Subset(self, indices)
+
+
+def _resize_and_crop(
+    image: Image.Image, size: int, crop_fraction: float, resampling: Image.Resampling
+) -> Image.Image:
+    """Short side to round(size / crop_fraction), then the centre; the same pixels as torchvision's."""
+    short = round(size / crop_fraction)
+    width, height = image.size
+    portrait = width <= height
+    target = (short, int(short * height / width)) if portrait else (int(short * width / height), short)
+    resized = image if target == image.size else image.resize(target, resampling)
+    left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
+    return resized.crop((left, top, left + size, top + size))
