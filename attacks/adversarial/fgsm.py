@@ -1,0 +1,57 @@
+"""The fast gradient (sign) method.
+
+Goodfellow et al. 2015, "Explaining and Harnessing Adversarial Examples", section 4: x + epsilon * sign(grad),
+and its L2 form x + epsilon * grad / |grad|, as in cleverhans 4.0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Interval
+
+from attacks.adversarial.ascent import Ascent
+from attacks.adversarial.goal import Goal, TargetRule
+from attacks.adversarial.library import cleverhans_fgsm
+from attacks.kernel import Attack
+from attacks.threat import Ball, Fraction, Norm
+
+__all__ = ["fgsm"]
+
+TASKS = ("classification",)
+PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
+PASSES = ("3", "1")
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    ("params.targeted or params.target_class is None", "target_class needs targeted"),
+    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+)
+
+
+def fgsm(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 1 / 255,
+    norm: Norm = "Linf",
+    targeted: bool = False,
+    target: TargetRule = "least_likely",
+    target_class: Annotated[int, Ge(0)] | None = None,
+    backend: Literal["native", "cleverhans"] = "native",
+) -> Attack:
+    """One step of length epsilon along the gradient of the loss.
+
+    Args:
+        epsilon: Size of the step: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        norm: Norm that the step is measured in.
+        targeted: Lower the loss of a target class instead of raising the label's; an example that is
+            misclassified in any way counts as broken all the same.
+        target: How the target is chosen.
+        target_class: One target for all examples, instead of `target`.
+        backend: Our kernel, or the library's function.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
+    if backend == "cleverhans":
+        return cleverhans_fgsm(ball, goal)
+    return Ascent("fgsm", ball, goal, step_size=epsilon, steps=1, every_iterate=False)

@@ -1,0 +1,86 @@
+"""What an attack tries to make the model say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attacks.kernel import Examples, Objective, Setting
+
+TargetRule = Literal["least_likely", "random", "next"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Any wrong class, or one target class per example.
+
+    A targeted attack lowers the cross-entropy to its target. It counts as a success as soon as the example is
+    misclassified at all, like every attack here, so that accuracy means the same for targeted and untargeted
+    ones.
+
+    Attributes:
+        targeted: Whether there are targets.
+        rule: `least_likely` is the class with the lowest logit on the unattacked image, `random` one that is
+            drawn once per example, `next` the class after the label; never the label itself.
+        target_class: One target for all examples instead of a rule. Examples of that very class get `next`.
+    """
+
+    targeted: bool = False
+    rule: TargetRule = "least_likely"
+    target_class: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(TargetRule):
+            raise ValueError(f"target is {self.rule!r}, allowed are {', '.join(get_args(TargetRule))}")
+        if self.target_class is not None and self.target_class < 0:
+            raise ValueError(f"target_class is {self.target_class}, it must be at least 0")
+
+    def choose(self, setting: Setting, examples: Examples) -> Tensor:
+        """Returns the class whose cross-entropy is raised (untargeted) or lowered, (B,)."""
+        if not self.targeted:
+            return examples.labels
+        classes = examples.logits.shape[1]
+        if classes < 2:
+            raise ValueError("a targeted attack needs at least two classes")
+        if self.target_class is not None:
+            return self._given_class(examples.labels, classes)
+        if self.rule == "next":
+            return (examples.labels + 1) % classes
+        if self.rule == "least_likely":
+            return _least_likely(examples)
+        draws = setting.randomness.uniform(
+            setting.ids_of(examples.rows),
+            (),
+            purpose="target",
+            dtype=torch.float64,
+            device=examples.labels.device,
+        )
+        return (examples.labels + 1 + (draws * (classes - 1)).long()) % classes
+
+    def objective(self, goal: Tensor) -> Objective:
+        """Returns what is maximised: the goal's cross-entropy, or its negative where it is a target."""
+        sign = -1.0 if self.targeted else 1.0
+
+        def value(logits: Tensor) -> Tensor:
+            return sign * functional.cross_entropy(logits, goal, reduction="none")
+
+        return value
+
+    def _given_class(self, labels: Tensor, classes: int) -> Tensor:
+        assert self.target_class is not None
+        if self.target_class >= classes:
+            raise ValueError(f"target_class is {self.target_class}, the model has classes 0 to {classes - 1}")
+        return torch.where(labels == self.target_class, (labels + 1) % classes, self.target_class)
+
+
+def _least_likely(examples: Examples) -> Tensor:
+    # Classes that are switched off with minus infinity cannot be reached.
+    logits = examples.logits.masked_fill(examples.logits.isneginf(), torch.inf)
+    logits = logits.scatter(1, examples.labels[:, None], torch.inf)
+    index = torch.arange(logits.shape[1], device=logits.device)
+    lowest = torch.where(logits == logits.amin(1, keepdim=True), index, logits.shape[1])
+    return lowest.amin(1).clamp(max=logits.shape[1] - 1)

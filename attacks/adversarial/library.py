@@ -1,0 +1,164 @@
+"""Attacks that another library carries out, as kernels whose one step is one whole run of the library.
+
+The library gets the model as a function, and our keyed draws wherever it draws uniform numbers, so that its
+attacks are as independent of batching as our own. It is imported on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from attacks.adversarial.goal import Goal
+from attacks.kernel import Examples, Forward, Setting, State, begin, record
+from attacks.threat import Ball, Norm, as_column
+
+
+class _KeyedUniform(TorchFunctionMode):
+    """Makes `tensor.uniform_(low, high)` use given draws in [0, 1)."""
+
+    def __init__(self, draws: Tensor) -> None:
+        super().__init__()
+        self.draws = draws
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.uniform_:
+            tensor, low, high = args
+            return tensor.copy_(low + (high - low) * self.draws)
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass(frozen=True)
+class Cleverhans:
+    """An attack of cleverhans 4.0. Its iterates are float32 whatever the model's dtype.
+
+    The library neither stops early nor looks at iterates before the last, so only the last counts.
+
+    Attributes:
+        name: Name of the attack.
+        ball: The perturbations that are allowed.
+        goal: The loss.
+        run: The library's function: (model, images, goal classes, box) to adversarial images.
+        steps: Gradient steps of one run.
+        restarts: How many runs.
+        draws: Whether a run begins with uniform draws.
+    """
+
+    name: str
+    ball: Ball
+    goal: Goal
+    run: Callable[[Forward, Tensor, Tensor, dict[str, float]], Tensor]
+    steps: int
+    restarts: int = 1
+    draws: bool = False
+    gradient: bool = True
+    backend: ClassVar[str] = "cleverhans"
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots, at the image."""
+        return begin(examples, self.goal.choose(setting, examples), examples.images)
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """One whole run from the images, and the evaluation of its result."""
+        state["adversarial"] = self._adversarial(setting, model, state)
+        logits = model(state["adversarial"])
+        values = self.goal.objective(state["goal"])(logits).double()
+        live = ~state["broken"]
+        state["forward"] += live * (self.steps + 1)
+        state["backward"] += live * self.steps
+        record(setting, state, logits, values, torch.ones_like(state["done"]))
+        state["restart"] += 1
+        state["done"] = state["restart"] >= self.restarts
+
+    def _adversarial(self, setting: Setting, model: Forward, state: State) -> Tensor:
+        images = state["images"]
+
+        def widened(points: Tensor) -> Tensor:
+            # The library casts to float32, the model may be in float64.
+            return model(points.to(images.dtype))
+
+        bounds = {} if setting.box is None else {"clip_min": setting.box[0], "clip_max": setting.box[1]}
+        draws = torch.empty(0)
+        if self.draws:
+            draws = setting.randomness.uniform(
+                setting.ids_of(state["row"]),
+                tuple(images.shape[1:]),
+                restart=state["restart"].tolist(),
+                dtype=images.dtype,
+                device=images.device,
+            )
+        with torch.enable_grad(), _KeyedUniform(draws):
+            found = self.run(widened, images, state["goal"], bounds)
+        found = found.detach().to(images.dtype)
+        # Gradients that are NaN make NaN images: no attack succeeded there.
+        usable = found.isfinite().flatten(1).all(1)
+        return torch.where(as_column(usable, images), found, images)
+
+
+def cleverhans_fgsm(ball: Ball, goal: Goal) -> Cleverhans:
+    """Returns cleverhans' `fast_gradient_method` as a kernel."""
+
+    def run(model: Forward, images: Tensor, labels: Tensor, bounds: dict[str, float]) -> Tensor:
+        from cleverhans.torch.attacks.fast_gradient_method import fast_gradient_method
+
+        found: Tensor = fast_gradient_method(
+            model, images, ball.epsilon, _order(ball.norm), y=labels, targeted=goal.targeted, **bounds
+        )
+        return found
+
+    return Cleverhans("fgsm", ball, goal, run, steps=1 if ball.epsilon else 0)
+
+
+def cleverhans_pgd(
+    ball: Ball, goal: Goal, *, step_size: float, steps: int, random_start: bool, restarts: int
+) -> Cleverhans:
+    """Returns cleverhans' `projected_gradient_descent` as a kernel."""
+    if step_size > ball.epsilon:
+        raise ValueError(f"cleverhans allows no step_size ({step_size}) above epsilon ({ball.epsilon})")
+
+    def run(model: Forward, images: Tensor, labels: Tensor, bounds: dict[str, float]) -> Tensor:
+        from cleverhans.torch.attacks.projected_gradient_descent import projected_gradient_descent
+
+        found: Tensor = projected_gradient_descent(
+            model,
+            images,
+            ball.epsilon,
+            step_size,
+            steps,
+            _order(ball.norm),
+            y=labels,
+            targeted=goal.targeted,
+            rand_init=random_start,
+            # It asserts on the host what the engine has checked.
+            sanity_checks=False,
+            **bounds,
+        )
+        return found
+
+    works = ball.epsilon > 0 and step_size > 0
+    return Cleverhans("pgd", ball, goal, run, steps if works else 0, restarts, draws=random_start and works)
+
+
+def cleverhans_noise(ball: Ball, draws: int) -> Cleverhans:
+    """Returns cleverhans' `noise` as a kernel; it has Linf only."""
+    if ball.norm != "Linf":
+        raise ValueError(f"cleverhans has uniform noise in Linf only, not in {ball.norm}")
+
+    def run(model: Forward, images: Tensor, labels: Tensor, bounds: dict[str, float]) -> Tensor:
+        from cleverhans.torch.attacks.noise import noise
+
+        found: Tensor = noise(images, ball.epsilon, _order(ball.norm), **bounds)
+        return found
+
+    return Cleverhans("uniform_noise", ball, Goal(), run, 0, draws, draws=True, gradient=False)
+
+
+def _order(norm: Norm) -> float:
+    return float("inf") if norm == "Linf" else 2

@@ -1,0 +1,89 @@
+"""Projected gradient descent.
+
+Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks", section 2.1 (without a
+random start: the basic iterative method of Kurakin et al. 2016); arithmetic and random start as in
+cleverhans 4.0. In the `pixel` protocol every iterate counts, the random start included; in `paper` only the
+last one of each restart.
+
+The defaults are those of the released code of RPC-Attention: 20 steps of 0.15 * epsilon.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Interval
+
+from attacks.adversarial.ascent import Ascent
+from attacks.adversarial.goal import Goal, TargetRule
+from attacks.adversarial.library import cleverhans_pgd
+from attacks.kernel import Attack
+from attacks.threat import Ball, Fraction, Norm
+
+__all__ = ["pgd"]
+
+TASKS = ("classification",)
+PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
+PASSES = ("params.restarts * (params.steps + 1) + 1", "params.restarts * params.steps")
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    (
+        "params.random_start or params.restarts == 1",
+        "restarts without random_start would repeat the same run",
+    ),
+    ("params.targeted or params.target_class is None", "target_class needs targeted"),
+    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+    (
+        "params.backend != 'cleverhans' or params.step_size is None or params.step_size <= params.epsilon",
+        "cleverhans allows no step_size above epsilon",
+    ),
+    (
+        "params.backend != 'cleverhans' or not (params.step_size is None) or params.relative_step_size <= 1",
+        "cleverhans allows no relative_step_size above 1",
+    ),
+)
+
+
+def pgd(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 1 / 255,
+    norm: Norm = "Linf",
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 20,
+    step_size: Annotated[Fraction, Interval(ge=0, le=1000)] | None = None,
+    relative_step_size: Annotated[float, Interval(gt=0, le=1000)] = 0.15,
+    random_start: bool = True,
+    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    targeted: bool = False,
+    target: TargetRule = "least_likely",
+    target_class: Annotated[int, Ge(0)] | None = None,
+    backend: Literal["native", "cleverhans"] = "native",
+) -> Attack:
+    """Many small gradient steps, projected onto the ball of radius epsilon after each.
+
+    Args:
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        norm: Norm of the ball and of the steps.
+        steps: Gradient steps in each restart.
+        step_size: Length of a step; None takes `relative_step_size * epsilon`.
+        relative_step_size: Length of a step as a share of epsilon.
+        random_start: Begin at a random point: uniform in the cube of half-width epsilon, then projected.
+        restarts: How many random starts; an example stops at the first success (`pixel`), or the restart with
+            the highest final loss counts (`paper`).
+        targeted: Lower the loss of a target class instead of raising the label's; an example that is
+            misclassified in any way counts as broken all the same.
+        target: How the target is chosen.
+        target_class: One target for all examples, instead of `target`.
+        backend: Our kernel, or the library's function (which looks at the last iterate only).
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    if steps < 1 or restarts < 1:
+        raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")
+    ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
+    step = relative_step_size * epsilon if step_size is None else step_size
+    if backend == "cleverhans":
+        return cleverhans_pgd(
+            ball, goal, step_size=step, steps=steps, random_start=random_start, restarts=restarts
+        )
+    return Ascent("pgd", ball, goal, step, steps, restarts, random_start)

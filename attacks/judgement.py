@@ -1,0 +1,49 @@
+"""What a classifier's logits say about an example. Ties go to the lower class index, on every device."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Verdict(NamedTuple):
+    """The model's answers to a batch.
+
+    Attributes:
+        prediction: The predicted class, -1 where the logits are not finite, int64 (B,).
+        rank: How many classes come before the true one: 0 is right, below 5 is right in the top-5 sense,
+            the number of classes where the logits are not finite, int64 (B,).
+        loss: Cross-entropy to the true class in float64, (B,); may be infinite or NaN.
+        nonfinite: Whether the logits had a NaN, or no finite maximum, bool (B,). Classes may be switched off
+            with minus infinity.
+    """
+
+    prediction: Tensor
+    rank: Tensor
+    loss: Tensor
+    nonfinite: Tensor
+
+
+def judge(logits: Tensor, labels: Tensor) -> Verdict:
+    """Judges logits (B, classes) against the true classes (B,)."""
+    classes = logits.shape[1]
+    index = torch.arange(classes, device=logits.device)
+    highest = logits.amax(1, keepdim=True)
+    nonfinite = logits.isnan().any(1) | ~highest.isfinite().squeeze(1)
+    own = logits.gather(1, labels[:, None])
+    before = (logits > own) | ((logits == own) & (index < labels[:, None]))
+    top = torch.where(logits == highest, index, classes).amin(1)
+    return Verdict(
+        prediction=top.masked_fill(nonfinite, -1),
+        rank=before.sum(1).masked_fill(nonfinite, classes),
+        loss=functional.cross_entropy(logits, labels, reduction="none").double(),
+        nonfinite=nonfinite,
+    )
+
+
+def in_top5(rank: Tensor, classes: int) -> Tensor:
+    """Whether the true class is among the five (or all, where there are fewer) highest logits."""
+    return rank < min(5, classes)

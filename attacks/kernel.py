@@ -1,0 +1,261 @@
+"""The contract between attacks and the engine that runs them, and what all gradient attacks share.
+
+An attack is a state machine over slots. The engine starts it on some examples, calls `step` until a slot is
+broken or done, takes that slot out and puts another example in. All that an attack remembers is in its state:
+a dictionary of tensors with the slots first, so that states can be selected by index and concatenated, and so
+that slots of one batch can be at different steps and restarts. The attack object itself never changes.
+
+Keys of every state (`begin` makes them; attacks add their own):
+
+    on the CPU, known without asking the device
+        row           index of the example in `Setting.ids`
+        iteration     gradient steps that the present restart has taken
+        restart       number of the present restart
+        done          the budget is used up
+    on the device of the images
+        images        the unattacked images, (B, C, H, W)
+        adversarial   the present iterate
+        goal          the class whose loss is raised or (targeted) lowered
+        truth         the class that counts as right
+        best          the iterate that counts, and what the model made of it:
+        objective, prediction, rank, loss, nonfinite
+        broken        an iterate was misclassified (never set when only the final iterate counts)
+        forward, backward         model passes so far
+        seen_gradient, zero_gradient, nonfinite_gradient      about the first gradient
+
+The iterate that counts is the first misclassified one, else the one with the highest objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from attacks.judgement import judge
+from attacks.randomness import Randomness
+from attacks.threat import PIXELS, Ball, Box, as_column
+
+Forward = Callable[[Tensor], Tensor]
+"""The attacked model: images (B, C, H, W) to logits (B, classes)."""
+
+Objective = Callable[[Tensor], Tensor]
+"""What an attack maximises: logits (B, classes) to values (B,), each from its own row only."""
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same for all slots of a run.
+
+    Attributes:
+        ids: Example ids; `state["row"]` is an index into them.
+        randomness: Source of the random draws.
+        box: Range of valid image values; None for the `paper` protocol, which doesn't clip.
+        final_iterate: Only the last iterate of each restart counts and nothing stops early (`paper`).
+    """
+
+    ids: Sequence[str]
+    randomness: Randomness
+    box: Box | None = PIXELS
+    final_iterate: bool = False
+
+    def ids_of(self, rows: Tensor) -> list[str]:
+        """Returns the example ids of these rows."""
+        return [self.ids[row] for row in rows.tolist()]
+
+
+class Examples(NamedTuple):
+    """Examples that are about to be attacked.
+
+    Attributes:
+        rows: Index of each in `Setting.ids`, on the CPU, (B,).
+        images: (B, C, H, W).
+        labels: The class whose loss an untargeted attack raises, (B,).
+        truth: The class that counts as right, (B,); differs from `labels` only in the `paper` protocol.
+        logits: The model's answer to the images, (B, classes).
+    """
+
+    rows: Tensor
+    images: Tensor
+    labels: Tensor
+    truth: Tensor
+    logits: Tensor
+
+
+class Attack(Protocol):
+    """An attack on a classifier: parameters, and how to start and advance slots. It holds no state."""
+
+    @property
+    def name(self) -> str:
+        """Catalog name; random draws are keyed by it."""
+
+    @property
+    def backend(self) -> str:
+        """`native`, or the library that does the work."""
+
+    @property
+    def gradient(self) -> bool:
+        """Whether the attack uses gradients."""
+
+    @property
+    def ball(self) -> Ball | None:
+        """The perturbations it may use; None for attacks that look for the smallest one."""
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of one slot per example, with the first iterate in place."""
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Does one unit of work for every slot, in place. Called without autograd recording."""
+
+
+def select(state: State, keep: Tensor) -> State:
+    """Returns the slots at these indices (or under this mask), in that order. `keep` is on the CPU."""
+    index = keep.nonzero().flatten() if keep.dtype == torch.bool else keep
+    moved = index.to(state["images"].device)
+    return {key: values[index if values.device.type == "cpu" else moved] for key, values in state.items()}
+
+
+def concatenate(states: Sequence[State]) -> State:
+    """Returns the slots of all states in one."""
+    return {key: torch.cat([state[key] for state in states]) for key in states[0]}
+
+
+def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
+    """Returns the state that every attack starts from.
+
+    Args:
+        examples: The attacked examples.
+        goal: The class whose loss is raised or lowered, (B,).
+        adversarial: The first iterate, like the images.
+    """
+    n, device = len(examples.rows), examples.images.device
+
+    def host(dtype: torch.dtype) -> Tensor:
+        return torch.zeros(n, dtype=dtype)
+
+    def slots(dtype: torch.dtype) -> Tensor:
+        return torch.zeros(n, dtype=dtype, device=device)
+
+    return {
+        "row": examples.rows,
+        "iteration": host(torch.int64),
+        "restart": host(torch.int64),
+        "done": host(torch.bool),
+        "images": examples.images,
+        "adversarial": adversarial,
+        "goal": goal,
+        "truth": examples.truth,
+        "best": examples.images,
+        # NaN is below everything: the first iterate that may count does.
+        "objective": torch.full((n,), torch.nan, dtype=torch.float64, device=device),
+        "prediction": slots(torch.int64),
+        "rank": slots(torch.int64),
+        "loss": slots(torch.float64),
+        "nonfinite": slots(torch.bool),
+        "broken": slots(torch.bool),
+        "forward": slots(torch.int64),
+        "backward": slots(torch.int64),
+        "seen_gradient": slots(torch.bool),
+        "zero_gradient": slots(torch.bool),
+        "nonfinite_gradient": slots(torch.bool),
+    }
+
+
+def evaluate(
+    model: Forward, state: State, objective: Objective, wants: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Runs the model on the present iterates, with gradients only for the slots that want one.
+
+    Counts the passes. A gradient that is not finite is set to zero; the first one of each slot is noted.
+
+    Args:
+        model: The attacked model.
+        state: The slots.
+        objective: What to differentiate; its sum over the slots is taken, and nothing but the iterates gets
+            a gradient.
+        wants: Which slots need a gradient, on the CPU, (B,).
+
+    Returns:
+        Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not wanted).
+    """
+    points, live = state["adversarial"], ~state["broken"]
+    state["forward"] += live
+    if not wants.any():
+        logits = model(points)
+        return logits, objective(logits).double(), torch.zeros_like(points)
+    if wants.all():
+        logits, values, gradient = _differentiate(model, points, None, None, objective)
+    else:
+        order = torch.cat([wants.nonzero().flatten(), (~wants).nonzero().flatten()]).to(points.device)
+        count = int(wants.sum())
+        moving, resting = points[order[:count]], points[order[count:]]
+        logits, values, moved = _differentiate(model, moving, model(resting), order.argsort(), objective)
+        gradient = torch.zeros_like(points).index_copy(0, order[:count], moved)
+    wanted = wants.to(points.device)
+    state["backward"] += live & wanted
+    return logits, values.double(), _note_gradient(state, gradient, wanted)
+
+
+def _differentiate(
+    model: Forward, points: Tensor, others: Tensor | None, order: Tensor | None, objective: Objective
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits and objective of all slots, and the gradient with respect to `points`."""
+    with torch.enable_grad():
+        points = points.detach().requires_grad_(True)
+        logits = model(points)
+        if others is not None:
+            logits = torch.cat([logits, others])[order]
+        values = objective(logits)
+        (gradient,) = torch.autograd.grad(values.sum(), points)
+    return logits.detach(), values.detach(), gradient
+
+
+def _note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
+    finite = gradient.isfinite()
+    fresh = wanted & ~state["seen_gradient"]
+    state["zero_gradient"] |= fresh & (gradient == 0).flatten(1).all(1)
+    state["nonfinite_gradient"] |= fresh & ~finite.flatten(1).all(1)
+    state["seen_gradient"] |= wanted
+    return gradient.where(finite, 0.0)
+
+
+def record(setting: Setting, state: State, logits: Tensor, values: Tensor, counts: Tensor) -> None:
+    """Judges the present iterates and keeps those that count.
+
+    Args:
+        setting: Whether a misclassified iterate breaks its slot.
+        state: The slots; those that are broken already stay as they are.
+        logits: The model's answer to the present iterates, (B, classes).
+        values: Their objective, (B,).
+        counts: Which slots are at an iterate that may count, on the CPU, (B,).
+    """
+    verdict = judge(logits, state["truth"])
+    eligible = ~state["broken"] & counts.to(values.device)
+    broken = eligible & (verdict.rank > 0) & (not setting.final_iterate)
+    better = broken | (eligible & ~(values <= state["objective"]))
+    found = {"best": state["adversarial"], "objective": values, **verdict._asdict()}
+    for key, present in found.items():
+        state[key] = torch.where(as_column(better, present), present, state[key])
+    state["broken"] = state["broken"] | broken
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Puts a model in eval mode and its parameters out of autograd's reach; restores both on leaving."""
+    modes = [(module, module.training) for module in model.modules()]
+    wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    model.eval()
+    model.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter, requires_grad in wanted:
+            parameter.requires_grad_(requires_grad)

@@ -1,0 +1,173 @@
+"""FGSM and PGD-40 against cleverhans, in one run on one machine: `python -m benchmarks.attack_speed`.
+
+Both sides do what a robust accuracy takes: a clean forward pass, the attack, a judgement. The library runs as
+its users run it, on fixed batches with the true labels. Two networks on handwritten digits: one trained as
+usual, one trained on FGSM examples; the more examples break, the more early exit helps. CPU time of the
+process is what to compare; wall time depends on who else uses the machine.
+
+The flags are compared in an extra run in which both sides begin at the same random starts. The library looks
+at the last iterate only, our kernel at all of them, so PGD may break examples that the library lets go.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from cleverhans.torch.attacks.fast_gradient_method import fast_gradient_method
+from cleverhans.torch.attacks.projected_gradient_descent import projected_gradient_descent
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+from attacks.adversarial.fgsm import fgsm
+from attacks.adversarial.pgd import pgd
+from attacks.kernel import Attack
+from attacks.randomness import Randomness
+from workers.evaluation.engine import attack_pixel
+from workers.evaluation.outcomes import Outcomes
+
+N, BATCH, STEPS, REPEATS = 256, 128, 40, 2
+TRAINING_EPSILON = {"usual": 0.0, "fgsm-trained": 0.15}
+CASES = [("usual", 0.3), ("usual", 0.1), ("fgsm-trained", 0.15)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The fastest of the repeats, in seconds."""
+
+    cpu: float
+    wall: float
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    """Returns all digits at 16 x 16 in [0, 1] and their classes."""
+    bunch = load_digits()
+    pixels = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
+    return nn.functional.interpolate(pixels, scale_factor=2), torch.tensor(bunch.target, dtype=torch.int64)
+
+
+def network(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
+    """Trains a small convolutional network, on FGSM examples where epsilon is above 0."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, padding=1), nn.ReLU()]
+    layers += [nn.Conv2d(64, 64, 3, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 10)]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    for _ in range(6 if epsilon else 3):
+        for rows in torch.randperm(len(pixels)).split(64):
+            batch = pixels[rows].clone().requires_grad_(True)
+            if epsilon:
+                loss = nn.functional.cross_entropy(model(batch), labels[rows])
+                (gradient,) = torch.autograd.grad(loss, batch)
+                batch = (batch.detach() + epsilon * gradient.sign()).clamp(0, 1)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(batch), labels[rows]).backward()
+            optimizer.step()
+    model.zero_grad()
+    return model.eval()
+
+
+def native(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> Outcomes:
+    """Runs an attack of ours through the engine."""
+
+    def images_of(rows: Sequence[int]) -> Tensor:
+        return pixels[list(rows)]
+
+    ids = [f"digit-{row}" for row in range(len(pixels))]
+    randomness = Randomness(0, attack.name)
+    return attack_pixel(attack, model, images_of, labels, ids, randomness=randomness, batch_size=BATCH)
+
+
+def library(
+    run: Callable[[nn.Module, Tensor, Tensor], Tensor], model: nn.Module, pixels: Tensor, labels: Tensor
+) -> Tensor:
+    """Runs cleverhans on fixed batches and returns which examples are right before and after."""
+    right = []
+    for images, classes in zip(pixels.split(BATCH), labels.split(BATCH), strict=True):
+        with torch.no_grad():
+            clean = model(images).argmax(1) == classes
+        attacked = run(model, images, classes)
+        with torch.no_grad():
+            right.append(clean & (model(attacked).argmax(1) == classes))
+    return torch.cat(right)
+
+
+def costs(*works: Callable[[], object]) -> list[Cost]:
+    """Times several works in turns."""
+    times: list[list[tuple[float, float]]] = [[] for _ in works]
+    for _ in range(REPEATS):
+        for work, spent in zip(works, times, strict=True):
+            cpu, wall = time.process_time(), time.perf_counter()
+            work()
+            spent.append((time.process_time() - cpu, time.perf_counter() - wall))
+    return [Cost(min(cpu for cpu, _ in spent), min(wall for _, wall in spent)) for spent in times]
+
+
+def rows_of(
+    trained: str, epsilon: float, model: nn.Module, pixels: Tensor, labels: Tensor
+) -> list[list[str]]:
+    """Measures both attacks on one network."""
+
+    def their_fgsm(model: nn.Module, images: Tensor, classes: Tensor) -> Tensor:
+        found: Tensor = fast_gradient_method(model, images, epsilon, float("inf"), 0.0, 1.0, classes)
+        return found
+
+    def their_pgd(model: nn.Module, images: Tensor, classes: Tensor) -> Tensor:
+        found: Tensor = projected_gradient_descent(
+            model, images, epsilon, epsilon / 10, STEPS, float("inf"), 0.0, 1.0, classes
+        )
+        return found
+
+    def same_start(backend: str) -> Attack:
+        return pgd(epsilon=epsilon, relative_step_size=0.1, steps=STEPS, backend=backend)  # type: ignore[arg-type]
+
+    attacks = [
+        ("fgsm", 1, fgsm(epsilon=epsilon), fgsm(epsilon=epsilon, backend="cleverhans"), their_fgsm),
+        (f"pgd-{STEPS}", STEPS, same_start("native"), same_start("cleverhans"), their_pgd),
+    ]
+    rows = []
+    for name, steps, ours, wrapped, theirs in attacks:
+        own, other = costs(
+            lambda ours=ours: native(ours, model, pixels, labels),  # type: ignore[misc]
+            lambda theirs=theirs: library(theirs, model, pixels, labels),  # type: ignore[misc]
+        )
+        outcomes, reference = (native(attack, model, pixels, labels) for attack in (ours, wrapped))
+        passes = f"{int(outcomes.forward.sum())}/{int(outcomes.backward.sum())}"
+        more = int((reference.correct & ~outcomes.correct).sum())
+        fewer = int((outcomes.correct & ~reference.correct).sum())
+        rows.append(
+            [
+                *(trained, name, f"{epsilon:g}", f"{float(outcomes.correct.double().mean()):.4f}"),
+                *(f"{own.cpu * 1e3:.0f}", f"{other.cpu * 1e3:.0f}"),
+                *(f"{other.cpu / own.cpu:.2f}", f"{other.wall / own.wall:.2f}"),
+                *(passes, f"{len(pixels) * (steps + 2)}/{len(pixels) * steps}", f"{more}+{fewer}"),
+            ]
+        )
+    return rows
+
+
+def main() -> None:
+    """Prints the table."""
+    torch.set_num_threads(1)
+    pixels, labels = digits()
+    table = [
+        [
+            *("network", "attack", "epsilon", "accuracy", "CPU ms", "library", "CPU x", "wall x"),
+            *("fwd/bwd", "library", "more+fewer broken"),
+        ]
+    ]
+    models = {name: network(pixels[N:], labels[N:], epsilon) for name, epsilon in TRAINING_EPSILON.items()}
+    for trained, epsilon in CASES:
+        table += rows_of(trained, epsilon, models[trained], pixels[:N], labels[:N])
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    for row in table:
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write("  ".join(cells) + "\n")
+    sys.stdout.write(f"n = {N}, batch {BATCH}, one thread, best of {REPEATS}; x = cleverhans / ours\n")
+
+
+if __name__ == "__main__":
+    main()

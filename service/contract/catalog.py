@@ -1,0 +1,276 @@
+"""The catalog: every component by kind and name, with the schema and rules of its parameters.
+
+`catalog.json` is generated from the components by `python -m workers.catalog`, committed, and read here,
+so that the service knows all parameters without importing torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.contract import validation
+from service.contract.errors import NotFound
+from service.contract.parameters import INVALID, check, numbers
+from service.contract.report import Loc, Report, nearest, readable
+from service.contract.rules import Namespaces, UnknownName, check_syntax, evaluate
+from service.contract.weights import FindJob
+
+CATALOG_FILE = Path(__file__).with_name("catalog.json")
+
+KINDS = ("attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "words")
+# What `evaluations[].name` may name; no name is in both kinds.
+EVALUATIONS = ("evaluation", "attack")
+
+# A reference to another component; a name alone means its default parameters.
+REFERENCE: Mapping[str, Any] = {
+    "type": ["object", "string"],
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 200},
+        "params": {"type": "object", "default": {}},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+class Rule(BaseModel):
+    """A condition across parameters, and what to tell the user when it does not hold."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    expression: str
+    message: str
+
+
+class Passes(BaseModel):
+    """Model passes per example, as expressions over the parameters."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    forward: str
+    backward: str
+
+
+class Component(BaseModel):
+    """One entry of the catalog.
+
+    Attributes:
+        target: Where the code is, as "module:object".
+        parameters: JSON Schema of the parameters, called `schema` in JSON.
+        tasks: What it is for; empty when that does not matter.
+        paper: Citation of the source.
+        passes: Model passes per example, for attacks and evaluations.
+        facts: What is known about a data set without loading it.
+        evaluations: What a suite stands for; null for everything else.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    kind: str
+    target: str
+    summary: str
+    parameters: dict[str, Any] = Field(alias="schema")
+    rules: list[Rule]
+    tasks: list[str]
+    paper: str | None
+    passes: Passes | None
+    facts: dict[str, Any] | None
+    evaluations: list[dict[str, Any]] | None = None
+
+    def references(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        """The parameters that name another component: (parameter, kind, {"name", "params"})."""
+        for name, part in self.parameters["properties"].items():
+            for branch in part.get("anyOf", [part]):
+                if "component" in branch and isinstance(params.get(name), Mapping):
+                    yield name, branch["component"], params[name]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A reference whose component exists.
+
+    Attributes:
+        component: The entry.
+        params: The parameters with defaults, without the wrong ones.
+        certain: Whether these are what the user means: a misspelt name leaves a default that nobody meant.
+    """
+
+    component: Component
+    params: dict[str, Any]
+    certain: bool
+
+
+class Catalog:
+    """Components by kind and name."""
+
+    def __init__(self, components: Iterable[Component]) -> None:
+        self._components = {(entry.kind, entry.name): entry for entry in components}
+
+    @classmethod
+    def from_json(cls, text: str) -> Catalog:
+        """Read what `workers.catalog` writes."""
+        return cls(Component.model_validate(entry) for entry in json.loads(text))
+
+    def list(self, kind: str | None = None) -> tuple[Component, ...]:
+        """All components, or those of one kind, by kind and name.
+
+        Raises:
+            NotFound: there is no such kind.
+        """
+        if kind is not None:
+            self._known_kind(kind)
+        return tuple(entry for entry in self._components.values() if kind in (None, entry.kind))
+
+    def names(self, *kinds: str) -> tuple[str, ...]:
+        """The names of the components of some kinds, sorted."""
+        return tuple(sorted(entry.name for entry in self._components.values() if entry.kind in kinds))
+
+    def find(self, kind: str, name: str) -> Component:
+        """The component of a kind by name.
+
+        Raises:
+            NotFound: there is no such kind or name; the details say what there is and what is nearest.
+        """
+        self._known_kind(kind)
+        return self._get((kind,), name)
+
+    def find_evaluation(self, name: str) -> Component:
+        """The evaluation or attack that `evaluations[].name` means.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return self._get(EVALUATIONS, name)
+
+    def look_up(self, kinds: Sequence[str], name: str, report: Report, loc: Loc) -> Component | None:
+        """The component of a name in the first of some kinds that has it; None, and a remark, without one."""
+        for kind in kinds:
+            if (kind, name) in self._components:
+                return self._components[kind, name]
+        known, noun = self.names(*kinds), " or ".join(kinds)
+        message = f"there is no {noun} {readable(name)!r}"
+        if others := [kind for kind in KINDS if (kind, name) in self._components]:
+            message += f"; {name!r} is {_with_article(others[0])}"
+        if "suite" in others:
+            message += f', written {{"suite": "{name}"}}'
+        report.add(loc, message, given=name, allowed=known, nearest=nearest(name, known))
+        return None
+
+    def validate(
+        self,
+        body: object,
+        *,
+        data_root: Path | None = None,
+        find_job: FindJob | None = None,
+    ) -> validation.ValidSpec:
+        """Check a job's spec and fill in every default.
+
+        Args:
+            body: The parsed JSON of `POST /jobs`.
+            data_root: Where data folders are looked up; None where it is not visible from here.
+            find_job: Job id to the job, or None when there is no such job. Without it, weights that come
+                from a job are taken on trust.
+
+        Raises:
+            InvalidSpec: with a detail for every wrong field.
+        """
+        return validation.validate(self, body, data_root=data_root, find_job=find_job)
+
+    def check_reference(
+        self, kinds: Sequence[str], reference: Mapping[str, Any], report: Report, loc: Loc
+    ) -> Checked | None:
+        """Check the name and parameters of {"name", "params"}; None when there is no such component.
+
+        Parts that are missing were found wrong before: they are passed over.
+        """
+        if "name" not in reference:
+            return None
+        component = self.look_up(kinds, reference["name"], report, (*loc, "name"))
+        if component is None:
+            return None
+        given = reference.get("params")
+        if not isinstance(given, dict):
+            return Checked(component, {}, certain=False)
+        schema, place = component.parameters, (*loc, "params")
+        params = check(schema, given, report, place, component=self._check_nested, noun="parameter")
+        return Checked(component, params, certain=set(given) <= set(schema["properties"]))
+
+    def check_rules(
+        self,
+        component: Component,
+        params: Mapping[str, Any],
+        namespaces: Namespaces,
+        report: Report,
+        loc: Loc,
+    ) -> None:
+        """Report every rule that parameters break, those of nested components included.
+
+        Args:
+            component: Whose rules to check.
+            params: Its parameters; rules about missing ones are passed over.
+            namespaces: What is known under `model` and `data`. Rules that need more are passed over too: the
+                plan shard checks them when the data is there.
+            report: Receives the broken rules.
+            loc: Where the parameters stand in the body.
+        """
+        known = {**namespaces, "params": numbers(component.parameters, params)}
+        for rule in component.rules:
+            try:
+                holds, reason = bool(evaluate(rule.expression, known)), ""
+            except UnknownName:
+                continue
+            except ValueError as error:
+                holds, reason = False, f"; {error}"
+            if not holds:
+                used = {
+                    f"{space}.{name}": known[space][name]
+                    for space, name in sorted(check_syntax(rule.expression))
+                    if name in known.get(space, {})
+                }
+                values = ", ".join(f"{name} is {value}" for name, value in used.items())
+                report.add(loc, f"{rule.message} ({values}){reason}", given=used, allowed=rule.expression)
+        for parameter, kind, reference in component.references(params):
+            nested = self.find(kind, reference["name"])
+            self.check_rules(nested, reference["params"], namespaces, report, (*loc, parameter, "params"))
+
+    def _check_nested(self, kind: str, value: object, loc: Loc, report: Report) -> object:
+        before = len(report)
+        written_out = {"name": value} if isinstance(value, str) else value
+        reference = check({**REFERENCE, "type": "object"}, written_out, report, loc)
+        if reference is INVALID:
+            return INVALID
+        nested = self.check_reference((kind,), reference, report, loc)
+        if nested is None or len(report) > before:
+            return INVALID
+        return {"name": nested.component.name, "params": nested.params}
+
+    def _known_kind(self, kind: str) -> None:
+        if kind not in KINDS:
+            report = Report()
+            report.add(("kind",), "unknown kind", given=kind, allowed=KINDS, nearest=nearest(kind, KINDS))
+            raise NotFound(f"there is no kind of component {readable(kind)!r}", report.details)
+
+    def _get(self, kinds: Sequence[str], name: str) -> Component:
+        report = Report()
+        component = self.look_up(kinds, name, report, ("name",))
+        if component is None:
+            raise NotFound(report.details[0].message, report.details)
+        return component
+
+
+def _with_article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else kind if kind in ("data", "words") else f"a {kind}"
+
+
+@functools.cache
+def load() -> Catalog:
+    """The catalog that this installation has."""
+    return Catalog.from_json(CATALOG_FILE.read_text(encoding="utf-8"))

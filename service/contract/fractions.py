@@ -1,0 +1,26 @@
+"""Fractions as text: "8/255" is how the field writes the radius of a perturbation."""
+
+from __future__ import annotations
+
+import re
+
+# The lengths are capped so that the quotient always is a finite number.
+PATTERN = r"^\s*-?[0-9]{1,15}(\.[0-9]{1,15})?\s*/\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*$"
+_FRACTION = re.compile(PATTERN)
+
+
+def parse_fraction(text: str) -> float:
+    """The value of "numerator/denominator", for example "0.5/255".
+
+    Args:
+        text: Two decimal numbers with a stroke between them; the denominator is positive.
+
+    Raises:
+        ValueError: it is not such a text.
+    """
+    if not _FRACTION.match(text):
+        raise ValueError(f"{text!r} is not a fraction; allowed: two numbers with a stroke, like '8/255'")
+    numerator, denominator = (float(part) for part in text.split("/"))
+    if denominator == 0:
+        raise ValueError(f"{text!r} has denominator 0; allowed: a positive denominator, like '8/255'")
+    return numerator / denominator

@@ -1,0 +1,131 @@
+"""Collecting everything that is wrong with a body, so that the user hears of all of it at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from service.contract.errors import ErrorDetail, InvalidSpec, nearest_name
+
+Loc = tuple[str | int, ...]
+
+MAX_DETAILS = 100
+MAX_TEXT = 200
+MAX_ITEMS = 20
+MAX_SHOWN_DEPTH = 4
+MAX_ALLOWED = 100
+LARGEST_INTEGER = 2**63 - 1
+
+
+class Report:
+    """Wrong fields in the order in which they are found, at most `MAX_DETAILS`."""
+
+    def __init__(self) -> None:
+        self.details: list[ErrorDetail] = []
+
+    def __len__(self) -> int:
+        return len(self.details)
+
+    @property
+    def full(self) -> bool:
+        """Whether looking for more is pointless."""
+        return len(self.details) >= MAX_DETAILS
+
+    def add(
+        self,
+        loc: Loc,
+        message: str,
+        *,
+        given: object = None,
+        allowed: Iterable[object] | str | None = None,
+        nearest: str | None = None,
+    ) -> None:
+        """Note a wrong field.
+
+        Args:
+            loc: Where it is in the body.
+            message: What is wrong, for a person.
+            given: The value as it came; only a safe and short rendering of it is kept.
+            allowed: The allowed values or names, or a description of them.
+            nearest: The known name that is most like the given one.
+        """
+        if self.full:
+            return
+        self.details.append(
+            ErrorDetail(
+                loc=[readable(part) if isinstance(part, str) else part for part in loc],
+                message=message,
+                given=show(given),
+                allowed=_listed(allowed),
+                nearest=nearest,
+            )
+        )
+
+    def raise_if_any(self) -> None:
+        """Raise what was found.
+
+        Raises:
+            InvalidSpec: with all details, if there is any.
+        """
+        if not self.details:
+            return
+        first = self.details[0]
+        more = f" (and {len(self) - 1} more)" if len(self) > 1 else ""
+        raise InvalidSpec(f"{path_text(first.loc)}: {first.message}{more}", self.details)
+
+
+def nearest(given: object, known: Iterable[str]) -> str | None:
+    """The known name that is most like the given one, whatever its case; None for what is no short text."""
+    if not isinstance(given, str) or len(given) > MAX_TEXT:
+        return None
+    by_lower = {name.lower(): name for name in known}
+    found = nearest_name(given.lower(), by_lower)
+    return by_lower[found] if found is not None else None
+
+
+def path_text(loc: Iterable[str | int]) -> str:
+    """A place as people write it: `evaluations[0].params.epsilon`; `body` for the whole."""
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "body"
+
+
+def readable(text: str) -> str:
+    """Text that any encoder and database takes, cut to `MAX_TEXT` characters."""
+    cut = text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
+    return cut.encode("utf-8", "backslashreplace").decode().replace("\0", "\\u0000")
+
+
+def show(value: object, depth: int = 0) -> Any:
+    """A short rendering of any value that is always valid JSON: no NaN, no endless text, no deep nesting."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, int):
+        return value if abs(value) <= LARGEST_INTEGER else f"an integer of {value.bit_length()} bits"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping | list | tuple):
+        return _show_container(value, depth)
+    return type(value).__name__
+
+
+def _show_container(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], depth: int) -> Any:
+    if depth >= MAX_SHOWN_DEPTH:
+        return "..."
+    if isinstance(value, Mapping):
+        items = list(value.items())[:MAX_ITEMS]
+        shown = {readable(str(key)): show(item, depth + 1) for key, item in items}
+        return shown | ({"...": f"{len(value) - MAX_ITEMS} more"} if len(value) > MAX_ITEMS else {})
+    shown_items = [show(item, depth + 1) for item in value[:MAX_ITEMS]]
+    return shown_items + ([f"... {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else [])
+
+
+def _listed(allowed: Iterable[object] | str | None) -> Any:
+    if allowed is None or isinstance(allowed, str):
+        return allowed
+    values = list(allowed)
+    return values if len(values) <= MAX_ALLOWED else f"one of {len(values)} values, listed in the catalog"

@@ -1,0 +1,259 @@
+"""Checks a whole job spec against its shape and against the catalog, and fills in every default.
+
+The shape comes from the classes in `specs`; the rest needs the catalog: names, parameters, rules across
+them, tasks, weights and suites. Parts that are well-formed are checked even where others are not, so that
+one answer names every wrong field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from service.contract.estimate import estimate
+from service.contract.folders import check_folder
+from service.contract.parameters import numbers
+from service.contract.report import Loc, Report, path_text
+from service.contract.rules import Namespaces
+from service.contract.shape import check_evaluation_shape, check_shape
+from service.contract.specs import JOB_SPEC
+from service.contract.weights import FindJob, check_same_model, find_source
+
+if TYPE_CHECKING:
+    from service.contract.catalog import Catalog, Checked, Component
+
+EVALUATIONS = ("evaluation", "attack")
+MAX_EVALUATIONS = 500
+# The shape of a model's logits and input: where these differ, the weights do not fit.
+FIT = ("classes", "channels")
+
+
+@dataclass(frozen=True)
+class ValidSpec:
+    """A spec in which everything is right.
+
+    Attributes:
+        spec: Plain JSON with every default filled in and suites expanded.
+        estimate: "examples", "forward_passes" and "backward_passes"; None where the data's size is not known.
+        warnings: What the user should know before the job runs: {"code", "message", "evidence"}.
+    """
+
+    spec: dict[str, Any]
+    estimate: dict[str, int | None]
+    warnings: list[dict[str, Any]]
+
+
+def validate(
+    catalog: Catalog, body: object, *, data_root: Path | None, find_job: FindJob | None
+) -> ValidSpec:
+    """See `Catalog.validate`."""
+    report = Report()
+    shape = check_shape(body, report)
+    spec = _Validation(catalog, report, data_root, find_job).complete(shape)
+    report.raise_if_any()
+    spec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(spec))
+    return ValidSpec(spec=spec, estimate=estimate(catalog, spec), warnings=_warnings(catalog, spec))
+
+
+def _warnings(catalog: Catalog, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    warnings: list[dict[str, Any]] = []
+    if spec["kind"] != "evaluate":
+        return warnings
+    if spec["model"]["weights"] is None:
+        message = "the model has random weights: nothing says where to take trained ones from"
+        warnings.append({"code": "untrained_weights", "message": message, "evidence": {"weights": None}})
+    available = (catalog.find("data", spec["data"]["name"]).facts or {}).get("test")
+    if available is not None and spec["limit"] is not None and spec["limit"] < available:
+        warnings.append(
+            {
+                "code": "subset",
+                "message": f"{spec['limit']} of {available} test examples are used",
+                "evidence": {"limit": spec["limit"], "available": available},
+            }
+        )
+    return warnings
+
+
+class _Validation:
+    """One pass over a spec. `model` and `data` become known on the way, for rules, tasks and fit."""
+
+    def __init__(
+        self, catalog: Catalog, report: Report, data_root: Path | None, find_job: FindJob | None
+    ) -> None:
+        self.catalog, self.report, self.data_root, self.find_job = catalog, report, data_root, find_job
+        self.model: Checked | None = None
+        self.data: Checked | None = None
+        self.source: Mapping[str, Any] | None = None
+
+    def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
+        """The shape with the parameters of every component completed; what is wrong is reported."""
+        spec = dict(shape)
+        if "model" in shape:
+            spec["model"] = self._check_model(shape["model"])
+        if "data" in shape:
+            self.data = self._check_data(shape["data"], self.report, ("data",))
+            spec["data"] = _completed(self.data)
+            self._check_fit(self.data, self.report, ("data",))
+        if self.model is not None:
+            self._check_rules(self.model, self.data, self.report, ("model", "params"))
+        if "recipe" in shape:
+            recipe = self.catalog.check_reference(("recipe",), shape["recipe"], self.report, ("recipe",))
+            self._check_component(recipe, self.data, self.report, ("recipe",))
+            spec["recipe"] = _completed(recipe)
+        if isinstance(shape.get("evaluations"), list):
+            spec["evaluations"] = self._check_evaluations(shape["evaluations"])
+        return spec
+
+    def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
+        self.source = find_source(model, self.report, self.find_job)
+        trained = self.source["model"] if self.source is not None else None
+        same_name = trained is not None and trained["name"] == model.get("name")
+        if trained is not None and same_name and model.get("params") == {}:
+            model = {**model, "params": dict(trained["params"])}
+        self.model = self.catalog.check_reference(("model",), model, self.report, ("model",))
+        if trained is not None and self.model is not None:
+            check_same_model(self.model, trained, self.report)
+        completed = _completed(self.model)
+        return None if completed is None else {**completed, "weights": model.get("weights")}
+
+    def _check_data(self, data: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
+        checked = self.catalog.check_reference(("data",), data, report, loc)
+        if checked is None:
+            return None
+        self._check_folders(checked, report, loc)
+        self._check_rules(checked, checked, report, (*loc, "params"))
+        model = self.model.component if self.model is not None else None
+        if model is not None and not _share(model.tasks, checked.component.tasks):
+            message = (
+                f"{checked.component.name!r} is data for {_list(checked.component.tasks)},"
+                f" the model {model.name!r} is for {_list(model.tasks)}"
+            )
+            report.add((*loc, "name"), message, given=checked.component.name)
+        return checked
+
+    def _check_folders(self, data: Checked, report: Report, loc: Loc) -> None:
+        params = data.params
+        for name, schema in data.component.parameters["properties"].items():
+            marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
+            if not marked or not isinstance(params.get(name), str):
+                continue
+            must_exist = params.get("download") is not True
+            problem = check_folder(params[name], self.data_root, must_exist=must_exist)
+            if problem is not None:
+                report.add(
+                    (*loc, "params", name),
+                    problem.message,
+                    given=params[name],
+                    allowed=problem.allowed,
+                    nearest=problem.nearest,
+                )
+
+    def _check_fit(self, data: Checked | None, report: Report, loc: Loc) -> None:
+        """Data must have the classes and channels that the model was, or will be, made for."""
+        name = self.source["data"]["name"] if self.source is not None else None
+        if name is None and self.data is not None:
+            name = self.data.component.name
+        if data is None or name is None or name not in self.catalog.names("data"):
+            return
+        made_for = self.catalog.find("data", name).facts or {}
+        facts = data.component.facts or {}
+        for fact in FIT:
+            if fact in facts and fact in made_for and facts[fact] != made_for[fact]:
+                message = (
+                    f"{data.component.name!r} has {facts[fact]} {fact},"
+                    f" the model is made for the {made_for[fact]} of {name!r}"
+                )
+                report.add((*loc, "name"), message, given=data.component.name)
+
+    def _check_evaluations(self, items: Sequence[Any]) -> list[dict[str, Any] | None]:
+        completed: list[dict[str, Any] | None] = []
+        for index, item in enumerate(items):
+            loc: Loc = ("evaluations", index)
+            if self.report.full or not isinstance(item, dict):
+                continue
+            if "suite" in item:
+                completed += self._expand(item["suite"], (*loc, "suite"))
+            else:
+                completed.append(self._check_evaluation(item, self.report, loc))
+        if len(completed) > MAX_EVALUATIONS:
+            message = f"suites expand to {len(completed)} evaluations, at most {MAX_EVALUATIONS} are allowed"
+            self.report.add(("evaluations",), message, given=len(completed))
+        return completed
+
+    def _expand(self, name: str, loc: Loc) -> list[dict[str, Any] | None]:
+        """The evaluations of a suite; whatever is wrong with one is wrong with the suite."""
+        suite = self.catalog.look_up(("suite",), name, self.report, loc)
+        if suite is None:
+            return []
+        inner = Report()
+        completed = [
+            self._check_evaluation(check_evaluation_shape(item, inner, (index,)), inner, (index,))
+            for index, item in enumerate(suite.evaluations or [])
+        ]
+        for detail in inner.details:
+            message = f"the suite's evaluation {path_text(detail.loc)}: {detail.message}"
+            self.report.add(loc, message, given=name)
+        return completed
+
+    def _check_evaluation(self, item: Mapping[str, Any], report: Report, loc: Loc) -> dict[str, Any] | None:
+        checked = self.catalog.check_reference(EVALUATIONS, item, report, loc)
+        data = self.data
+        own = item.get("data")
+        if own is not None:
+            data = self._check_data(own, report, (*loc, "data"))
+            self._check_fit(data, report, (*loc, "data"))
+        self._check_component(checked, data, report, loc)
+        completed = _completed(checked)
+        if completed is None:
+            return None
+        return {**completed, "data": _completed(data) if own is not None else None}
+
+    def _check_component(
+        self, checked: Checked | None, data: Checked | None, report: Report, loc: Loc
+    ) -> None:
+        """Tasks and rules of a recipe or an evaluation."""
+        if checked is None:
+            return
+        component = checked.component
+        for other in (self.model, data):
+            if other is not None and not _share(component.tasks, other.component.tasks):
+                message = (
+                    f"{component.name!r} is for {_list(component.tasks)}, the {other.component.kind}"
+                    f" {other.component.name!r} is for {_list(other.component.tasks)}"
+                )
+                report.add((*loc, "name"), message, given=component.name)
+                break
+        self._check_rules(checked, data, report, (*loc, "params"))
+
+    def _check_rules(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
+        if checked.certain:
+            self.catalog.check_rules(checked.component, checked.params, self._namespaces(data), report, loc)
+
+    def _namespaces(self, data: Checked | None) -> Namespaces:
+        """What rules may know: only what is certain."""
+        known: dict[str, Mapping[str, object]] = {}
+        if self.model is not None and self.model.certain:
+            known["model"] = numbers(self.model.component.parameters, self.model.params)
+        if data is not None:
+            known["data"] = known_of_data(data.component, data.params if data.certain else None)
+        return known
+
+
+def known_of_data(component: Component, params: Mapping[str, Any] | None) -> dict[str, object]:
+    """What rules see under `data`: the parameters and the facts that need no loading."""
+    return {**numbers(component.parameters, params or {}), **(component.facts or {})}
+
+
+def _completed(checked: Checked | None) -> dict[str, Any] | None:
+    return None if checked is None else {"name": checked.component.name, "params": checked.params}
+
+
+def _share(some: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two components have a task in common; no tasks means any."""
+    return not some or not others or bool(set(some) & set(others))
+
+
+def _list(tasks: Sequence[str]) -> str:
+    return " and ".join(tasks)

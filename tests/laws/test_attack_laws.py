@@ -1,0 +1,226 @@
+"""What holds for every attack in the catalog: a new one is covered by being there."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pkgutil
+import typing
+from collections.abc import Sequence
+from itertools import product
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import attacks.adversarial
+from attacks.kernel import Attack
+from attacks.randomness import Randomness
+from attacks.threat import sizes
+from workers.evaluation.engine import attack_paper, attack_pixel, classify
+
+N = 60
+IDS = [f"digit-{number:04d}" for number in range(N)]
+# An epsilon that matters to 8 x 8 digits, for attacks that have one.
+EPSILON = {"Linf": 0.1, "L2": 0.8}
+
+
+def modules() -> list[ModuleType]:
+    names = [module.name for module in pkgutil.iter_modules(attacks.adversarial.__path__)]
+    found = [importlib.import_module(f"attacks.adversarial.{name}") for name in names]
+    return [module for module in found if hasattr(module, "__all__")]
+
+
+def variants(module: ModuleType, name: str) -> list[dict[str, Any]]:
+    """Every norm and backend that the attack offers and its rules allow, at an epsilon that matters."""
+    hints = typing.get_type_hints(getattr(module, name))
+    choices = {key: typing.get_args(hints[key]) for key in ("norm", "backend") if key in hints}
+    found = []
+    for values in product(*choices.values()):
+        params = dict(zip(choices, values, strict=True))
+        if "epsilon" in hints:
+            params["epsilon"] = EPSILON[params.get("norm", "Linf")]
+        if allowed(module, filled(module, name, params)):
+            found.append(params)
+    return found
+
+
+def filled(module: ModuleType, name: str, params: dict[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(getattr(module, name)).parameters
+    return {key: parameter.default for key, parameter in parameters.items()} | params
+
+
+def value_of(expression: str, params: dict[str, Any]) -> Any:
+    names = {"params": SimpleNamespace(**params), "data": SimpleNamespace(classes=10)}
+    return eval(expression, {"__builtins__": {}}, names)
+
+
+def allowed(module: ModuleType, params: dict[str, Any]) -> bool:
+    return all(value_of(rule, params) for rule, _ in getattr(module, "RULES", ()))
+
+
+CASES = [
+    pytest.param(module, name, params, id="-".join([name, *map(str, params.values())]))
+    for module in modules()
+    for name in module.__all__
+    for params in variants(module, name)
+]
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Tensor, Tensor]:
+    bunch = load_digits()
+    return torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16, torch.tensor(bunch.target).long()
+
+
+class Network(nn.Module):
+    """A trained classifier with everything that a run could disturb: dropout, batch norm, frozen weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)
+        )
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        return (pixels - 0.3) / 0.4
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = self.backbone(self.normalize(pixels))
+        return logits
+
+
+@pytest.fixture(scope="module")
+def network(digits: tuple[Tensor, Tensor]) -> Network:
+    torch.manual_seed(0)
+    pixels, labels = digits[0][N:], digits[1][N:]
+    model = Network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(40):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(pixels), labels).backward()
+        optimizer.step()
+    model.zero_grad()
+    return model.double()
+
+
+def run(
+    attack: Attack,
+    model: Any,
+    digits: tuple[Tensor, Tensor],
+    *,
+    evaluation: Any = attack_pixel,
+    seed: int = 0,
+    batch_size: int = 16,
+) -> Any:
+    def images_of(rows: Sequence[int]) -> Tensor:
+        return digits[0][list(rows)]
+
+    return evaluation(
+        attack,
+        model,
+        images_of,
+        digits[1][:N],
+        IDS,
+        randomness=Randomness(seed, attack.name),
+        batch_size=batch_size,
+        dtype="float64",
+        keep_adversarial=True,
+    )
+
+
+def make(module: ModuleType, name: str, params: dict[str, Any]) -> Attack:
+    attack: Attack = getattr(module, name)(**params)
+    return attack
+
+
+def test_there_are_attacks() -> None:
+    names = {name for module in modules() for name in module.__all__}
+    assert {"fgsm", "pgd", "uniform_noise"} <= names
+    assert len(CASES) >= 11
+
+
+@pytest.mark.parametrize(("module", "name", "params"), CASES)
+def test_a_component_is_a_documented_function_of_keywords(
+    module: ModuleType, name: str, params: dict[str, Any]
+) -> None:
+    component = getattr(module, name)
+    assert component.__name__ == name
+    assert component.__doc__
+    parameters = inspect.signature(component).parameters.values()
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in parameters)
+    attack = make(module, name, params)
+    assert attack.name == name
+    assert attack.backend == params.get("backend", "native")
+
+
+@pytest.mark.parametrize(("module", "name", "params"), CASES)
+def test_it_stays_in_its_ball_and_in_the_range_and_accuracy_does_not_rise(
+    module: ModuleType, name: str, params: dict[str, Any], network: Network, digits: tuple[Tensor, Tensor]
+) -> None:
+    attack, images = make(module, name, params), digits[0][:N].double()
+    outcomes = run(attack, network, digits)
+    clean = classify(
+        network, lambda rows: digits[0][list(rows)], digits[1][:N], IDS, batch_size=N, dtype="float64"
+    )
+    # Libraries may compute their iterates in float32.
+    tolerance = 1e-12 if attack.backend == "native" else 1e-6
+    assert outcomes.adversarial.min() >= 0
+    assert outcomes.adversarial.max() <= 1
+    if attack.ball is not None:
+        moved = sizes(outcomes.adversarial - images, attack.ball.norm)
+        assert float(moved.max()) <= attack.ball.epsilon + tolerance
+        assert float(moved[clean.correct].min()) > 0
+    assert not (outcomes.correct & ~clean.correct).any()
+    assert int(outcomes.correct.sum()) <= int(clean.correct.sum())
+    assert torch.equal(outcomes.adversarial[~clean.correct], images[~clean.correct])
+    assert outcomes.ids == tuple(IDS)
+
+
+@pytest.mark.parametrize(("module", "name", "params"), CASES)
+def test_it_takes_no_more_passes_than_it_declares(
+    module: ModuleType, name: str, params: dict[str, Any], network: Network, digits: tuple[Tensor, Tensor]
+) -> None:
+    attack = make(module, name, params)
+    limits = [value_of(expression, filled(module, name, params)) for expression in module.PASSES]
+    for evaluation in (attack_pixel, attack_paper):
+        outcomes = run(attack, network, digits, evaluation=evaluation)
+        assert int(outcomes.forward.max()) <= limits[0]
+        assert int(outcomes.backward.max()) <= limits[1]
+        assert (int(outcomes.backward.max()) > 0) == attack.gradient
+
+
+@pytest.mark.parametrize(("module", "name", "params"), CASES)
+def test_a_seed_repeats_and_batches_do_not_matter(
+    module: ModuleType, name: str, params: dict[str, Any], network: Network, digits: tuple[Tensor, Tensor]
+) -> None:
+    attack = make(module, name, params)
+    first, again, other = (run(attack, network, digits, batch_size=size) for size in (16, 16, 7))
+    assert torch.equal(first.adversarial, again.adversarial)
+    assert torch.equal(first.loss, again.loss)
+    for column in ("prediction", "correct", "correct5", "forward", "backward"):
+        assert torch.equal(getattr(first, column), getattr(other, column)), column
+    torch.testing.assert_close(first.adversarial, other.adversarial, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("module", "name", "params"), CASES)
+def test_the_model_is_left_as_it_was(
+    module: ModuleType, name: str, params: dict[str, Any], network: Network, digits: tuple[Tensor, Tensor]
+) -> None:
+    model = copy.deepcopy(network)
+    model.train()
+    model.backbone[4].eval()
+    model.backbone[1].weight.requires_grad_(False)
+    state = copy.deepcopy(model.state_dict())
+    modes = [module.training for module in model.modules()]
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    for evaluation in (attack_pixel, attack_paper):
+        run(make(module, name, params), model, digits, evaluation=evaluation)
+    torch.testing.assert_close(model.state_dict(), state, rtol=0, atol=0)
+    assert [module.training for module in model.modules()] == modes
+    assert [parameter.requires_grad for parameter in model.parameters()] == flags
+    assert all(parameter.grad is None for parameter in model.parameters())

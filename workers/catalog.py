@@ -1,0 +1,169 @@
+"""The catalog on the worker's side: turns names into code, and writes `service/contract/catalog.json`.
+
+    python -m workers.catalog            # write
+    python -m workers.catalog --check    # exit 1 when it is stale
+
+Components are imported only when they are built, so that importing this module needs no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from service.contract.catalog import CATALOG_FILE, Catalog, Component, load
+from service.contract.errors import ErrorDetail
+from service.contract.estimate import passes as declared_passes
+from service.contract.parameters import numbers
+from service.contract.report import Report, path_text
+from service.contract.validation import known_of_data
+from workers.walker import to_json, walk
+
+# What a loaded data set tells the rules under `data`.
+LOADED_FACTS = ("classes", "channels")
+
+
+class PassCount(NamedTuple):
+    """Model passes per example, at most."""
+
+    forward: float
+    backward: float
+
+
+def build(
+    kind: str, name: str, params: Mapping[str, Any], *, catalog: Catalog | None = None
+) -> Callable[..., Any]:
+    """The component with its parameters bound, ready for the arguments that the system passes.
+
+    Args:
+        kind: Kind of component; attacks are found as "evaluation" too, as in `evaluations[].name`.
+        name: Catalog name.
+        params: Parameters as a spec has them. Defaults are filled in, fractions become floats, and references
+            to attention mechanisms become factories `factory(dim, heads, *, prefix_tokens=1)`.
+        catalog: Where to look; the installed catalog when absent.
+
+    Raises:
+        ValueError: a parameter is wrong; the message names every one.
+        NotFound: there is no such component.
+    """
+    catalog = catalog or load()
+    component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
+    report = Report()
+    reference = {"name": name, "params": dict(params)}
+    checked = catalog.check_reference((component.kind,), reference, report, ())
+    _raise_if_any(f"{kind} {name!r}", report.details)
+    assert checked is not None
+    return _bind(catalog, component, checked.params)
+
+
+def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog | None = None) -> None:
+    """Check every rule of a spec, now that its data set is loaded and all facts are known.
+
+    Args:
+        spec: A job spec with every default filled in.
+        data: The loaded data set that `spec["data"]` names, or None to go by the catalog alone.
+        catalog: Where to look; the installed catalog when absent.
+
+    Raises:
+        ValueError: rules are broken; the message names every one.
+    """
+    catalog, report = catalog or load(), Report()
+    model = catalog.find("model", spec["model"]["name"])
+    namespaces: dict[str, Mapping[str, object]] = {
+        "model": numbers(model.parameters, spec["model"]["params"]),
+        "data": _facts_of(catalog, spec["data"], data),
+    }
+    for kind in ("model", "data", "recipe"):
+        if kind in spec:
+            component = catalog.find(kind, spec[kind]["name"])
+            catalog.check_rules(component, spec[kind]["params"], namespaces, report, (kind, "params"))
+    for index, item in enumerate(spec.get("evaluations", [])):
+        known = (
+            namespaces if item["data"] is None else {**namespaces, "data": _facts_of(catalog, item["data"])}
+        )
+        component = catalog.find_evaluation(item["name"])
+        catalog.check_rules(component, item["params"], known, report, ("evaluations", index, "params"))
+    _raise_if_any("the spec breaks rules", report.details)
+
+
+def passes(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = None) -> PassCount:
+    """Model passes per example of an evaluation or attack; one forward pass where none are declared.
+
+    Raises:
+        NotFound: there is no such evaluation or attack.
+    """
+    component = (catalog or load()).find_evaluation(name)
+    return PassCount(*(declared_passes(component, params) or (1, 0)))
+
+
+def resolve(component: Component) -> Any:
+    """The function or class of a catalog entry, imported now."""
+    module, _, name = component.target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the catalog, or check that it is fresh; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m workers.catalog", description=main.__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when the catalog is stale"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        components = walk()
+    except ValueError as error:
+        sys.stderr.write(f"catalog: {error}\n")
+        return 1
+    text = to_json(components)
+    written = CATALOG_FILE.read_text(encoding="utf-8") if CATALOG_FILE.exists() else ""
+    if options.check:
+        if text != written:
+            changed = ", ".join(stale_entries(text, written)) or "its form"
+            sys.stderr.write(f"catalog: {CATALOG_FILE.name} is stale ({changed}): run `make catalog`\n")
+        return int(text != written)
+    if text != written:
+        CATALOG_FILE.write_text(text, encoding="utf-8")
+    sys.stdout.write(
+        f"catalog: {len(components)} components{'' if text != written else ', nothing changed'}\n"
+    )
+    return 0
+
+
+def stale_entries(fresh: str, written: str) -> list[str]:
+    """The components that one catalog text has and the other has not, or has differently, as "kind name"."""
+    old, new = (
+        {f"{e['kind']} {e['name']}": e for e in json.loads(text or "[]")} for text in (written, fresh)
+    )
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+
+
+def _bind(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> Callable[..., Any]:
+    bound = numbers(component.parameters, params)
+    for parameter, kind, reference in component.references(params):
+        bound[parameter] = _bind(catalog, catalog.find(kind, reference["name"]), reference["params"])
+    return functools.partial(resolve(component), **bound)
+
+
+def _facts_of(catalog: Catalog, reference: Mapping[str, Any], loaded: Any = None) -> dict[str, object]:
+    known = known_of_data(catalog.find("data", reference["name"]), reference["params"])
+    if loaded is not None:
+        known |= {fact: getattr(loaded, fact) for fact in LOADED_FACTS}
+        height, width = loaded.size or (None, None)
+        if height is not None and height == width:
+            known["size"] = height
+    return known
+
+
+def _raise_if_any(what: str, details: Sequence[ErrorDetail]) -> None:
+    if details:
+        problems = "; ".join(f"{path_text(detail.loc)}: {detail.message}" for detail in details)
+        raise ValueError(f"{what}: {problems}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""JSON Schema from a signature: the keyword-only arguments of a component are its parameters.
+
+    epsilon: Annotated[float, "fraction", Ge(0)] = 8 / 255
+
+becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks what a type cannot
+say: `fraction`, `folder`, `system` (set by the program, hidden from users), and `attention` (the name of
+another component with its parameters).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import annotated_types
+
+from service.contract.catalog import REFERENCE
+from service.contract.fractions import PATTERN
+from service.contract.parameters import check
+from service.contract.report import Report, path_text
+
+SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+MARKERS = ("attention", "folder", "fraction", "system")
+NUMBERS = ("integer", "number")
+
+# Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.
+CONSTRAINTS: tuple[tuple[type, str, str | None, str | None, str | None], ...] = (
+    (annotated_types.Ge, "ge", "minimum", None, None),
+    (annotated_types.Gt, "gt", "exclusiveMinimum", None, None),
+    (annotated_types.Le, "le", "maximum", None, None),
+    (annotated_types.Lt, "lt", "exclusiveMaximum", None, None),
+    (annotated_types.MultipleOf, "multiple_of", "multipleOf", None, None),
+    (annotated_types.MinLen, "min_length", None, "minItems", "minLength"),
+    (annotated_types.MaxLen, "max_length", None, "maxItems", "maxLength"),
+)
+ARGUMENT_LINE = re.compile(r"^(\w+)(?: \([^)]*\))?: (.+)$")
+
+
+def schema_of_parameters(
+    component: Callable[..., Any], choices: Mapping[str, Iterable[str]]
+) -> dict[str, Any]:
+    """The JSON Schema of a component's parameters.
+
+    Args:
+        component: A function, or a class whose `__init__` has the parameters.
+        choices: Parameter to the texts that it takes, where they can only be listed by a program.
+
+    Raises:
+        ValueError: an annotation or a default cannot be expressed; the message names module and parameter.
+    """
+    function = component.__init__ if inspect.isclass(component) else component
+    where = f"{component.__module__}.{component.__name__}"
+    notes = _described_arguments(component, function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ValueError(
+                f"{where}: *{parameter.name} hides parameters; write them as keyword-only arguments"
+            )
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        try:
+            schema = _schema_of_parameter(parameter, function, choices.get(parameter.name))
+        except ValueError as error:
+            raise ValueError(f"{where}: parameter {parameter.name!r}: {error}") from error
+        if schema is None:
+            continue
+        note = {"description": notes[parameter.name]} if parameter.name in notes else {}
+        properties[parameter.name] = schema | note
+        required += [parameter.name] if "default" not in schema else []
+    if unknown := sorted(set(choices) - set(properties)):
+        raise ValueError(f"{where}: CHOICES names {unknown}, which are no parameters of it")
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return schema | ({"required": required} if required else {})
+
+
+def schema_of_annotation(annotation: object) -> dict[str, Any] | None:
+    """The JSON Schema of an annotation, or None for what the system sets.
+
+    Raises:
+        ValueError: the annotation cannot be expressed.
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _annotated(arguments[0], arguments[1:])
+    if annotation in (None, type(None)):
+        return {"type": "null"}
+    if isinstance(annotation, type) and annotation in SIMPLE:
+        return {"type": SIMPLE[annotation]}
+    if origin is typing.Literal:
+        return {"enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        return _union([schema_of_annotation(argument) for argument in arguments])
+    if origin is list:
+        return {"type": "array", "items": schema_of_annotation(arguments[0])}
+    raise ValueError(
+        f"the annotation {annotation!r} cannot be expressed; allowed: bool, int, float, str, Literal,"
+        f" list[...], X | None, and Annotated with bounds or a marker ({', '.join(MARKERS)})"
+    )
+
+
+def _schema_of_parameter(
+    parameter: inspect.Parameter, function: Callable[..., Any], choices: Iterable[str] | None
+) -> dict[str, Any] | None:
+    if parameter.annotation is parameter.empty:
+        raise ValueError("has no annotation")
+    schema = schema_of_annotation(_evaluated(parameter, function))
+    if schema is None:
+        return None
+    if choices is not None:
+        _list_choices(schema, sorted(set(choices)))
+    if parameter.default is not parameter.empty:
+        schema["default"] = _checked_default(schema, parameter.default)
+    return schema
+
+
+def _evaluated(parameter: inspect.Parameter, function: Callable[..., Any]) -> object:
+    """The annotation as an object, also where annotations are postponed."""
+    holder = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    scope = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        return typing.get_type_hints(holder, globalns=scope, include_extras=True)[parameter.name]
+    except (NameError, SyntaxError, TypeError, AttributeError) as error:
+        raise ValueError(f"the annotation {parameter.annotation!r} cannot be evaluated: {error}") from error
+
+
+def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, Any] | None:
+    markers = [item for item in metadata if isinstance(item, str)]
+    if unknown := [marker for marker in markers if marker not in MARKERS]:
+        raise ValueError(f"the marker {unknown[0]!r} is unknown; allowed: {', '.join(MARKERS)}")
+    if "system" in markers:
+        return None
+    if "attention" in markers:
+        return {**REFERENCE, "component": "attention"}
+    schema = schema_of_annotation(annotation)
+    if schema is None:
+        return None
+    for marker in markers:
+        _mark(schema, marker)
+    for item in metadata:
+        if not isinstance(item, str):
+            _constrain(schema, item)
+    return schema
+
+
+def _mark(schema: dict[str, Any], marker: str) -> None:
+    wanted = {"fraction": "number", "folder": "string"}[marker]
+    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") == wanted]
+    if not branches:
+        raise ValueError(f"the marker {marker!r} is for a {wanted}")
+    for branch in branches:
+        branch[marker] = True
+        if marker == "fraction":
+            branch |= {"type": ["number", "string"], "pattern": PATTERN}
+
+
+def _constrain(schema: dict[str, Any], item: object) -> None:
+    """Put a constraint on every alternative that it can hold for; other metadata is for other readers."""
+    if isinstance(item, annotated_types.GroupedMetadata):
+        for part in item:
+            _constrain(schema, part)
+        return
+    for constraint, attribute, for_numbers, for_lists, for_text in CONSTRAINTS:
+        if not isinstance(item, constraint):
+            continue
+        keywords = {"integer": for_numbers, "number": for_numbers, "array": for_lists, "string": for_text}
+        found = False
+        for branch in schema.get("anyOf", [schema]):
+            given = branch.get("type")
+            keyword = keywords.get("number" if isinstance(given, list) else given)
+            if keyword is not None:
+                branch[keyword] = getattr(item, attribute)
+                found = True
+        if not found:
+            raise ValueError(f"the bound {item!r} fits none of its types")
+
+
+def _union(branches: list[dict[str, Any] | None]) -> dict[str, Any]:
+    if any(branch is None for branch in branches):
+        raise ValueError("a union with a part that the system sets")
+    flat = [part for branch in branches if branch is not None for part in branch.get("anyOf", [branch])]
+    return {"anyOf": flat}
+
+
+def _list_choices(schema: dict[str, Any], listed: list[str]) -> None:
+    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") == "string"]
+    if not branches:
+        raise ValueError("CHOICES are for texts")
+    branches[0]["enum"] = listed
+
+
+def _checked_default(schema: dict[str, Any], default: object) -> object:
+    """The default as JSON, after the check that every value has to pass."""
+    if "component" in schema and isinstance(default, str):
+        return {"name": default, "params": {}}
+    value = list(default) if isinstance(default, tuple) else default
+    report = Report()
+    checked = check(schema, value, report, component=lambda _kind, reference, _loc, _report: reference)
+    if report.details:
+        problem = report.details[0]
+        raise ValueError(f"the default {default!r} is refused: {path_text(problem.loc)} {problem.message}")
+    return checked
+
+
+def _described_arguments(component: Callable[..., Any], function: Callable[..., Any]) -> dict[str, str]:
+    """Argument to description, from the `Args:` sections of Google-style docstrings."""
+    notes: dict[str, str] = {}
+    for owner in (function, component):
+        lines = (inspect.getdoc(owner) or "").partition("\nArgs:\n")[2].splitlines()
+        name = ""
+        for line in lines:
+            indent = len(line) - len(line.lstrip())
+            if line.strip() and indent == 0:
+                break
+            match = ARGUMENT_LINE.match(line.strip())
+            if match and indent <= 4:
+                name = match[1]
+                notes[name] = match[2]
+            elif line.strip() and name:
+                notes[name] += " " + line.strip()
+    return notes
