@@ -1,0 +1,86 @@
+"""Routes of artifacts: the files that a job left."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import FileResponse
+
+from service.api.deps import JobDep, SettingsDep, StoreDep, only
+from service.api.errors import documented
+from service.api.views import JOBS_PATH, artifact_view
+from service.contract.errors import NotFound
+from service.contract.results import Artifact, Page
+from service.store.rows import ArtifactRow
+
+logger = logging.getLogger(__name__)
+router = APIRouter(prefix=JOBS_PATH, tags=["artifacts"])
+
+
+@router.get(
+    "/{job_id}/artifacts",
+    operation_id="list_artifacts",
+    summary="List the files of a job",
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def list_artifacts(job: JobDep, store: StoreDep) -> Page[Artifact]:
+    """Name, size, sha256 and media type of every file."""
+    return Page(items=[artifact_view(job.id, row) for row in store.artifacts.of(job.id)])
+
+
+@router.get(
+    "/{job_id}/artifacts/{name}",
+    operation_id="download_artifact",
+    summary="Download a file of a job",
+    response_class=FileResponse,
+    responses={
+        200: {"description": "The file; its ETag is its sha256", "content": {"application/octet-stream": {}}},
+        304: {"description": "The file has the sha256 given in `If-None-Match`"},
+        **documented(NotFound),
+    },
+    dependencies=[only()],
+)
+def download_artifact(
+    job: JobDep, name: str, request: Request, store: StoreDep, settings: SettingsDep
+) -> Response:
+    """Streams the file. The name is looked up among the job's artifacts, it never becomes a path."""
+    if not name.isprintable():
+        raise NotFound(f"job {job.id} has no artifact {name[:100]!r}")
+    row = store.artifacts.get(job.id, name)
+    etag = f'"{row.sha256}"'
+    headers = {"ETag": etag, "X-Content-Type-Options": "nosniff"}
+    if etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    # As an attachment: a browser must never run a file that a job wrote as a page of this service.
+    return FileResponse(
+        artifact_file(settings.artifacts, row), media_type=row.media_type, filename=row.name, headers=headers
+    )
+
+
+def artifact_file(folder: Path, row: ArtifactRow) -> Path:
+    """The path of an artifact's file, links resolved.
+
+    Raises:
+        NotFound: the file is gone, or is not below the artifacts folder.
+    """
+    root = folder.resolve()
+    path = (root / row.path).resolve()
+    if not path.is_relative_to(root) or not path.is_file():
+        logger.error("artifact %r: no file %s below %s", row.name, path, root)
+        raise NotFound(f"the file of artifact {row.name!r} is gone")
+    return path
+
+
+def remove_artifacts(folder: Path, job_id: str) -> None:
+    """Removes the files of a deleted job; what cannot be removed is logged, the job is gone all the same."""
+
+    def log(_function: object, path: str, info: object) -> None:
+        logger.warning("could not remove %s of deleted job %s: %s", path, job_id, info)
+
+    target = folder / job_id
+    if target.exists():
+        shutil.rmtree(target, onerror=log)

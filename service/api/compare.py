@@ -1,0 +1,70 @@
+"""Route of the comparison of jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from service.api.deps import StoreDep, find_job, only
+from service.api.errors import documented
+from service.api.results import finished_results
+from service.compare import Columns, Comparison, JobResults, compare
+from service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
+from service.contract.results import EvaluationResult
+from service.store.session import Store
+
+router = APIRouter(prefix="/api/v1/compare", tags=["compare"])
+
+MAX_JOBS = 10
+JobIds = Annotated[
+    str,
+    Query(
+        description=f"2 to {MAX_JOBS} job ids, separated by commas; the others are compared with the first",
+        examples=["01jd3q0x5v8f7m2n9k4t6w1z0y,01jd3q0x5v8f7m2n9k4t6w1z0z"],
+    ),
+]
+
+
+@router.get(
+    "",
+    operation_id="compare_jobs",
+    summary="Compare the results of jobs",
+    responses=documented(NotFound, NoResults),
+    dependencies=[only("jobs")],
+)
+def compare_jobs(jobs: JobIds, store: StoreDep) -> Comparison:
+    """The same metrics side by side, with paired intervals and tests on the common examples."""
+    return compare([_side(store, job_id) for job_id in _split(jobs)])
+
+
+def _split(jobs: str) -> list[str]:
+    ids = [job_id.strip() for job_id in jobs.split(",")]
+    if not 2 <= len(ids) <= MAX_JOBS or len(set(ids)) != len(ids):
+        message = f"give 2 to {MAX_JOBS} different job ids, separated by commas"
+        raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=jobs)])
+    return ids
+
+
+def _side(store: Store, job_id: str) -> JobResults:
+    row = find_job(store, job_id)
+    results = finished_results(store, row)
+    evaluations = {
+        position: EvaluationResult.model_validate(result)
+        for position, result in store.results.of(row.id).items()
+    }
+
+    def columns(position: int) -> Columns:
+        return _joined(store, row.id, position)
+
+    hashes = (row.plan or {}).get("data_sha256", {})
+    return JobResults(row.id, results.complete, evaluations, columns, hashes)
+
+
+def _joined(store: Store, job_id: str, position: int) -> Columns:
+    """The columns of all shards of an evaluation, one after another."""
+    joined: dict[str, list[Any]] = {}
+    for outcome in store.results.outcomes(job_id, position):
+        for name, values in outcome.columns.items():
+            joined.setdefault(name, []).extend(values)
+    return joined

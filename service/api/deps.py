@@ -1,0 +1,134 @@
+"""What routes ask for, as annotated parameters, and the checks that many routes share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request
+
+from service.body import parse_json
+from service.contract.catalog import Catalog
+from service.contract.errors import MalformedJson, NotFound
+from service.contract.report import Report, nearest
+from service.dispatch import Dispatcher
+from service.settings import Settings
+from service.store.ids import is_id
+from service.store.rows import JobRow
+from service.store.session import Store, open_store
+
+
+class StoreOpener:
+    """Opens the store at first use, so that the service starts, and says 503, while the database is away."""
+
+    def __init__(self, url: str, store: Store | None = None) -> None:
+        self._url = url
+        self._store = store
+        self._lent = store is not None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Store:
+        """The open store. Raises the database's error while it cannot be opened."""
+        with self._lock:
+            if self._store is None:
+                self._store = open_store(self._url, migrate=True)
+            return self._store
+
+    def close(self) -> None:
+        """Closes what was opened here."""
+        with self._lock:
+            if self._store is not None and not self._lent:
+                self._store.close()
+                self._store = None
+
+
+def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings
+
+
+def _store(request: Request) -> Store:
+    opener: StoreOpener = request.app.state.store
+    return opener()
+
+
+def _catalog(request: Request) -> Catalog:
+    catalog: Catalog = request.app.state.catalog
+    return catalog
+
+
+def _dispatcher(request: Request) -> Dispatcher:
+    dispatcher: Dispatcher = request.app.state.dispatcher
+    return dispatcher
+
+
+SettingsDep = Annotated[Settings, Depends(_settings)]
+StoreDep = Annotated[Store, Depends(_store)]
+CatalogDep = Annotated[Catalog, Depends(_catalog)]
+DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
+
+
+def _job(
+    job_id: Annotated[str, Path(description="job id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0y"])],
+    store: StoreDep,
+) -> JobRow:
+    return find_job(store, job_id)
+
+
+def find_job(store: Store, job_id: str) -> JobRow:
+    """The job with this id.
+
+    Raises:
+        NotFound: there is none; ids that could not be one never reach the database.
+    """
+    if not is_id(job_id):
+        raise NotFound(f"no job {job_id[:40]!r}")
+    return store.jobs.get(job_id)
+
+
+def job_finder(store: Store) -> Callable[[str], JobRow | None]:
+    """A look-up for the catalog: the job with an id, or None."""
+
+    def find(job_id: str) -> JobRow | None:
+        try:
+            return find_job(store, job_id)
+        except NotFound:
+            return None
+
+    return find
+
+
+JobDep = Annotated[JobRow, Depends(_job)]
+
+
+async def _raw_body(request: Request) -> bytes:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        given = repr(content_type[:60]) if content_type else "missing"
+        raise MalformedJson(f"the Content-Type is {given}; allowed: application/json")
+    return await request.body()
+
+
+def _json_body(raw: Annotated[bytes, Depends(_raw_body)], settings: SettingsDep) -> Any:
+    """Runs in the thread pool: a body of the maximum size takes tens of milliseconds."""
+    return parse_json(raw, settings.max_json_depth)
+
+
+BodyDep = Annotated[Any, Depends(_json_body)]
+
+
+def only(*names: str) -> Any:
+    """A dependency that refuses query parameters with other names: a misspelt filter would filter nothing."""
+
+    def check(request: Request) -> None:
+        report = Report()
+        for name in request.query_params:
+            if name not in names:
+                given = request.query_params[name]
+                near = nearest(name, names)
+                report.add(("query", name), "unknown parameter", given=given, allowed=names, nearest=near)
+        report.raise_if_any()
+
+    checker: Callable[[Request], None] = check
+    return Depends(checker)

@@ -1,0 +1,140 @@
+"""Every error leaves the service as the contract's envelope, whoever raised it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from service.contract.errors import (
+    AssayError,
+    ErrorDetail,
+    ErrorEnvelope,
+    Forbidden,
+    Internal,
+    InvalidSpec,
+    MalformedJson,
+    MethodNotAllowed,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from service.contract.report import Report, nearest, readable, show
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_SECONDS = 5
+
+_BY_STATUS: dict[int, type[AssayError]] = {
+    error.status: error for error in (MalformedJson, Forbidden, NotFound, MethodNotAllowed, TooLarge)
+}
+
+
+def install(app: FastAPI) -> None:
+    """Registers the handlers; unexpected exceptions are left to the error boundary."""
+    app.add_exception_handler(AssayError, _assay_error)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(RequestValidationError, _request_validation)
+    app.add_exception_handler(DBAPIError, _database_error)
+    app.add_exception_handler(PoolTimeout, _database_error)
+
+
+def answer(error: AssayError, headers: dict[str, str] | None = None) -> Response:
+    """The HTTP answer for an error; what the user gave is made safe to send back."""
+    details = [_safe_detail(detail) for detail in error.details]
+    safe = type(error)(readable(error.message), details)
+    if isinstance(error, Unavailable):
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS), **(headers or {})}
+    return JSONResponse(safe.envelope().model_dump(mode="json"), status_code=error.status, headers=headers)
+
+
+def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route for OpenAPI: these errors, and those that every route can answer."""
+    responses: dict[int | str, dict[str, Any]] = {}
+    everywhere: tuple[type[AssayError], ...] = (Forbidden, InvalidSpec, Internal, Unavailable)
+    for error in (*errors, *everywhere):
+        summary = (error.__doc__ or "").strip().splitlines()[0]
+        known = responses.get(error.status)
+        text = f"`{error.type}`: {summary}"
+        if known and text not in known["description"]:
+            text = f"{known['description']} {text}"
+        responses[error.status] = {"model": ErrorEnvelope, "description": text}
+    return dict(sorted(responses.items(), key=lambda item: int(item[0])))
+
+
+def _assay_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, AssayError)
+    return answer(error)
+
+
+def _http_exception(request: Request, error: Exception) -> Response:
+    """Unknown routes, wrong methods, and whatever else the framework refuses."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return answer(NotFound(f"no route {request.url.path[:100]!r}; see /docs"))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        allowed = ", ".join(_methods_of(request)) or headers.get("Allow", "")
+        message = f"{request.method} is not allowed here; allowed: {allowed}"
+        return answer(MethodNotAllowed(message), {"Allow": allowed})
+    kind = _BY_STATUS.get(error.status_code, MalformedJson if error.status_code < 500 else Internal)
+    return answer(kind(str(error.detail)), headers)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """All methods of a path; the framework names only those of the first route that has it."""
+    path = request.url.path
+    routes = [route for route in request.app.state.routes if route.path_regex.match(path)]
+    return sorted({method for route in routes for method in route.methods})
+
+
+def _request_validation(request: Request, error: Exception) -> Response:
+    """Wrong query parameters and headers; bodies are checked by the catalog."""
+    assert isinstance(error, RequestValidationError)
+    report = Report()
+    for item in error.errors():
+        loc = tuple(part for part in item["loc"] if isinstance(part, str | int))
+        allowed = _allowed(item.get("ctx") or {})
+        near = nearest(item.get("input"), allowed) if isinstance(allowed, list) else None
+        report.add(loc, str(item["msg"]), given=item.get("input"), allowed=allowed, nearest=near)
+    try:
+        report.raise_if_any()
+    except InvalidSpec as invalid:
+        return answer(invalid)
+    raise error
+
+
+def _allowed(context: dict[str, Any]) -> list[str] | str | None:
+    """What pydantic expects: the names in "'a', 'b' or 'c'", or the bounds in words."""
+    if "expected" in context:
+        return re.findall(r"'([^']*)'", str(context["expected"]))
+    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    bounds = [f"{text} {context[key]}" for key, text in words.items() if key in context]
+    return " and ".join(bounds) or None
+
+
+def _database_error(request: Request, error: Exception) -> Response:
+    away = isinstance(error, OperationalError | PoolTimeout) or (
+        isinstance(error, DBAPIError) and error.connection_invalidated
+    )
+    if not away:
+        raise error
+    logger.warning("database away in %s %s: %s", request.method, request.url.path, error)
+    return answer(Unavailable("the database is away; nothing was stored, try again"))
+
+
+def _safe_detail(detail: ErrorDetail) -> ErrorDetail:
+    return ErrorDetail(
+        loc=[readable(part) if isinstance(part, str) else part for part in detail.loc],
+        message=readable(detail.message),
+        given=show(detail.given),
+        allowed=detail.allowed,
+        nearest=detail.nearest,
+    )

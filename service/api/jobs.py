@@ -1,0 +1,194 @@
+"""Routes of jobs: submit, list, look, cancel, retry, delete."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import JSONResponse
+
+from service.api.artifacts import remove_artifacts
+from service.api.deps import (
+    BodyDep,
+    CatalogDep,
+    DispatcherDep,
+    JobDep,
+    SettingsDep,
+    StoreDep,
+    job_finder,
+    only,
+)
+from service.api.errors import documented
+from service.api.views import JOBS_PATH, JobViews, job_view
+from service.contract.errors import (
+    IdempotencyMismatch,
+    InvalidState,
+    MalformedJson,
+    NotFound,
+    TooLarge,
+)
+from service.contract.results import Job, Page
+from service.contract.states import JobState
+from service.dispatch import Dispatcher
+
+logger = logging.getLogger(__name__)
+router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
+
+Tag = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
+ModelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+Cursor = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
+Limit = Annotated[int, Query(ge=1, le=200, description="jobs per page")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[!-~]([ -~]*[!-~])?$",
+        description="repeating a call with the same key and body answers with the same job",
+    ),
+]
+
+
+class DryRun(BaseModel):
+    """What a submission would do: the whole spec, its estimated work, and what to know before."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    spec: dict[str, Any]
+    estimate: dict[str, Any]
+    warnings: list[Any]
+
+
+@router.post(
+    "",
+    operation_id="submit_job",
+    summary="Submit a job",
+    status_code=201,
+    response_model=Job,
+    responses={
+        200: {"model": Job | DryRun, "description": "The same job (`Idempotency-Key`), or a dry run"},
+        201: {"headers": {"Location": {"description": "path of the job", "schema": {"type": "string"}}}},
+        **documented(MalformedJson, TooLarge, IdempotencyMismatch),
+    },
+    dependencies=[only("dry_run")],
+)
+def submit(
+    body: BodyDep,
+    store: StoreDep,
+    catalog: CatalogDep,
+    settings: SettingsDep,
+    dispatcher: DispatcherDep,
+    idempotency_key: IdempotencyKey = None,
+    dry_run: Annotated[bool, Query(description="validate and estimate, store nothing")] = False,
+) -> Response:
+    """Validates the spec and queues it. Every wrong field is named in the answer."""
+    valid = catalog.validate(body, data_root=settings.data_root, find_job=job_finder(store))
+    if dry_run:
+        answer = DryRun(spec=valid.spec, estimate=valid.estimate, warnings=list(valid.warnings))
+        return JSONResponse(answer.model_dump(mode="json"))
+    digest = canonical_sha256(body)
+    row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
+    if created:
+        ring(dispatcher, row.id)
+    view = job_view(store, row)
+    return JSONResponse(
+        view.model_dump(mode="json"),
+        status_code=201 if created else 200,
+        headers={"Location": view.links.self},
+    )
+
+
+@router.get(
+    "",
+    operation_id="list_jobs",
+    summary="List jobs, newest first",
+    responses=documented(),
+    dependencies=[only("state", "kind", "model", "tag", "limit", "cursor")],
+)
+def list_jobs(
+    store: StoreDep,
+    state: JobState | None = None,
+    kind: Literal["train", "evaluate"] | None = None,
+    model: ModelName | None = None,
+    tag: Tag | None = None,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
+) -> Page[Job]:
+    """A page of the jobs that match all given filters; `next_cursor` leads to the next page."""
+    rows, following = store.jobs.page(
+        state=state, kind=kind, model=model, tag=tag, limit=limit, cursor=cursor
+    )
+    return Page(items=JobViews(store, rows).all(), next_cursor=following)
+
+
+@router.get(
+    "/{job_id}",
+    operation_id="get_job",
+    summary="Look at a job",
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def get_job(job: JobDep, store: StoreDep) -> Job:
+    """State, progress, place in the queue, and the spec with every default filled in."""
+    return job_view(store, job)
+
+
+@router.post(
+    "/{job_id}/cancel",
+    operation_id="cancel_job",
+    summary="Cancel a job",
+    status_code=202,
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only()],
+)
+def cancel_job(job: JobDep, store: StoreDep) -> Job:
+    """A job that has not started is canceled at once, a running one stops within 20 seconds."""
+    return job_view(store, store.jobs.cancel(job.id))
+
+
+@router.post(
+    "/{job_id}/retry",
+    operation_id="retry_job",
+    summary="Retry a job",
+    status_code=202,
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only()],
+)
+def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
+    """Queues a failed, canceled or timed-out job again under the same id; finished shards are kept."""
+    row = store.jobs.retry(job.id)
+    ring(dispatcher, row.id)
+    return job_view(store, row)
+
+
+@router.delete(
+    "/{job_id}",
+    operation_id="delete_job",
+    summary="Delete a finished job",
+    status_code=204,
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only()],
+)
+def delete_job(job: JobDep, store: StoreDep, settings: SettingsDep) -> None:
+    """Deletes the job with its results and artifacts; only when nothing runs or waits on it."""
+    store.jobs.delete(job.id)
+    remove_artifacts(settings.artifacts, job.id)
+
+
+def canonical_sha256(body: Any) -> str:
+    """The hash of what a body means: white space and the order of keys don't count."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def ring(dispatcher: Dispatcher, job_id: str) -> None:
+    """Rings the doorbell; the job is stored, so a broken bell must not fail the call."""
+    try:
+        dispatcher.ring(job_id)
+    except Exception:
+        logger.exception("the doorbell for job %s failed; workers will find it by polling", job_id)

@@ -1,0 +1,106 @@
+"""Route of results, as JSON or as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from service.api.deps import JobDep, StoreDep, only
+from service.api.errors import documented
+from service.api.views import JOBS_PATH, results_view
+from service.contract.errors import NoResults, NotFound
+from service.contract.results import EvaluationResult, Metric, Results
+from service.contract.states import JobState
+from service.store.rows import JobRow
+from service.store.session import Store
+
+router = APIRouter(prefix=JOBS_PATH, tags=["results"])
+
+CSV_COLUMNS = (
+    "evaluation",
+    "params",
+    "protocol",
+    "backend",
+    "metric",
+    "value",
+    "n",
+    "ci_low",
+    "ci_high",
+    "ci_method",
+)
+_CSV_EXAMPLE = (
+    ",".join(CSV_COLUMNS) + "\r\n"
+    'pgd,"{""epsilon"":0.00784,""steps"":20}",pixel,native,top1,0.8139,360,0.7703,0.8507,wilson\r\n'
+)
+# A spreadsheet runs a cell that starts with one of these as a formula.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+@router.get(
+    "/{job_id}/results",
+    operation_id="get_results",
+    summary="Results of a job",
+    response_model=Results,
+    responses={
+        200: {"content": {"text/csv": {"schema": {"type": "string"}, "example": _CSV_EXAMPLE}}},
+        **documented(NotFound, NoResults),
+    },
+    dependencies=[only("format")],
+)
+def get_results(
+    job: JobDep,
+    store: StoreDep,
+    format: Annotated[Literal["json", "csv"], Query()] = "json",  # noqa: A002 (the contract's name)
+) -> Response | Results:
+    """Every evaluation that has finished; `complete` is false while some are missing."""
+    results = finished_results(store, job)
+    if format == "json":
+        return results
+    return Response(
+        to_csv(results),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="assay-{job.id}.csv"'},
+    )
+
+
+def finished_results(store: Store, job: JobRow) -> Results:
+    """The results so far.
+
+    Raises:
+        NoResults: no evaluation has finished, and the job has not succeeded without any (training).
+    """
+    rows = store.results.of(job.id)
+    if not rows and job.state != JobState.SUCCEEDED:
+        reason = f": {job.error['message']}" if job.error else ""
+        raise NoResults(f"job {job.id} is {job.state.value} and has no results yet{reason}")
+    return results_view(job, rows)
+
+
+def to_csv(results: Results) -> str:
+    """One row per metric; the metrics of a breakdown are named `corruption/severity/metric`."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(CSV_COLUMNS)
+    for evaluation in results.evaluations:
+        for name, metric in evaluation.metrics.items():
+            writer.writerow(_cells(evaluation, name, metric))
+        for part in evaluation.breakdown:
+            for name, metric in part.metrics.items():
+                writer.writerow(_cells(evaluation, f"{part.corruption}/{part.severity}/{name}", metric))
+    return text.getvalue()
+
+
+def _cells(evaluation: EvaluationResult, name: str, metric: Metric) -> list[Any]:
+    params = json.dumps(evaluation.params, separators=(",", ":"), ensure_ascii=False)
+    texts = (evaluation.name, params, evaluation.protocol, evaluation.backend, name)
+    numbers = (metric.value, metric.n, metric.ci_low, metric.ci_high)
+    return [*map(_inert, texts), *numbers, _inert(metric.ci_method)]
+
+
+def _inert(text: str) -> str:
+    """The text, with an apostrophe in front where a spreadsheet would run it."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text

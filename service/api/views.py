@@ -1,0 +1,148 @@
+"""Rows of the store as the JSON that users see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from service.contract.results import (
+    Artifact,
+    EvaluationResult,
+    Job,
+    JobError,
+    Links,
+    Progress,
+    Provenance,
+    Results,
+)
+from service.contract.states import JobState
+from service.contract.validity import cross_checks
+from service.store.rows import ArtifactRow, JobRow
+from service.store.session import Store
+
+JOBS_PATH = "/api/v1/jobs"
+
+
+def iso(seconds: float) -> str:
+    """A unix time as ISO 8601 in UTC, with milliseconds and 'Z'."""
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def iso_or_none(seconds: float | None) -> str | None:
+    """Like `iso`, for times that may not have come."""
+    return None if seconds is None else iso(seconds)
+
+
+def eta_seconds(row: JobRow, now: float) -> float | None:
+    """Seconds until the job is done, from its mean speed so far; None when it cannot be known.
+
+    Cost (model passes) is the better measure where it is known: attacked examples take longer than
+    clean ones.
+    """
+    if row.state not in (JobState.STARTING, JobState.RUNNING) or row.started_at is None:
+        return None
+    if row.cost_total:
+        share = row.cost_done / row.cost_total
+    elif row.progress_total:
+        share = row.progress_done / row.progress_total
+    else:
+        return None
+    elapsed = max(now - row.started_at, 0.0)
+    if not 0 < share <= 1:
+        return None
+    return round(elapsed * (1 - share) / share, 1)
+
+
+class JobViews:
+    """Makes views of some jobs; few queries, whatever the number of jobs."""
+
+    def __init__(self, store: Store, rows: Sequence[JobRow]) -> None:
+        self._store = store
+        self._rows = rows
+        self._positions = store.jobs.queue_positions(rows)
+        self._online: dict[str, int] = {}
+
+    def all(self) -> list[Job]:
+        """The jobs as users see them, in the given order."""
+        return [self._view(row) for row in self._rows]
+
+    def _view(self, row: JobRow) -> Job:
+        return Job(
+            id=row.id,
+            kind=row.kind,
+            name=row.name,
+            tags=row.tags,
+            state=row.state,
+            attempt=row.attempt,
+            created_at=iso(row.created_at),
+            started_at=iso_or_none(row.started_at),
+            finished_at=iso_or_none(row.finished_at),
+            progress=Progress(
+                done=row.progress_done,
+                total=row.progress_total,
+                unit=row.progress_unit,
+                eta_seconds=eta_seconds(row, time.time()),
+            ),
+            queue_position=self._positions.get(row.id),
+            workers_online=self._workers_online(device_of(row)),
+            message=row.message,
+            error=job_error(row),
+            spec=row.spec,
+            links=links(row.id),
+        )
+
+    def _workers_online(self, device: str) -> int:
+        if device not in self._online:
+            self._online[device] = self._store.workers.online(device)
+        return self._online[device]
+
+
+def job_view(store: Store, row: JobRow) -> Job:
+    """The job as a user sees it."""
+    return JobViews(store, [row]).all()[0]
+
+
+def device_of(row: JobRow) -> str:
+    """The device class that the job is pinned to: by its plan, else by its spec."""
+    planned = (row.plan or {}).get("device")
+    return str(planned or row.spec.get("execution", {}).get("device", "auto"))
+
+
+def job_error(row: JobRow) -> JobError | None:
+    """Why the job failed, or None."""
+    return None if row.error is None else JobError(type=row.error["type"], message=row.error["message"])
+
+
+def links(job_id: str) -> Links:
+    """Absolute paths of the job's other pages."""
+    path = f"{JOBS_PATH}/{job_id}"
+    return Links(self=path, results=f"{path}/results", events=f"{path}/events", artifacts=f"{path}/artifacts")
+
+
+def results_view(row: JobRow, results: dict[int, dict[str, object]]) -> Results:
+    """The results so far, in the order of the spec."""
+    evaluations = [EvaluationResult.model_validate(results[index]) for index in sorted(results)]
+    expected = len(row.spec.get("evaluations", []))
+    return Results(
+        job=row.id,
+        complete=row.state == JobState.SUCCEEDED and len(evaluations) >= expected,
+        evaluations=evaluations,
+        warnings=cross_checks(evaluations),
+        error=job_error(row),
+        provenance=None if row.provenance is None else Provenance.model_validate(row.provenance),
+    )
+
+
+def artifact_view(job_id: str, row: ArtifactRow) -> Artifact:
+    """An artifact in a list."""
+    return Artifact(
+        name=row.name,
+        size=row.size,
+        sha256=row.sha256,
+        media_type=row.media_type,
+        created_at=iso(row.created_at),
+        href=f"{JOBS_PATH}/{job_id}/artifacts/{quote(row.name, safe='')}",
+    )

@@ -1,0 +1,92 @@
+"""The FastAPI application; it is assembled only here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+from sqlalchemy.exc import OperationalError
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+
+from service.api import artifacts, compare, errors, health, jobs, openapi, results
+from service.api import catalog as catalog_routes
+from service.api.deps import StoreOpener
+from service.contract.catalog import Catalog, load
+from service.dispatch import Dispatcher, NullDispatcher
+from service.middleware import BodyCap, ErrorBoundary, HostGuard
+from service.settings import Settings
+from service.store.session import Store
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = """Robustness evaluation of transformer models.
+
+POST a job, poll it, fetch its results. `GET /api/v1/catalog` lists the models, data sets, attacks and
+evaluations that a job may name. Every error is
+`{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`.
+"""
+
+
+def create_app(
+    settings: Settings,
+    store: Store | None = None,
+    dispatcher: Dispatcher | None = None,
+    catalog: Catalog | None = None,
+) -> FastAPI:
+    """Assembles the service.
+
+    Args:
+        settings: where to listen, where the state is, the caps.
+        store: an open store, which stays the caller's to close; None opens the one of the settings.
+        dispatcher: the doorbell; None rings nobody (workers poll).
+        catalog: None loads the committed `catalog.json`.
+
+    Returns:
+        The ASGI application.
+    """
+    app = FastAPI(
+        title="Assay",
+        version=_version(),
+        description=DESCRIPTION,
+        lifespan=_lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+        middleware=[
+            Middleware(ErrorBoundary),
+            Middleware(HostGuard, allowed_hosts=[*settings.allowed_hosts, settings.host]),
+            Middleware(BodyCap, max_bytes=settings.max_body_bytes),
+        ],
+    )
+    app.state.settings = settings
+    app.state.store = StoreOpener(settings.database, store)
+    app.state.dispatcher = dispatcher or NullDispatcher()
+    app.state.catalog = catalog or load()
+    errors.install(app)
+    routers = [module.router for module in (jobs, results, artifacts, compare, catalog_routes, health)]
+    for router in routers:
+        app.include_router(router)
+    app.state.routes = [route for router in routers for route in router.routes]
+    openapi.install(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    opener: StoreOpener = app.state.store
+    try:
+        await run_in_threadpool(opener)
+    except OperationalError:
+        logger.exception("the database is away; /readyz answers 503 until it is back")
+    yield
+    await run_in_threadpool(opener.close)
+
+
+def _version() -> str:
+    try:
+        return version("assay-robustness")
+    except PackageNotFoundError:
+        return "0.0.0"

@@ -1,0 +1,58 @@
+"""Progress bars in a terminal; plain lines where there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from service.contract.results import Job
+
+WIDTH = 30
+
+
+class Bars:
+    """One line for every job, redrawn in place on a terminal, printed when it changes elsewhere."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._labels = list(labels)
+        self._width = max(len(label) for label in self._labels)
+        self._terminal = sys.stdout.isatty()
+        self._drawn = False
+        self._said: dict[str, tuple[str, int]] = {}
+
+    def draw(self, jobs: Mapping[str, Job]) -> None:
+        """Show where the jobs stand now."""
+        if self._terminal:
+            if self._drawn:
+                sys.stdout.write(f"\x1b[{len(self._labels)}F")
+            for label in self._labels:
+                sys.stdout.write(f"\x1b[2K{self._line(label, jobs[label])}\n")
+            self._drawn = True
+        else:
+            self._say_changes(jobs)
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        sys.stdout.flush()
+
+    def _say_changes(self, jobs: Mapping[str, Job]) -> None:
+        for label in self._labels:
+            quarter = (jobs[label].state.value, int(4 * share(jobs[label])))
+            if self._said.get(label) != quarter:
+                self._said[label] = quarter
+                sys.stdout.write(self._line(label, jobs[label]) + "\n")
+
+    def _line(self, label: str, job: Job) -> str:
+        done = share(job)
+        bar = "#" * round(done * WIDTH)
+        eta = job.progress.eta_seconds
+        left = f"{eta:4.0f} s left" if eta is not None and not job.state.terminal else ""
+        return f"{label:<{self._width}} [{bar:<{WIDTH}}] {done:4.0%} {job.state.value:<9} {left:<11} {job.message[:40]}"
+
+
+def share(job: Job) -> float:
+    """How much of the job is done, in [0, 1]."""
+    if job.state == "succeeded":
+        return 1.0
+    return min(job.progress.done / job.progress.total, 1.0) if job.progress.total else 0.0

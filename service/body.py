@@ -1,0 +1,118 @@
+"""Reads a request body as strict JSON.
+
+Stricter than `json.loads` where leniency would break something later: no NaN or infinities (they have
+no JSON form on the way out), no numbers that overflow a float, no repeated keys (one would silently
+win), no NUL or lone surrogates (PostgreSQL and UTF-8 refuse them), and a depth cap that is checked
+before the recursive parser sees the text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from service.contract.errors import MalformedJson
+
+MAX_INTEGER_DIGITS = 25
+
+# A string counts as one token, also when it never ends, so that brackets in it don't count; the scan
+# is linear because no branch can fail after it has consumed an opening quote.
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_FORBIDDEN_CHARACTERS = re.compile("[\0\ud800-\udfff]")
+
+
+def parse_json(raw: bytes, max_depth: int) -> Any:
+    """Parses a body.
+
+    Args:
+        raw: the bytes of the body.
+        max_depth: how many arrays and objects may be nested.
+
+    Returns:
+        The value; every number in it is finite.
+
+    Raises:
+        MalformedJson: the body is not strict JSON in UTF-8, or nested too deeply.
+    """
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedJson(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    _check_depth(text, max_depth)
+    try:
+        value = json.loads(
+            text,
+            parse_constant=_no_constant,
+            parse_float=_finite_float,
+            parse_int=_short_integer,
+            object_pairs_hook=_object_without_repeats,
+        )
+    except json.JSONDecodeError as error:
+        raise MalformedJson(
+            f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    _check_characters(value)
+    return value
+
+
+def _check_depth(text: str, max_depth: int) -> None:
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        bracket = token.group()
+        if bracket in "[{":
+            depth += 1
+            if depth > max_depth:
+                raise MalformedJson(f"the body is nested too deeply; allowed: {max_depth} levels")
+        elif bracket in "]}":
+            depth -= 1
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise MalformedJson(f"{name} is not JSON; allowed: finite numbers")
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise MalformedJson(f"the number {text[:40]} is too large; allowed: up to 1.8e308")
+    return value
+
+
+def _short_integer(text: str) -> int:
+    if len(text) > MAX_INTEGER_DIGITS:
+        raise MalformedJson(
+            f"an integer has {len(text)} characters ({text[:10]}...); allowed: up to {MAX_INTEGER_DIGITS}"
+        )
+    return int(text)
+
+
+def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise MalformedJson(f"the key {_printable(key)} is given twice in one object")
+            seen.add(key)
+    return members
+
+
+def _check_characters(value: Any) -> None:
+    """Recursion is safe here: the depth has been checked."""
+    if isinstance(value, str):
+        found = _FORBIDDEN_CHARACTERS.search(value)
+        if found:
+            raise MalformedJson(f"a text contains U+{ord(found.group()):04X}, which cannot be stored")
+    elif isinstance(value, list):
+        for item in value:
+            _check_characters(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_characters(key)
+            _check_characters(item)
+
+
+def _printable(key: str) -> str:
+    return ascii(key[:60])

@@ -1,0 +1,276 @@
+"""The `assay` command: a thin layer over the Python client.
+
+Exit codes: 0 done, 1 the job failed, 2 wrong usage or invalid spec, 3 the service cannot be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from service import commands, terminal
+from service.client import DEFAULT_URL
+from service.contract.errors import AssayError
+from service.contract.states import JobState
+
+INTERRUPTED = 130
+JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
+
+Command = Callable[[commands.Options], int]
+
+EPILOG = """examples:
+  assay serve --state assay-state           start the service on this machine
+  assay submit train.json                   post a job; prints its id
+  assay watch JOB                           follow it to its end
+  assay results JOB                         its numbers, with 95 % intervals
+
+exit codes: 0 done, 1 the job failed, 2 wrong usage or invalid spec, 3 the service cannot be reached
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit code."""
+    parser = build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and not options.passes_on:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
+    run: Command = options.run
+    try:
+        code = run(options)
+        sys.stdout.flush()
+    except AssayError as error:
+        sys.stderr.write(terminal.error_text(error) + "\n")
+        return commands.INVALID if error.status < 500 else commands.UNREACHABLE
+    except (commands.UsageError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            return _reader_is_gone()
+        sys.stderr.write(f"error: {terminal.printable(str(error))}\n")
+        return commands.INVALID
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _reader_is_gone() -> int:
+    """Standard output was closed (`assay jobs | head`): nothing more can be said, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return commands.OK
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog="assay",
+        description="Robustness evaluation of transformer models.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(passes_on=False)
+    subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
+    _add_local(subcommands)
+    _add_submission(subcommands)
+    _add_reading(subcommands)
+    _add_results(subcommands)
+    _add_changing(subcommands)
+    return parser
+
+
+Subcommands = argparse._SubParsersAction
+
+
+def _add(
+    subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
+) -> argparse.ArgumentParser:
+    parser = subcommands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[:1].upper()}{summary[1:]}.",
+        epilog="example:\n" + "\n".join(f"  {example}" for example in examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_remote(
+    subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
+) -> argparse.ArgumentParser:
+    """A subcommand that speaks to the service."""
+    parser = _add(subcommands, name, run, summary, *examples)
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("ASSAY_URL", DEFAULT_URL),
+        help="address of the service (default: ASSAY_URL, else %(default)s)",
+    )
+    return parser
+
+
+def _add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add(
+        subcommands,
+        "serve",
+        commands.serve,
+        "start the embedded service on this machine",
+        "assay serve --state assay-state --workers 2",
+    )
+    parser.add_argument("--host", help="loopback address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: 8000)")
+    parser.add_argument("--state", type=Path, help="folder for everything it writes (default: assay-state)")
+    parser.add_argument("--workers", type=int, help="how many jobs run side by side (default: 1)")
+    parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
+
+    data = _add(
+        subcommands,
+        "data",
+        commands.data_check,
+        "look at the data sets",
+        "assay data check --data-root /data",
+    )
+    actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
+    check = _add(
+        actions,
+        "check",
+        commands.data_check,
+        "list the data sets that a worker sees",
+        "assay data check --data-root /data",
+    )
+    check.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
+    check.set_defaults(passes_on=True)
+
+    parser = _add(
+        subcommands,
+        "demo",
+        commands.demo,
+        "train two models on handwritten digits, attack and compare them",
+        "assay demo --output demo-output",
+    )
+    parser.set_defaults(passes_on=True)
+
+
+def _add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add_remote(
+        subcommands,
+        "submit",
+        commands.submit,
+        "post a job; prints its id",
+        "assay submit evaluate.json --watch",
+        """echo '{"kind": "train", "model": {"name": "symvit"}, "data": {"name": "digits"},
+              "recipe": {"name": "small_vit"}}' | assay submit - --dry-run""",
+    )
+    parser.add_argument("file", metavar="FILE", help="the spec as JSON; - reads standard input")
+    parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
+    parser.add_argument("--watch", action="store_true", help="follow the job to its end")
+    parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same job")
+
+    parser = _add_remote(
+        subcommands,
+        "watch",
+        commands.watch,
+        "follow a job to its end",
+        f"assay watch {JOB}",
+    )
+    _job_argument(parser)
+
+
+def _add_reading(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add_remote(
+        subcommands, "jobs", commands.jobs, "list jobs, newest first", "assay jobs --state running --tag demo"
+    )
+    parser.add_argument("--state", choices=[state.value for state in JobState])
+    parser.add_argument("--kind", choices=["train", "evaluate"])
+    parser.add_argument("--model", help="catalog name of the model")
+    parser.add_argument("--tag")
+    parser.add_argument("--limit", type=_count, default=50, help="how many (default: %(default)s)")
+    _json_argument(parser)
+
+    parser = _add_remote(subcommands, "status", commands.status, "show a job", f"assay status {JOB} --json")
+    _job_argument(parser)
+    _json_argument(parser)
+
+
+def _add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = _add_remote(
+        subcommands,
+        "results",
+        commands.results,
+        "show the results of a job so far",
+        f"assay results {JOB} --format csv > results.csv",
+    )
+    _job_argument(parser)
+    parser.add_argument("--format", choices=["table", "json", "csv"], default="table")
+
+    parser = _add_remote(
+        subcommands,
+        "compare",
+        commands.compare,
+        "compare the results of jobs with those of the first one",
+        f"assay compare {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z",
+    )
+    parser.add_argument("jobs", metavar="JOB", nargs="+", help="two or more job ids")
+    _json_argument(parser)
+
+    parser = _add_remote(
+        subcommands,
+        "artifacts",
+        commands.artifacts,
+        "list the files of a job",
+        f"assay artifacts {JOB}",
+    )
+    _job_argument(parser)
+    _json_argument(parser)
+
+    parser = _add_remote(
+        subcommands,
+        "download",
+        commands.download,
+        "download a file of a job and check its hash",
+        f"assay download {JOB} model.safetensors --output models/",
+    )
+    _job_argument(parser)
+    parser.add_argument("name", metavar="NAME", help="the artifact's name")
+    parser.add_argument("--output", type=Path, default=Path(), help="file or folder (default: this folder)")
+
+    parser = _add_remote(
+        subcommands,
+        "catalog",
+        commands.catalog,
+        "list what jobs may name, or show one component",
+        "assay catalog attack",
+        "assay catalog attack pgd",
+    )
+    parser.add_argument("kind", metavar="KIND", nargs="?", help="model, attack, data, recipe, ...")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a component of that kind")
+    _json_argument(parser)
+
+
+def _add_changing(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    for name, run, summary in (
+        ("cancel", commands.cancel, "cancel a job"),
+        ("retry", commands.retry, "queue a failed, canceled or timed-out job again"),
+        ("delete", commands.delete, "delete a job that has ended, with its results and files"),
+    ):
+        parser = _add_remote(subcommands, name, run, summary, f"assay {name} {JOB}")
+        _job_argument(parser)
+
+
+def _job_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="job id")
+
+
+def _json_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text[:9]) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: an integer of at least 1")
+    return int(text[:9])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

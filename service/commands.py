@@ -1,0 +1,209 @@
+"""What the subcommands of `assay` do; each takes the parsed options and gives an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from service import terminal
+from service.bars import Bars
+from service.client import AssayClient
+from service.contract.results import Job
+from service.contract.states import JobState
+from service.settings import Settings
+
+OK = 0
+JOB_FAILED = 1
+INVALID = 2
+UNREACHABLE = 3
+
+Options = argparse.Namespace
+
+
+class UsageError(Exception):
+    """The command line, or a file that it names, is wrong."""
+
+
+def serve(options: Options) -> int:
+    """Replaces this process by the embedded service; the options travel as ASSAY_ variables."""
+    names = ("host", "port", "state", "workers", "data_root")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    try:
+        Settings(**given)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise UsageError("; ".join(lines)) from None
+    environment = {f"ASSAY_{name.upper()}": str(value) for name, value in given.items()}
+    return run_module("workers.embedded", [], environment)
+
+
+def data_check(options: Options) -> int:
+    """Replaces this process by the check of the data sets."""
+    root = {} if options.data_root is None else {"ASSAY_DATA_ROOT": str(options.data_root)}
+    return run_module("workers.data.check", options.rest, root)
+
+
+def demo(options: Options) -> int:
+    """Replaces this process by the demo."""
+    return run_module("service.demo", options.rest, {})
+
+
+def run_module(module: str, arguments: list[str], environment: dict[str, str]) -> int:
+    """Becomes `python -m module`: the service package never imports what runs."""
+    sys.stdout.flush()
+    command = [sys.executable, "-m", module, *arguments]
+    os.execve(sys.executable, command, os.environ | environment)  # noqa: S606 (our own interpreter and module)
+
+
+def submit(options: Options) -> int:
+    """Posts a spec; the id is alone on standard output."""
+    text = _spec_text(options.file)
+    with _client(options) as client:
+        if options.dry_run:
+            _say(terminal.json_text(client.dry_run(text)))
+            return OK
+        job = client.submit(text, idempotency_key=options.idempotency_key)
+        _say(job.id)
+        if not options.watch:
+            sys.stderr.write(f"{job.state.value}; follow it with: assay watch {job.id}\n")
+            return OK
+        return _follow(client, job)
+
+
+def jobs(options: Options) -> int:
+    """Lists jobs, newest first."""
+    with _client(options) as client:
+        size = max(1, min(options.limit, 200))
+        found = client.jobs(
+            state=options.state, kind=options.kind, model=options.model, tag=options.tag, page_size=size
+        )
+        listed = list(itertools.islice(found, options.limit))
+    _show(options, [job.model_dump(mode="json") for job in listed], terminal.jobs_table(listed))
+    return OK
+
+
+def status(options: Options) -> int:
+    """Shows a job."""
+    with _client(options) as client:
+        job = client.job(options.job)
+    _show(options, job.model_dump(mode="json"), terminal.job_text(job))
+    return OK
+
+
+def watch(options: Options) -> int:
+    """Follows a job to its end."""
+    with _client(options) as client:
+        return _follow(client, client.job(options.job))
+
+
+def results(options: Options) -> int:
+    """Shows the results so far."""
+    with _client(options) as client:
+        if options.format == "csv":
+            sys.stdout.write(client.results_csv(options.job))
+            return OK
+        found = client.results(options.job)
+    if options.format == "json":
+        _say(terminal.json_text(found.model_dump(mode="json")))
+    else:
+        _say(terminal.results_table(found))
+    return OK
+
+
+def cancel(options: Options) -> int:
+    """Cancels a job."""
+    with _client(options) as client:
+        _say(client.cancel(options.job).state.value)
+    return OK
+
+
+def retry(options: Options) -> int:
+    """Queues an ended job again."""
+    with _client(options) as client:
+        job = client.retry(options.job)
+    _say(f"{job.state.value}, attempt {job.attempt}")
+    return OK
+
+
+def delete(options: Options) -> int:
+    """Deletes an ended job."""
+    with _client(options) as client:
+        client.delete(options.job)
+    return OK
+
+
+def artifacts(options: Options) -> int:
+    """Lists the files of a job."""
+    with _client(options) as client:
+        found = client.artifacts(options.job)
+    _show(options, [item.model_dump(mode="json") for item in found], terminal.artifacts_table(found))
+    return OK
+
+
+def download(options: Options) -> int:
+    """Downloads one file of a job, its hash checked."""
+    with _client(options) as client:
+        _say(str(client.download(options.job, options.name, options.output)))
+    return OK
+
+
+def catalog(options: Options) -> int:
+    """Lists the catalog, or shows one component."""
+    with _client(options) as client:
+        if options.name is not None:
+            component = client.component(options.kind, options.name)
+            _show(options, component, terminal.component_text(component))
+        else:
+            components = client.catalog(options.kind)
+            _show(options, components, terminal.catalog_table(components))
+    return OK
+
+
+def compare(options: Options) -> int:
+    """Shows the metrics of several jobs side by side."""
+    with _client(options) as client:
+        comparison = client.compare(options.jobs)
+    _show(options, comparison, terminal.comparison_table(comparison))
+    return OK
+
+
+def _follow(client: AssayClient, job: Job) -> int:
+    label = terminal.printable(job.name) or job.id
+    bars = Bars([label])
+    ended = client.wait(job.id, callback=lambda now: bars.draw({label: now}))
+    bars.close()
+    if ended.state == JobState.SUCCEEDED:
+        return OK
+    reason = f"{ended.error.type}: {ended.error.message}" if ended.error else ended.message
+    sys.stderr.write(terminal.printable(f"job {ended.id} {ended.state.value}: {reason}") + "\n")
+    return JOB_FAILED
+
+
+def _spec_text(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+
+
+@contextmanager
+def _client(options: Options) -> Iterator[AssayClient]:
+    with AssayClient(options.url) as client:
+        yield client
+
+
+def _show(options: Options, value: object, text: str) -> None:
+    _say(terminal.json_text(value) if options.json else text)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

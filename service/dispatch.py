@@ -1,0 +1,23 @@
+"""The doorbell: a hint to the workers that a job may be claimable.
+
+Rows in state `queued` are the truth; a lost doorbell costs time, never a job.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Dispatcher(Protocol):
+    """Whoever can wake the workers."""
+
+    def ring(self, job_id: str, /) -> None:
+        """Tells the workers that the job with this id may be claimable."""
+        ...
+
+
+class NullDispatcher:
+    """Embedded mode: supervisors poll the database, nobody needs to be woken."""
+
+    def ring(self, job_id: str, /) -> None:
+        """Does nothing."""

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+JOBS = "/api/v1/jobs"
+CONTENT = b"step,loss\n1,0.5\n" * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def job_id(api: httpx.Client, train_body: Callable[..., dict[str, Any]]) -> str:
+    return str(api.post(JOBS, json=train_body()).json()["id"])
+
+
+@pytest.fixture
+def add(settings: Any, app_store: Any, job_id: str) -> Callable[..., Path]:
+    """Puts a file into the job's folder and notes it, under a path of one's own if wanted."""
+
+    def add(name: str, path: str | None = None, media_type: str = "text/csv") -> Path:
+        file: Path = settings.artifacts / job_id / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(CONTENT)
+        app_store.artifacts.add(job_id, name, path or str(file), len(CONTENT), SHA256, media_type)
+        return file
+
+    return add
+
+
+def test_artifacts_are_listed(api: httpx.Client, job_id: str, add: Any) -> None:
+    assert api.get(f"{JOBS}/{job_id}/artifacts").json() == {"items": [], "next_cursor": None}
+    add("log.csv")
+    (item,) = api.get(f"{JOBS}/{job_id}/artifacts").json()["items"]
+    created_at = item.pop("created_at")
+    assert created_at.endswith("Z")
+    assert item == {
+        "name": "log.csv",
+        "size": len(CONTENT),
+        "sha256": SHA256,
+        "media_type": "text/csv",
+        "href": f"{JOBS}/{job_id}/artifacts/log.csv",
+    }
+
+
+def test_artifacts_are_downloaded(api: httpx.Client, job_id: str, add: Any) -> None:
+    add("log 1.csv")
+    (item,) = api.get(f"{JOBS}/{job_id}/artifacts").json()["items"]
+    answer = api.get(item["href"])
+    assert answer.status_code == 200
+    assert answer.content == CONTENT
+    assert answer.headers["etag"] == f'"{SHA256}"'
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_paths_relative_to_the_artifacts_folder_are_found(api: httpx.Client, job_id: str, add: Any) -> None:
+    add("log.csv", path=f"{job_id}/log.csv")
+    assert api.get(f"{JOBS}/{job_id}/artifacts/log.csv").content == CONTENT
+
+
+def test_a_known_hash_is_not_sent_again(api: httpx.Client, job_id: str, add: Any) -> None:
+    add("log.csv")
+    url = f"{JOBS}/{job_id}/artifacts/log.csv"
+    answer = api.get(url, headers={"if-none-match": f'"other", "{SHA256}"'})
+    assert (answer.status_code, answer.content) == (304, b"")
+    assert api.get(url, headers={"if-none-match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["nope", "%2e%2e", "..%2flog.csv", "%00", "log.csv%00", "a%2fb", "%2fetc%2fpasswd"]
+)
+def test_unknown_names_are_404(api: httpx.Client, job_id: str, add: Any, name: str) -> None:
+    add("log.csv")
+    answer = api.get(f"{JOBS}/{job_id}/artifacts/{name}")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["type"] == "not_found"
+
+
+def test_a_file_outside_the_folder_is_never_sent(
+    api: httpx.Client, job_id: str, add: Any, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    link = add("link.csv")
+    link.unlink()
+    link.symlink_to(secret)
+    add("absolute.csv", path=str(secret))
+    add("relative.csv", path="../../secret")
+    add("folder.csv", path=f"{job_id}")
+    add("gone.csv").unlink()
+    for name in ("link.csv", "absolute.csv", "relative.csv", "folder.csv", "gone.csv"):
+        answer = api.get(f"{JOBS}/{job_id}/artifacts/{name}")
+        assert answer.status_code == 404, name
+        assert answer.json()["error"]["type"] == "not_found"
+        assert str(tmp_path) not in answer.text

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import httpx
+
+
+def test_all_components_are_listed(api: httpx.Client) -> None:
+    page = api.get("/api/v1/catalog").json()
+    assert page["next_cursor"] is None
+    assert {"pgd", "tiny_vit", "digits", "short", "clean"} <= {item["name"] for item in page["items"]}
+
+
+def test_one_kind_is_listed(api: httpx.Client) -> None:
+    items = api.get("/api/v1/catalog?kind=model").json()["items"]
+    assert [item["name"] for item in items] == ["tiny_vit", "other_vit"]
+
+
+def test_a_component_has_its_schema(api: httpx.Client) -> None:
+    pgd = api.get("/api/v1/catalog/attack/pgd").json()
+    assert pgd["schema"]["properties"]["steps"]["maximum"] == 1000
+    assert pgd["passes"] == {"forward": "params.steps + 1", "backward": "params.steps"}
+
+
+def test_unknown_components_name_the_nearest(api: httpx.Client) -> None:
+    answer = api.get("/api/v1/catalog/model/tiny_vitt")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["details"][0]["nearest"] == "tiny_vit"
+    answer = api.get("/api/v1/catalog/modell/tiny_vit")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["details"][0]["nearest"] == "model"
+
+
+def test_unknown_kinds_are_422_in_the_filter(api: httpx.Client) -> None:
+    answer = api.get("/api/v1/catalog?kind=modell")
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"][0]["nearest"] == "model"

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+JOBS = "/api/v1/jobs"
+
+
+@pytest.fixture
+def finished(
+    api: httpx.Client, worker: Any, evaluate_body: Callable[..., dict[str, Any]]
+) -> Callable[..., str]:
+    def finished(*correct: list[int]) -> str:
+        job_id = str(api.post(JOBS, json=evaluate_body()).json()["id"])
+        worker.run(job_id, *correct)
+        return job_id
+
+    return finished
+
+
+def test_two_jobs(api: httpx.Client, finished: Callable[..., str]) -> None:
+    first, second = finished([1, 1, 1, 1], [1, 1, 0, 1]), finished([1, 1, 0, 1], [0, 0, 0, 1])
+    answer = api.get("/api/v1/compare", params={"jobs": f"{first},{second}"})
+    assert answer.status_code == 200
+    comparison = answer.json()
+    assert comparison["jobs"] == [first, second]
+    clean, pgd = comparison["rows"]
+    assert (clean["evaluation"], pgd["evaluation"]) == ("clean", "pgd")
+    assert pgd["difference"] == -0.5
+    assert pgd["test"] == {"name": "mcnemar", "p_value": 0.5, "b": 2, "c": 0, "n": 4}
+    assert pgd["ci_low"] <= -0.5 <= pgd["ci_high"]
+    assert [value["job"] for value in pgd["values"]] == [first, second]
+    assert api.get("/api/v1/compare", params={"jobs": f"{first},{second}"}).json() == comparison
+
+
+def test_jobs_without_results_are_409(
+    api: httpx.Client, finished: Callable[..., str], evaluate_body: Callable[..., dict[str, Any]]
+) -> None:
+    queued = api.post(JOBS, json=evaluate_body()).json()["id"]
+    api.post(f"{JOBS}/{queued}/cancel")
+    answer = api.get("/api/v1/compare", params={"jobs": f"{finished([1], [1])},{queued}"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (409, "no_results")
+    assert queued in answer.json()["error"]["message"]
+
+
+def test_unknown_jobs_are_404(api: httpx.Client) -> None:
+    answer = api.get("/api/v1/compare", params={"jobs": f"{'0' * 26},{'1' * 26}"})
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("jobs", ["", "a", "a,a", "a,b,a", ",".join(f"j{i}" for i in range(11))])
+def test_bad_lists_are_422(api: httpx.Client, jobs: str) -> None:
+    answer = api.get("/api/v1/compare", params={"jobs": jobs})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"][0]["loc"] == ["query", "jobs"]
+
+
+def test_the_list_is_required(api: httpx.Client) -> None:
+    answer = api.get("/api/v1/compare")
+    assert (answer.status_code, answer.json()["error"]["details"][0]["loc"]) == (422, ["query", "jobs"])

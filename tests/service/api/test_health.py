@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from service.api import deps
+from service.settings import Settings
+from service.store.session import Store
+
+
+def test_liveness(api: httpx.Client) -> None:
+    assert api.get("/healthz").json() == {"status": "ok"}
+
+
+def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None:
+    app_store.workers.beat("a", "host", "cpu", 1)
+    app_store.workers.beat("b", "host", "cuda", 2)
+    answer = api.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready",
+        "database": "ok",
+        "workers_online": {"auto": 2, "cpu": 1, "cuda": 1},
+    }
+
+
+def test_readiness_needs_no_workers(api: httpx.Client) -> None:
+    assert api.get("/readyz").json()["workers_online"] == {"auto": 0, "cpu": 0, "cuda": 0}
+
+
+def test_a_database_that_goes_away_is_503(
+    api: httpx.Client,
+    app_store: Any,
+    train_body: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away(*args: Any, **options: Any) -> None:
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("database is locked"))
+
+    monkeypatch.setattr(app_store, "ping", away)
+    monkeypatch.setattr(app_store.jobs, "add", away)
+    monkeypatch.setattr(app_store.jobs, "page", away)
+    for answer in (api.get("/readyz"), api.post("/api/v1/jobs", json=train_body()), api.get("/api/v1/jobs")):
+        assert answer.status_code == 503
+        assert answer.json()["error"]["type"] == "unavailable"
+        assert "retry-after" in answer.headers
+        assert "SELECT" not in answer.text
+    assert api.get("/healthz").status_code == 200
+
+
+def test_a_database_that_is_away_at_the_start_is_opened_later(
+    serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(url: str, *, migrate: bool) -> Store:
+        raise OperationalError("", {}, sqlite3.OperationalError("connection refused"))
+
+    monkeypatch.setattr(deps, "open_store", away)
+    with serve(Settings(state=tmp_path)) as api:
+        assert api.get("/readyz").status_code == 503
+        monkeypatch.undo()
+        assert api.get("/readyz").status_code == 200
+        assert (tmp_path / "assay.sqlite").exists()

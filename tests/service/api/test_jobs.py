@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.jobs import canonical_sha256
+
+JOBS = "/api/v1/jobs"
+UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def post(api: httpx.Client) -> Callable[[dict[str, Any]], str]:
+    def post(body: dict[str, Any]) -> str:
+        answer = api.post(JOBS, json=body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    return post
+
+
+def details(answer: httpx.Response) -> list[dict[str, Any]]:
+    error = answer.json()["error"]
+    assert error["type"] == "invalid_spec"
+    assert answer.status_code == 422
+    listed: list[dict[str, Any]] = error["details"]
+    return listed
+
+
+def test_submit_answers_the_job(api: httpx.Client, train_body: Make, bell: Any) -> None:
+    answer = api.post(JOBS, json=train_body())
+    job = answer.json()
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"{JOBS}/{job['id']}" == job["links"]["self"]
+    assert job["state"] == "queued"
+    assert job["spec"]["model"]["params"] == {"width": 16, "heads": 4}
+    assert job["spec"]["recipe"]["params"] == {"epochs": 2}
+    assert job["queue_position"] == 1
+    assert job["created_at"].endswith("Z")
+    assert api.get(answer.headers["location"]).json() == job
+    assert bell.rung == [job["id"]]
+
+
+def test_the_queue_is_counted(api: httpx.Client, post: Any, train_body: Make) -> None:
+    first, urgent = post(train_body()), post(train_body(priority=9))
+    assert api.get(f"{JOBS}/{first}").json()["queue_position"] == 2
+    assert api.get(f"{JOBS}/{urgent}").json()["queue_position"] == 1
+
+
+def test_a_broken_doorbell_fails_nothing(api: httpx.Client, train_body: Make, bell: Any) -> None:
+    bell.broken = True
+    answer = api.post(JOBS, json=train_body())
+    assert answer.status_code == 201
+    assert api.get(f"{JOBS}/{answer.json()['id']}").json()["state"] == "queued"
+
+
+def test_every_wrong_field_is_named(api: httpx.Client, evaluate_body: Make) -> None:
+    body = evaluate_body(
+        seed=-1,
+        evaluations=[{"name": "pgd", "params": {"epsilonn": 1, "steps": 0}}, {"nam": "clean"}],
+        executon={},
+    )
+    found = {tuple(item["loc"]): item for item in details(api.post(JOBS, json=body))}
+    assert found["evaluations", 0, "params", "epsilonn"]["nearest"] == "epsilon"
+    assert found["evaluations", 0, "params", "epsilonn"]["given"] == 1
+    assert found["evaluations", 0, "params", "steps"]["given"] == 0
+    assert found["evaluations", 1, "nam"]["nearest"] == "name"
+    assert found["executon",]["nearest"] == "execution"
+    assert ("seed",) in found
+    assert api.get(JOBS).json()["items"] == []
+
+
+def test_broken_rules_are_named(api: httpx.Client, train_body: Make) -> None:
+    model = {"name": "tiny_vit", "params": {"width": 33, "heads": 4}}
+    (found,) = details(api.post(JOBS, json=train_body(model=model)))
+    assert found["loc"] == ["model", "params"]
+    assert "heads must divide width" in found["message"]
+
+
+@pytest.mark.parametrize("kind", [None, "tune", 3, ["train"]])
+def test_unknown_kinds_are_refused(api: httpx.Client, train_body: Make, kind: Any) -> None:
+    (found,) = details(api.post(JOBS, json=train_body(kind=kind)))
+    assert found["loc"] == ["kind"]
+    assert found["allowed"] == ["train", "evaluate"]
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"text"', b"3", b"null", b"true"])
+def test_a_body_must_be_an_object(api: httpx.Client, body: bytes) -> None:
+    assert details(api.post(JOBS, content=body, headers={"content-type": "application/json"}))
+
+
+def test_what_is_not_strict_json_is_400(api: httpx.Client) -> None:
+    long_integer = b'{"seed": ' + b"9" * 6000 + b"}"
+    for raw in (b"", b"{", b"\xff", b'{"seed": NaN}', b'{"seed": 1e999}', long_integer, b"[" * 9000):
+        answer = api.post(JOBS, content=raw, headers={"content-type": "application/json"})
+        assert answer.status_code == 400, raw[:20]
+        assert answer.json()["error"]["type"] == "malformed_json"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_other_content_types_are_400(api: httpx.Client, kind: str) -> None:
+    answer = api.post(JOBS, content=b"{}", headers={"content-type": kind})
+    assert answer.status_code == 400
+    assert "allowed: application/json" in answer.json()["error"]["message"]
+
+
+def test_a_charset_in_the_content_type_is_fine(api: httpx.Client) -> None:
+    answer = api.post(JOBS, content=b"{}", headers={"content-type": "application/json; charset=utf-8"})
+    assert answer.status_code == 422
+
+
+def test_the_same_key_and_body_is_the_same_job(api: httpx.Client, train_body: Make, bell: Any) -> None:
+    headers = {"Idempotency-Key": "key 1"}
+    first = api.post(JOBS, json=train_body(), headers=headers)
+    again = api.post(JOBS, json=dict(reversed(train_body().items())), headers=headers)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["id"] == first.json()["id"]
+    assert again.headers["location"] == first.headers["location"]
+    assert bell.rung == [first.json()["id"]]
+
+
+def test_the_same_key_and_another_body_is_422(api: httpx.Client, train_body: Make) -> None:
+    headers = {"Idempotency-Key": "key"}
+    api.post(JOBS, json=train_body(), headers=headers)
+    other = api.post(JOBS, json=train_body(seed=1), headers=headers)
+    assert other.status_code == 422
+    assert other.json()["error"]["type"] == "idempotency_mismatch"
+    assert len(api.get(JOBS).json()["items"]) == 1
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "caf\u00e9", " padded\t"])
+def test_odd_keys_are_refused(api: httpx.Client, train_body: Make, key: str) -> None:
+    answer = api.post(JOBS, json=train_body(), headers=[(b"Idempotency-Key", key.encode("latin-1"))])
+    assert details(answer)[0]["loc"] == ["header", "Idempotency-Key"]
+
+
+def test_a_dry_run_stores_nothing(api: httpx.Client, evaluate_body: Make, bell: Any) -> None:
+    answer = api.post(JOBS, params={"dry_run": "true"}, json=evaluate_body(limit=100))
+    assert answer.status_code == 200
+    found = answer.json()
+    assert set(found) == {"spec", "estimate", "warnings"}
+    assert found["spec"]["evaluations"][1]["params"] == {"epsilon": "2/255", "steps": 10}
+    assert found["estimate"]["forward_passes"] == 100 * (1 + 11)
+    assert "untrained_weights" in [warning["code"] for warning in found["warnings"]]
+    assert api.get(JOBS).json()["items"] == []
+    assert bell.rung == []
+
+
+def test_a_dry_run_refuses_like_a_submission(api: httpx.Client, evaluate_body: Make) -> None:
+    assert details(api.post(JOBS, params={"dry_run": "true"}, json=evaluate_body(limit=0)))
+    assert details(api.post(JOBS, params={"dry_run": "perhaps"}, json=evaluate_body()))
+
+
+def test_lists_are_filtered_and_paged(
+    api: httpx.Client, post: Any, train_body: Make, evaluate_body: Make
+) -> None:
+    ids = [post(train_body(tags=[f"t{i % 2}"])) for i in range(5)]
+    other = post(evaluate_body(model={"name": "other_vit"}))
+    everything = api.get(JOBS).json()
+    assert [job["id"] for job in everything["items"]] == [other, *reversed(ids)]
+    assert everything["next_cursor"] is None
+
+    seen, cursor = [], None
+    while True:
+        params = {"limit": 2, "kind": "train"} | ({"cursor": cursor} if cursor else {})
+        page = api.get(JOBS, params=params).json()
+        seen += [job["id"] for job in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == ids[::-1]
+
+    def found(**params: str) -> list[str]:
+        return [job["id"] for job in api.get(JOBS, params=params).json()["items"]]
+
+    assert found(tag="t1") == [ids[3], ids[1]]
+    assert found(model="other_vit") == [other]
+    assert found(state="running") == []
+    assert found(state="queued", kind="evaluate") == [other]
+
+
+@pytest.mark.parametrize(
+    ("query", "loc"),
+    [
+        ("state=done", "state"),
+        ("state=", "state"),
+        ("kind=x", "kind"),
+        ("limit=0", "limit"),
+        ("limit=201", "limit"),
+        ("limit=ten", "limit"),
+        ("limit=1e999", "limit"),
+        ("cursor=x", "cursor"),
+        ("cursor=%00", "cursor"),
+        ("tag=%00", "tag"),
+        ("tag=", "tag"),
+        ("model=%00", "model"),
+        ("stat=queued", "stat"),
+    ],
+)
+def test_bad_queries_are_422(api: httpx.Client, query: str, loc: str) -> None:
+    (found,) = details(api.get(f"{JOBS}?{query}"))
+    assert found["loc"] == ["query", loc]
+
+
+def test_bad_queries_say_what_is_allowed(api: httpx.Client) -> None:
+    (found,) = details(api.get(f"{JOBS}?state=runing"))
+    assert found["nearest"] == "running"
+    assert "timed_out" in found["allowed"]
+    (found,) = details(api.get(f"{JOBS}?limit=201"))
+    assert found["allowed"] == "at most 200"
+
+
+@pytest.mark.parametrize(
+    ("method", "page"),
+    [("GET", ""), ("GET", "/results"), ("GET", "/artifacts"), ("GET", "/artifacts/x"), ("POST", "/cancel"),
+     ("POST", "/retry"), ("DELETE", "")],
+)  # fmt: skip
+def test_unknown_jobs_are_404(api: httpx.Client, method: str, page: str) -> None:
+    for job_id in (UNKNOWN, "x", "%00", "..%2f..", "0" * 500, UNKNOWN.upper(), "%ff"):
+        answer = api.request(method, f"{JOBS}/{job_id}{page}")
+        assert answer.status_code == 404, job_id
+        assert answer.json()["error"]["type"] == "not_found"
+
+
+def test_a_queued_job_is_canceled_at_once(api: httpx.Client, post: Any, train_body: Make) -> None:
+    job_id = post(train_body())
+    answer = api.post(f"{JOBS}/{job_id}/cancel")
+    assert (answer.status_code, answer.json()["state"]) == (202, "canceled")
+    again = api.post(f"{JOBS}/{job_id}/cancel")
+    assert (again.status_code, again.json()["error"]["type"]) == (409, "invalid_state")
+
+
+def test_a_running_job_is_canceling(api: httpx.Client, post: Any, train_body: Make, worker: Any) -> None:
+    job_id = post(train_body())
+    worker.claim(job_id)
+    for _ in range(2):
+        answer = api.post(f"{JOBS}/{job_id}/cancel")
+        assert (answer.status_code, answer.json()["state"]) == (202, "canceling")
+
+
+def test_a_canceled_job_is_retried(api: httpx.Client, post: Any, train_body: Make, bell: Any) -> None:
+    job_id = post(train_body())
+    assert api.post(f"{JOBS}/{job_id}/retry").status_code == 409
+    api.post(f"{JOBS}/{job_id}/cancel")
+    answer = api.post(f"{JOBS}/{job_id}/retry")
+    assert answer.status_code == 202
+    assert (answer.json()["id"], answer.json()["state"], answer.json()["attempt"]) == (job_id, "queued", 2)
+    assert bell.rung == [job_id, job_id]
+
+
+def test_only_ended_jobs_are_deleted(
+    api: httpx.Client, post: Any, train_body: Make, settings: Any, tmp_path: Path
+) -> None:
+    job_id = post(train_body())
+    assert api.delete(f"{JOBS}/{job_id}").status_code == 409
+    api.post(f"{JOBS}/{job_id}/cancel")
+    folder = settings.artifacts / job_id
+    folder.mkdir(parents=True)
+    (folder / "log.txt").write_text("x")
+    answer = api.delete(f"{JOBS}/{job_id}")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert api.get(f"{JOBS}/{job_id}").status_code == 404
+    assert not folder.exists()
+
+
+def test_a_failed_job_says_why(api: httpx.Client, post: Any, train_body: Make, worker: Any) -> None:
+    job_id = post(train_body())
+    worker.fail(job_id)
+    job = api.get(f"{JOBS}/{job_id}").json()
+    assert job["state"] == "failed"
+    assert job["error"] == {"type": "out_of_memory", "message": "8 GB were not enough"}
+    assert job["finished_at"] >= job["started_at"] >= job["created_at"]
+
+
+def test_progress_and_eta_are_shown(
+    api: httpx.Client, post: Any, train_body: Make, worker: Any, app_store: Any
+) -> None:
+    job_id = post(train_body())
+    app_store.workers.beat("w", "host", "cpu", 1)
+    claim = worker.claim(job_id)
+    app_store.shards.progress(claim, 25, 100, "epoch 3 of 12")
+    job = api.get(f"{JOBS}/{job_id}").json()
+    assert (job["state"], job["workers_online"], job["message"]) == ("running", 1, "epoch 3 of 12")
+    assert {**job["progress"], "eta_seconds": 0} == {
+        "done": 25,
+        "total": 100,
+        "unit": "steps",
+        "eta_seconds": 0,
+    }
+    assert job["progress"]["eta_seconds"] >= 0
+    assert job["queue_position"] is None
+
+
+def weights(job_id: str, **model: Any) -> dict[str, Any]:
+    return {"model": {"name": "tiny_vit", "weights": {"job": job_id}} | model}
+
+
+def test_an_evaluation_waits_for_its_weights_and_takes_their_model(
+    api: httpx.Client, post: Any, train_body: Make, evaluate_body: Make, worker: Any
+) -> None:
+    training = post(train_body())
+    answer = api.post(JOBS, json=evaluate_body(**weights(training))).json()
+    assert answer["state"] == "waiting"
+    assert answer["spec"]["model"]["params"] == {"width": 16, "heads": 4}
+    assert api.delete(f"{JOBS}/{training}").status_code == 409
+    worker.train(training)
+    assert api.get(f"{JOBS}/{answer['id']}").json()["state"] == "queued"
+
+
+def test_a_failed_training_fails_what_waits_for_it(
+    api: httpx.Client, post: Any, train_body: Make, evaluate_body: Make, worker: Any
+) -> None:
+    training = post(train_body())
+    waiting = post(evaluate_body(**weights(training)))
+    worker.fail(training)
+    assert api.get(f"{JOBS}/{waiting}").json()["error"]["type"] == "dependency_failed"
+    (found,) = details(api.post(JOBS, json=evaluate_body(**weights(training))))
+    assert found["loc"] == ["model", "weights", "job"]
+    assert "failed" in found["message"]
+
+
+def test_weights_that_cannot_be_are_422(
+    api: httpx.Client, post: Any, train_body: Make, evaluate_body: Make
+) -> None:
+    for job_id in (UNKNOWN, "no id", "x" * 150):
+        (found,) = details(api.post(JOBS, json=evaluate_body(**weights(job_id))))
+        assert found["loc"] == ["model", "weights", "job"]
+    evaluation = post(evaluate_body())
+    (found,) = details(api.post(JOBS, json=evaluate_body(**weights(evaluation))))
+    assert found["loc"] == ["model", "weights", "job"]
+    canceled = post(train_body())
+    api.post(f"{JOBS}/{canceled}/cancel")
+    (found,) = details(api.post(JOBS, json=evaluate_body(**weights(canceled))))
+    assert "canceled" in found["message"]
+
+
+def test_weights_fit_only_their_model(
+    api: httpx.Client, post: Any, train_body: Make, evaluate_body: Make
+) -> None:
+    training = post(train_body())
+    assert post(evaluate_body(**weights(training, params={"width": 16})))
+    (found,) = details(api.post(JOBS, json=evaluate_body(**weights(training, params={"width": 64}))))
+    assert found["loc"] == ["model", "params", "width"]
+    (found,) = details(api.post(JOBS, json=evaluate_body(**weights(training, name="other_vit"))))
+    assert found["loc"] == ["model", "name"]
+
+
+def test_checkpoints_are_not_there_yet(api: httpx.Client, evaluate_body: Make) -> None:
+    model = {"name": "tiny_vit", "weights": {"checkpoint": "mine"}}
+    (found,) = details(api.post(JOBS, json=evaluate_body(model=model)))
+    assert found["loc"] == ["model", "weights", "checkpoint"]
+    assert "later version" in found["message"]
+
+
+def test_the_hash_of_a_body_is_of_its_meaning() -> None:
+    assert canonical_sha256({"a": 1, "b": [1.5, "\u00e9"]}) == canonical_sha256(
+        {"b": [1.5, "\u00e9"], "a": 1}
+    )
+    assert canonical_sha256({"a": 1}) != canonical_sha256({"a": "1"})

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from service.contract.specs import JOB_SPEC
+
+ROUTES = {
+    "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "delete_job", "get_results",
+    "list_artifacts", "download_artifact", "list_catalog", "get_component", "compare_jobs", "healthz",
+    "readyz",
+}  # fmt: skip
+
+
+@pytest.fixture
+def document(api: httpx.Client) -> dict[str, Any]:
+    document: dict[str, Any] = api.get("/openapi.json").json()
+    return document
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def test_operation_ids_are_stable(document: dict[str, Any]) -> None:
+    assert {operation["operationId"] for _, _, operation in operations(document)} == ROUTES
+
+
+def test_every_route_declares_the_error_envelope(document: dict[str, Any]) -> None:
+    for path, method, operation in operations(document):
+        errors = {code: answer for code, answer in operation["responses"].items() if code >= "400"}
+        assert {"403", "422", "500", "503"} <= set(errors), (path, method)
+        for answer in errors.values():
+            schema = answer["content"]["application/json"]["schema"]
+            assert schema == {"$ref": "#/components/schemas/ErrorEnvelope"}
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_the_request_body_is_the_job_spec(document: dict[str, Any]) -> None:
+    body = document["paths"]["/api/v1/jobs"]["post"]["requestBody"]
+    content = body["content"]["application/json"]
+    assert body["required"] is True
+    assert content["schema"] == {"$ref": "#/components/schemas/JobSpec"}
+    spec = document["components"]["schemas"]["JobSpec"]
+    assert {part["$ref"].rpartition("/")[2] for part in spec["oneOf"]} == {"TrainSpec", "EvaluateSpec"}
+    assert set(content["examples"]) == {"train", "evaluate"}
+    for example in content["examples"].values():
+        JOB_SPEC.validate_python(example["value"])
+
+
+def test_every_reference_resolves(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+
+    def references(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                yield value["$ref"]
+            for item in value.values():
+                yield from references(item)
+        elif isinstance(value, list):
+            for item in value:
+                yield from references(item)
+
+    found = set(references(document))
+    assert len(found) > 20
+    for reference in found:
+        prefix, _, name = reference.rpartition("/")
+        assert prefix == "#/components/schemas"
+        assert name in schemas
+
+
+def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, document: dict[str, Any]) -> None:
+    for path, method, operation in operations(document):
+        url = path.replace("{job_id}", "0" * 26).replace("{name}", "x").replace("{kind}", "model")
+        headers = {"content-type": "application/json"} if method == "post" else {}
+        answer = api.request(method, f"{url}?unknwon=1", headers=headers)
+        assert answer.status_code in (422, 400, 404), (path, method)
+        if answer.status_code == 422:
+            assert ["query", "unknwon"] in [item["loc"] for item in answer.json()["error"]["details"]]
+        known = {part["name"] for part in operation.get("parameters", []) if part["in"] == "query"}
+        assert known <= {"state", "kind", "model", "tag", "limit", "cursor", "dry_run", "format", "jobs"}
+
+
+def test_docs_are_served(api: httpx.Client) -> None:
+    answer = api.get("/docs")
+    assert answer.status_code == 200
+    assert "/openapi.json" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "/", 404, "not_found"),
+        ("GET", "/api/v1", 404, "not_found"),
+        ("GET", "/api/v1/jobs/", 404, "not_found"),
+        ("GET", "/api/v1/jobs/%2e%2e/x/y/z", 404, "not_found"),
+        ("PUT", "/api/v1/jobs", 405, "method_not_allowed"),
+        ("PATCH", "/api/v1/jobs/x", 405, "method_not_allowed"),
+        ("POST", "/healthz", 405, "method_not_allowed"),
+    ],
+)
+def test_unknown_routes_and_methods(
+    api: httpx.Client, method: str, path: str, status: int, kind: str
+) -> None:
+    answer = api.request(method, path)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
+
+
+def test_allowed_methods_are_listed(api: httpx.Client) -> None:
+    assert api.put("/api/v1/jobs").headers["allow"] == "GET, POST"
+    assert api.put("/api/v1/jobs/x").headers["allow"] == "DELETE, GET"
+
+
+def test_no_route_is_left_out(document: dict[str, Any], transport: Any) -> None:
+    assert len(transport.app.state.routes) == len(list(operations(document)))

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.api.views import device_of, eta_seconds, iso
+from service.contract.states import JobState
+from service.store.rows import JobRow
+
+
+def row(**changes: Any) -> JobRow:
+    values: dict[str, Any] = {
+        "id": "x",
+        "kind": "evaluate",
+        "name": "",
+        "tags": [],
+        "state": JobState.RUNNING,
+        "attempt": 1,
+        "priority": 5,
+        "created_at": 0.0,
+        "started_at": 100.0,
+        "finished_at": None,
+        "deadline": None,
+        "spec": {"execution": {"device": "auto"}},
+        "plan": None,
+        "provenance": None,
+        "message": "",
+        "error": None,
+        "depends_on": None,
+        "progress_done": 25,
+        "progress_total": 100,
+        "progress_unit": "examples",
+        "cost_done": 0.0,
+        "cost_total": None,
+        "model": "m",
+    }
+    return JobRow(**values | changes)
+
+
+def test_eta_from_the_examples() -> None:
+    assert eta_seconds(row(), now=110.0) == 30.0
+
+
+def test_eta_from_the_cost_where_it_is_known() -> None:
+    assert eta_seconds(row(cost_done=50.0, cost_total=100.0), now=110.0) == 10.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": JobState.QUEUED},
+        {"state": JobState.SUCCEEDED},
+        {"started_at": None},
+        {"progress_done": 0},
+        {"progress_total": None},
+        {"progress_total": 0},
+        {"cost_done": 0.0, "cost_total": 9.0},
+        {"progress_done": 101},
+    ],
+)
+def test_eta_that_cannot_be_known(changes: dict[str, Any]) -> None:
+    assert eta_seconds(row(**changes), now=110.0) is None
+
+
+def test_eta_is_not_negative_when_clocks_differ() -> None:
+    assert eta_seconds(row(), now=90.0) == 0.0
+
+
+def test_times_are_utc_with_z() -> None:
+    assert iso(0) == "1970-01-01T00:00:00.000Z"
+    assert iso(1700000000.1239) == "2023-11-14T22:13:20.123Z"
+
+
+def test_the_plan_pins_the_device() -> None:
+    assert device_of(row()) == "auto"
+    assert device_of(row(plan={"device": "cuda"})) == "cuda"

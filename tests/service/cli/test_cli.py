@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service import cli, commands
+from service import client as client_module
+from service.client import AssayClient
+
+Make = Callable[..., dict[str, Any]]
+SUBCOMMANDS = [
+    "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "delete", "artifacts",
+    "download", "catalog", "compare", "data", "data check", "demo",
+]  # fmt: skip
+
+
+class Run:
+    """Runs the command in this process against the application."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        try:
+            code = cli.main(arguments)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = self.capsys.readouterr()
+        return code, captured.out, captured.err
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any, tmp_path: Path
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ASSAY_URL", raising=False)
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+    monkeypatch.setattr(client_module.time, "sleep", lambda seconds: None)
+    return Run(capsys)
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Callable[[dict[str, Any]], str]:
+    def spec_file(spec: dict[str, Any]) -> str:
+        path = tmp_path / "spec.json"
+        path.write_text(json.dumps(spec))
+        return str(path)
+
+    return spec_file
+
+
+@pytest.fixture
+def submit(run: Run, spec_file: Any) -> Callable[[dict[str, Any]], str]:
+    def submit(spec: dict[str, Any]) -> str:
+        code, out, _ = run("submit", spec_file(spec))
+        assert code == 0
+        return out.strip()
+
+    return submit
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_subcommand_has_help_with_an_example(run: Run, name: str) -> None:
+    code, out, _ = run(*name.split(), "--help")
+    assert code == 0
+    assert "example:\n" in out
+    assert f"assay {name}" in out.split("example:\n")[1]
+
+
+def test_help_lists_the_subcommands_and_exit_codes(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    listed = {line.split()[0] for line in out.splitlines() if line.startswith("    ")}
+    assert {name.split()[0] for name in SUBCOMMANDS} <= listed
+    assert "3 the service cannot be reached" in out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "nope", "submit", "jobs --stat x", "jobs --state x", "jobs --limit 0", "data", "status a b",
+        "results a --format xml",
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_2(run: Run, line: str) -> None:
+    code, _, err = run(*line.split())
+    assert code == 2
+    assert "usage:" in err
+
+
+def test_submit_prints_the_id_alone(run: Run, spec_file: Any, train_body: Make, app_store: Any) -> None:
+    code, out, err = run("submit", spec_file(train_body()))
+    assert code == 0
+    assert app_store.jobs.get(out.strip()).name == "a training"
+    assert f"assay watch {out.strip()}" in err
+
+
+def test_submit_reads_standard_input(run: Run, train_body: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Input:
+        class buffer:  # noqa: N801 (as sys.stdin has it)
+            @staticmethod
+            def read() -> bytes:
+                return json.dumps(train_body()).encode()
+
+    monkeypatch.setattr(sys, "stdin", Input)
+    code, out, _ = run("submit", "-", "--dry-run")
+    assert code == 0
+    assert json.loads(out)["spec"]["recipe"]["params"] == {"epochs": 2}
+
+
+def test_an_invalid_spec_is_2_with_every_detail(run: Run, spec_file: Any, evaluate_body: Make) -> None:
+    spec = evaluate_body(seed=-1, evaluations=[{"name": "pgd", "params": {"epsilonn": 1}}])
+    code, out, err = run("submit", spec_file(spec))
+    assert (code, out) == (2, "")
+    assert "evaluations[0].params.epsilonn" in err
+    assert "did you mean 'epsilon'?" in err
+    assert "seed: " in err
+
+
+def test_a_missing_file_is_2(run: Run) -> None:
+    code, _, err = run("submit", "nope.json")
+    assert (code, err) == (2, "error: cannot read nope.json: No such file or directory\n")
+
+
+def test_an_unreachable_service_is_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    transport = httpx.MockTransport(refuse)
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+    code, _, err = run("jobs", "--url", "http://127.0.0.1:9")
+    assert code == 3
+    assert "http://127.0.0.1:9" in err
+
+
+def test_the_address_comes_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    inner = commands.AssayClient
+    monkeypatch.setattr(commands, "AssayClient", lambda url: seen.append(url) or inner(url))
+    monkeypatch.setenv("ASSAY_URL", "http://localhost:1234")
+    run("jobs")
+    run("jobs", "--url", "http://localhost:9")
+    assert seen == ["http://localhost:1234", "http://localhost:9"]
+
+
+def test_jobs_and_status(run: Run, submit: Any, train_body: Make) -> None:
+    first, second = submit(train_body()), submit(train_body(name="evil \x1b[31m name"))
+    code, out, _ = run("jobs")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["ID", second, first]
+    assert "\x1b" not in out
+    assert len(json.loads(run("jobs", "--limit", "1", "--json")[1])) == 1
+    code, out, _ = run("status", first)
+    assert code == 0
+    assert "queued" in out
+    assert json.loads(run("status", first, "--json")[1])["id"] == first
+
+
+def test_watch_follows_to_the_end(run: Run, submit: Any, train_body: Make, worker: Any) -> None:
+    job_id = submit(train_body())
+    worker.train(job_id)
+    code, out, err = run("watch", job_id)
+    assert (code, err) == (0, "")
+    assert "succeeded" in out
+
+
+def test_watch_of_a_failed_job_is_1(run: Run, submit: Any, train_body: Make, worker: Any) -> None:
+    job_id = submit(train_body())
+    worker.fail(job_id)
+    code, _, err = run("watch", job_id)
+    assert code == 1
+    assert "out_of_memory: 8 GB were not enough" in err
+
+
+def test_submit_and_watch(
+    run: Run, spec_file: Any, train_body: Make, worker: Any, app_store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(seconds: float) -> None:
+        (row,) = app_store.jobs.page()[0]
+        worker.train(row.id)
+
+    monkeypatch.setattr(client_module.time, "sleep", work)
+    code, out, _ = run("submit", spec_file(train_body()), "--watch")
+    assert code == 0
+    assert "succeeded" in out
+
+
+def test_results_in_three_formats(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> None:
+    job_id = submit(evaluate_body())
+    code, _, err = run("results", job_id)
+    assert code == 2
+    assert "no results" in err
+    worker.run(job_id, [1, 1, 1, 0], [1, 0, 0, 0])
+    table = run("results", job_id)[1]
+    assert "75.0 %" in table
+    assert "epsilon=2/255 steps=10" in table
+    assert json.loads(run("results", job_id, "--format", "json")[1])["complete"] is True
+    assert run("results", job_id, "--format", "csv")[1].startswith("evaluation,params")
+
+
+def test_cancel_retry_delete(run: Run, submit: Any, train_body: Make) -> None:
+    job_id = submit(train_body())
+    assert run("cancel", job_id)[:2] == (0, "canceled\n")
+    assert run("cancel", job_id)[0] == 2
+    assert run("retry", job_id)[:2] == (0, "queued, attempt 2\n")
+    assert run("delete", job_id)[0] == 2
+    run("cancel", job_id)
+    assert run("delete", job_id)[:2] == (0, "")
+    assert run("status", job_id)[0] == 2
+
+
+def test_artifacts_and_download(
+    run: Run, submit: Any, train_body: Make, app_store: Any, settings: Any, tmp_path: Path
+) -> None:
+    job_id = submit(train_body())
+    file = settings.artifacts / job_id / "log.csv"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"")
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    app_store.artifacts.add(job_id, "log.csv", str(file), 0, empty, "text/csv")
+    assert empty in run("artifacts", job_id)[1]
+    assert json.loads(run("artifacts", job_id, "--json")[1])[0]["name"] == "log.csv"
+    assert run("download", job_id, "log.csv")[:2] == (0, "log.csv\n")
+    assert (tmp_path / "log.csv").read_bytes() == b""
+    assert run("download", job_id, "nope")[0] == 2
+
+
+def test_catalog(run: Run) -> None:
+    assert "tiny_vit" in run("catalog")[1]
+    assert "tiny_vit" not in run("catalog", "attack")[1]
+    out = run("catalog", "model", "tiny_vit")[1]
+    assert "heads must divide width" in out
+    assert json.loads(run("catalog", "attack", "pgd", "--json")[1])["name"] == "pgd"
+    code, _, err = run("catalog", "attack", "pdg")
+    assert code == 2
+    assert "did you mean 'pgd'?" in err
+
+
+def test_compare(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> None:
+    ids = [submit(evaluate_body()) for _ in range(2)]
+    for job_id, attacked in zip(ids, ([1, 0, 0, 0], [1, 1, 0, 1]), strict=True):
+        worker.run(job_id, [1, 1, 1, 0], attacked)
+    code, out, _ = run("compare", *ids)
+    assert code == 0
+    assert "+50.0 %" in out
+    assert f"A = job {ids[0]}" in out
+    assert len(json.loads(run("compare", *ids, "--json")[1])["rows"]) == 2
+    assert run("compare", ids[0])[0] == 2
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
+    """What the command would have become."""
+    seen: list[tuple[list[str], dict[str, str]]] = []
+
+    def execve(path: str, arguments: list[str], environment: dict[str, str]) -> None:
+        assert path == sys.executable == arguments[0]
+        mine = {k: v for k, v in environment.items() if os.environ.get(k) != v}
+        seen.append((arguments[1:], mine))
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execve", execve)
+    return seen
+
+
+def test_serve_becomes_the_embedded_service(run: Run, executed: Any, tmp_path: Path) -> None:
+    run("serve")
+    run("serve", "--host", "::1", "--port", "9000", "--state", str(tmp_path), "--workers", "2")
+    plain, full = executed
+    assert plain == (["-m", "workers.embedded"], {})
+    assert full == (
+        ["-m", "workers.embedded"],
+        {"ASSAY_HOST": "::1", "ASSAY_PORT": "9000", "ASSAY_STATE": str(tmp_path), "ASSAY_WORKERS": "2"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [("--host", "0.0.0.0", "no API keys"), ("--port", "70000", "port"), ("--workers", "-1", "workers")],
+)
+def test_serve_refuses_bad_settings(run: Run, executed: Any, option: str, value: str, message: str) -> None:
+    code, _, err = run("serve", option, value)
+    assert (code, executed) == (2, [])
+    assert message in err
+
+
+def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_path: Path) -> None:
+    run("data", "check", "--data-root", str(tmp_path), "--json")
+    run("demo", "--output", "out", "--epochs", "3")
+    assert executed == [
+        (["-m", "workers.data.check", "--json"], {"ASSAY_DATA_ROOT": str(tmp_path)}),
+        (["-m", "service.demo", "--output", "out", "--epochs", "3"], {}),
+    ]
+
+
+def test_interrupts_are_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(options: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "jobs", interrupt)
+    assert run("jobs") == (130, "", "")

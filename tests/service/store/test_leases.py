@@ -1,0 +1,167 @@
+"""Leases end, fences hold, and the two caps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from service.contract.errors import NotFound
+from service.store.rows import Claim
+from service.store.session import Store
+from tests.support.jobs import add, claim, evaluate_spec, only, outcome, plan, planned, states, train_spec
+
+WRITES: dict[str, Callable[[Store, Claim], object]] = {
+    "finish": lambda store, held: store.shards.finish(held, outcome(held)),
+    "fail": lambda store, held: store.shards.fail(held, "boom", "no", retry=False),
+    "progress": lambda store, held: store.shards.progress(held, 7, 10, "stale"),
+    "checkpoint": lambda store, held: store.shards.checkpoint(held),
+    "canceled": lambda store, held: store.shards.canceled(held),
+    "release": lambda store, held: store.shards.release(held),
+    "renew": lambda store, held: store.shards.renew(held, 600),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("again", [True, False], ids=["claimed again", "queued again"])
+def test_a_stale_claim_writes_nothing(store: Store, write: str, again: bool) -> None:
+    job_id = planned(store, 2)
+    stale = claim(store, "slow", lease_seconds=-1)
+    assert store.shards.expire() == 1
+    if again:
+        assert claim(store, "quick").shard_id == stale.shard_id
+    before = (store.jobs.get(job_id), store.shards.of(job_id))
+    answer = WRITES[write](store, stale)
+    assert (store.jobs.get(job_id), store.shards.of(job_id)) == before
+    assert store.results.outcomes(job_id, None) == []
+    assert answer == {"renew": "lost", "fail": before[0]}.get(write)
+
+
+def test_a_stale_plan_is_refused_and_the_new_one_holds(store: Store) -> None:
+    job_id = add(store, evaluate_spec())
+    stale = claim(store, lease_seconds=-1)
+    store.shards.expire()
+    assert states(store, job_id) == ["queued"]
+    current = claim(store)
+    assert not store.shards.finish_plan(stale, plan(7))
+    assert store.shards.finish_plan(current, plan(3))
+    assert not store.shards.finish_plan(current, plan(3))
+    assert len(store.shards.of(job_id)) == 1 + 3
+
+
+def test_a_claim_of_a_deleted_job_is_lost(store: Store) -> None:
+    job_id = planned(store, 1)
+    held = claim(store)
+    store.jobs.fail(job_id, "boom", "no")
+    store.jobs.delete(job_id)
+    assert store.shards.renew(held, 60) == "lost"
+    assert store.shards.finish(held, outcome(held)) is None
+    with pytest.raises(NotFound):
+        store.shards.fail(held, "boom", "no", retry=True)
+
+
+def test_a_lease_holds_until_it_ends_and_renewing_extends_it(store: Store) -> None:
+    planned(store, 2)
+    kept, given_up = claim(store, lease_seconds=0.05), claim(store, lease_seconds=0.05)
+    assert store.shards.renew(kept, 60) == "run"
+    time.sleep(0.1)
+    assert store.shards.expire() == 1
+    assert only(store.shards.running()).id == kept.shard_id
+    assert store.shards.expire() == 0
+    # A worker that is only slow keeps its shard as long as nobody has taken it back.
+    again = claim(store, lease_seconds=-1)
+    assert (again.shard_id, again.fence, again.losses) == (given_up.shard_id, 2, 1)
+    assert store.shards.renew(again, 60) == "run"
+    assert store.shards.expire() == 0
+
+
+def test_owners_that_are_dead_lose_their_shards_at_once(store: Store) -> None:
+    planned(store, 2)
+    claim(store, "dead"), claim(store, "alive")
+    assert store.shards.expire(dead_owners=["dead", "unheard of"]) == 1
+    assert only(store.shards.running()).owner == "alive"
+
+
+def test_the_third_failure_fails_the_job(store: Store) -> None:
+    job_id = planned(store, 3)
+    bystander = claim(store)
+    for failures in (1, 2):
+        job = store.shards.fail(claim(store), "out_of_memory", "no memory\nat all", retry=True)
+        assert (job.state, job.error) == ("running", None)
+        assert max(row.failures for row in store.shards.of(job_id)) == failures
+    job = store.shards.fail(claim(store), "out_of_memory", "no memory\nat all", retry=True)
+    assert (job.state, job.error) == ("failed", {"type": "out_of_memory", "message": "no memory\nat all"})
+    assert job.message == "no memory at all"
+    assert job.finished_at is not None
+    standing = [row.state for row in store.shards.of(job_id) if row.kind == "evaluate"]
+    assert standing == ["running", "failed", "canceled"]
+    assert store.shards.renew(bystander, 60) == "cancel"
+    # What a bystander had measured is not thrown away.
+    finished = store.shards.finish(bystander, outcome(bystander))
+    assert finished is not None
+    assert not finished.job_done
+    assert len(store.results.outcomes(job_id, 0)) == 1
+    assert states(store, job_id) == ["failed"]
+
+
+def test_a_failure_that_no_retry_would_help_fails_at_once(store: Store) -> None:
+    job_id = add(store, evaluate_spec())
+    job = store.shards.fail(claim(store), "missing_data", "no folder", retry=False)
+    assert (job.id, job.state, job.error) == (
+        job_id,
+        "failed",
+        {"type": "missing_data", "message": "no folder"},
+    )
+
+
+def test_the_cap_of_losses_fails_the_job(store: Store) -> None:
+    job_id = planned(store, 1)
+    for losses in range(1, 20):
+        held = claim(store, lease_seconds=-1)
+        assert held.losses == losses - 1
+        assert store.shards.expire() == 1
+        assert states(store, job_id) == ["running"]
+    claim(store, lease_seconds=-1)
+    assert store.shards.expire() == 1
+    job = store.jobs.get(job_id)
+    assert job.state == "failed"
+    assert job.error is not None
+    assert job.error["type"] == "lost_too_often"
+
+
+def test_failures_and_losses_are_counted_apart_and_a_checkpoint_forgets_both(store: Store) -> None:
+    job_id = add(store, train_spec())
+    for _ in range(3):
+        store.shards.fail(claim(store), "boom", "no", retry=True, cap=3)
+        claim(store, lease_seconds=-1)
+        store.shards.expire(cap=3)
+        held = claim(store)
+        assert (held.failures, held.losses) == (1, 1)
+        store.shards.checkpoint(held)
+        store.shards.release(held)
+    assert (only(store.shards.of(job_id)).failures, only(store.shards.of(job_id)).losses) == (0, 0)
+    assert states(store, job_id) == ["queued"]
+
+
+def test_a_released_shard_counts_nothing_and_goes_back(store: Store) -> None:
+    add(store, evaluate_spec())
+    first = claim(store)
+    store.shards.release(first)
+    second = claim(store)
+    assert (second.shard_id, second.fence) == (first.shard_id, first.fence + 1)
+    assert (second.failures, second.losses) == (0, 0)
+    # Once it is back, a second word about it changes nothing.
+    store.shards.release(first)
+    assert only(store.shards.running()).fence == second.fence
+
+
+def test_reapers_that_meet_count_a_loss_once(store: Store) -> None:
+    job_id = planned(store, 6)
+    for _ in range(6):
+        claim(store, lease_seconds=-1)
+    with ThreadPoolExecutor(6) as pool:
+        counts = list(pool.map(lambda _: store.shards.expire(), range(6)))
+    assert sum(counts) == 6
+    assert {row.losses for row in store.shards.of(job_id) if row.kind == "evaluate"} == {1}

@@ -1,0 +1,254 @@
+"""Cancel, time out, fail, retry, delete: what they do to a job and its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from service.contract.errors import InvalidState, NotFound
+from service.store.session import Store
+from tests.support.jobs import (
+    add,
+    claim,
+    evaluate_spec,
+    finish_all,
+    only,
+    outcome,
+    plan,
+    planned,
+    states,
+    train_spec,
+)
+
+UNKNOWN = "0" * 26
+
+
+def shard_states(store: Store, job_id: str) -> list[str]:
+    return [str(row.state) for row in store.shards.of(job_id)]
+
+
+def done(store: Store) -> str:
+    """A job that has succeeded."""
+    job_id = planned(store, 1)
+    finish_all(store, job_id)
+    store.results.save(job_id, 0, {"name": "clean"})
+    assert store.jobs.succeed(job_id, {"seed": 0})
+    return job_id
+
+
+def test_a_new_job_is_queued_with_its_first_shard(store: Store) -> None:
+    spec = evaluate_spec(name="n", tags=["b", "a"], priority=8, model="vit")
+    job, created = store.jobs.add(spec, body_sha256="sha")
+    assert created
+    assert store.jobs.get(job.id) == job
+    assert (job.kind, job.name, job.tags, job.model, job.priority) == ("evaluate", "n", ["b", "a"], "vit", 8)
+    assert (job.state, job.attempt, job.message, job.error, job.spec) == ("queued", 1, "", None, spec)
+    assert (job.progress_done, job.progress_total, job.progress_unit) == (0, None, "examples")
+    first = only(store.shards.of(job.id))
+    assert (first.id, first.kind, first.state, first.owner) == (f"{job.id}-plan", "plan", "queued", None)
+    train = add(store, train_spec())
+    assert only(store.shards.of(train)).kind == "train"
+    assert store.jobs.get(train).progress_unit == "steps"
+
+
+@pytest.mark.parametrize("call", ["get", "cancel", "retry", "delete"])
+def test_unknown_jobs_are_not_found(store: Store, call: str) -> None:
+    with pytest.raises(NotFound, match=UNKNOWN):
+        getattr(store.jobs, call)(UNKNOWN)
+
+
+def test_unknown_jobs_are_no_trouble_for_workers(store: Store) -> None:
+    assert not store.jobs.fail(UNKNOWN, "boom", "no")
+    assert not store.jobs.succeed(UNKNOWN, {})
+    store.jobs.log(UNKNOWN, "hello")
+
+
+def test_a_queued_job_is_canceled_at_once(store: Store) -> None:
+    job = store.jobs.cancel(add(store, evaluate_spec()))
+    assert job.state == "canceled"
+    assert job.finished_at is not None
+    assert (job.error, shard_states(store, job.id)) == (None, ["canceled"])
+    with pytest.raises(InvalidState, match="canceled"):
+        store.jobs.cancel(job.id)
+
+
+def test_a_job_at_work_is_canceled_when_its_last_worker_has_stopped(store: Store) -> None:
+    job_id = planned(store, 4)
+    first, second = claim(store), claim(store)
+    assert store.jobs.cancel(job_id).state == "canceling"
+    assert shard_states(store, job_id) == ["running", "running", "canceled", "canceled", "done"]
+    assert store.jobs.cancel(job_id).state == "canceling"
+    assert not store.jobs.fail(job_id, "boom", "no")
+    assert store.shards.renew(first, 60) == store.shards.renew(second, 60) == "cancel"
+    store.shards.canceled(first)
+    assert states(store, job_id) == ["canceling"]
+    store.shards.canceled(second)
+    assert states(store, job_id) == ["canceled"]
+    assert shard_states(store, job_id) == ["canceled"] * 4 + ["done"]
+
+
+def test_a_job_at_work_that_nobody_works_on_is_canceled_at_once(store: Store) -> None:
+    assert store.jobs.cancel(planned(store, 2)).state == "canceled"
+
+
+@pytest.mark.parametrize("end", ["release", "fail", "expire", "finish_plan"])
+def test_however_the_last_worker_leaves_the_job_is_canceled(store: Store, end: str) -> None:
+    job_id = add(store, evaluate_spec())
+    held = claim(store, lease_seconds=-1)
+    assert store.jobs.cancel(job_id).state == "canceling"
+    ways: dict[str, Callable[[], object]] = {
+        "release": lambda: store.shards.release(held),
+        "fail": lambda: store.shards.fail(held, "boom", "no", retry=True),
+        "expire": store.shards.expire,
+        "finish_plan": lambda: store.shards.finish_plan(held, plan(3)),
+    }
+    assert ways[end]() in (None, False, 1, store.jobs.get(job_id))
+    assert (states(store, job_id), shard_states(store, job_id)) == (["canceled"], ["canceled"])
+
+
+def test_an_outcome_that_comes_while_canceling_is_kept_for_a_retry(store: Store) -> None:
+    job_id = planned(store, 2)
+    held = claim(store)
+    store.jobs.cancel(job_id)
+    finished = store.shards.finish(held, outcome(held))
+    assert finished is not None
+    assert not finished.job_done
+    assert states(store, job_id) == ["canceled"]
+    store.jobs.retry(job_id)
+    assert shard_states(store, job_id) == ["done", "queued", "done"]
+    assert store.jobs.get(job_id).progress_done == 10
+
+
+def test_a_job_past_its_deadline_times_out(store: Store) -> None:
+    late = planned(store, 2, timeout_seconds=-1)
+    held = claim(store)
+    others = [
+        planned(store, 1),
+        planned(store, 1, timeout_seconds=900),
+        add(store, evaluate_spec(timeout_seconds=-1)),
+    ]
+    assert store.jobs.time_out() == 1
+    assert store.jobs.time_out() == 0
+    job = store.jobs.get(late)
+    assert job.state == "timed_out"
+    assert job.error is not None
+    assert job.error["type"] == "timed_out"
+    assert job.finished_at is not None
+    assert shard_states(store, late) == ["running", "canceled", "done"]
+    assert store.shards.renew(held, 60) == "cancel"
+    store.shards.canceled(held)
+    assert states(store, late, *others) == ["timed_out", "running", "running", "queued"]
+
+
+def test_a_job_fails_once(store: Store) -> None:
+    job_id = planned(store, 2)
+    assert store.jobs.fail(job_id, "save_failed", "disk full")
+    assert not store.jobs.fail(job_id, "other", "too late")
+    job = store.jobs.get(job_id)
+    assert (job.state, job.error) == ("failed", {"type": "save_failed", "message": "disk full"})
+    assert shard_states(store, job_id) == ["canceled", "canceled", "done"]
+    assert not store.jobs.fail(done(store), "save_failed", "disk full")
+
+
+def test_a_retry_keeps_what_is_done_and_queues_the_rest(store: Store) -> None:
+    job_id = planned(store, 4, timeout_seconds=500)
+    finished, failing, running = claim(store), claim(store), claim(store)
+    store.shards.finish(finished, outcome(finished))
+    store.shards.progress(running, 3, 10)
+    store.shards.fail(failing, "boom", "no", retry=False)
+    assert shard_states(store, job_id) == ["done", "failed", "running", "canceled", "done"]
+    job = store.jobs.retry(job_id)
+    assert (job.state, job.attempt, job.error, job.message) == ("queued", 2, None, "")
+    assert (job.started_at, job.finished_at, job.deadline) == (None, None, None)
+    assert shard_states(store, job_id) == ["done", "queued", "queued", "queued", "done"]
+    assert {(row.failures, row.losses) for row in store.shards.of(job_id)} == {(0, 0)}
+    assert len(store.results.outcomes(job_id, 0)) == 1
+    assert (job.progress_done, job.progress_total) == (10, 40)
+    # The worker of the attempt before finds that it lost its shard.
+    assert store.shards.renew(running, 60) == "lost"
+    again = claim(store)
+    assert (again.attempt, again.number) == (2, 1)
+    started = store.jobs.get(job_id)
+    assert started.state == "running"
+    assert started.started_at is not None
+    assert started.deadline is not None
+    finish_all(store, job_id)
+    store.shards.finish(again, outcome(again))
+    assert store.jobs.succeed(job_id, {})
+    assert len(store.results.outcomes(job_id, 0)) == 4
+
+
+def test_a_retry_before_the_plan_plans(store: Store) -> None:
+    job_id = add(store, evaluate_spec())
+    store.shards.fail(claim(store), "missing_data", "no folder", retry=False)
+    store.jobs.retry(job_id)
+    held = claim(store)
+    assert (held.kind, held.attempt, held.failures) == ("plan", 2, 0)
+    assert store.shards.finish_plan(held, plan(1))
+
+
+def test_a_retry_of_a_job_that_only_could_not_be_merged_is_ready_to_merge(store: Store) -> None:
+    job_id = planned(store, 1)
+    finish_all(store, job_id)
+    store.jobs.fail(job_id, "save_failed", "disk full")
+    assert store.jobs.ready_to_finish() == []
+    job = store.jobs.retry(job_id)
+    assert (job.state, job.attempt) == ("running", 2)
+    assert store.jobs.ready_to_finish() == [job_id]
+    assert store.jobs.succeed(job_id, {})
+
+
+def test_only_jobs_that_ended_without_success_are_retried(store: Store) -> None:
+    succeeded, running, starting = done(store), planned(store, 1), add(store, train_spec())
+    assert claim(store, warm_job=starting).job_id == starting
+    queued = add(store, evaluate_spec())
+    for job_id in (queued, starting, running, succeeded):
+        with pytest.raises(InvalidState, match="retried"):
+            store.jobs.retry(job_id)
+    for end in ("canceled", "failed"):
+        store.jobs.cancel(queued) if end == "canceled" else store.jobs.fail(queued, "boom", "no")
+        assert states(store, queued) == [end]
+        assert store.jobs.retry(queued).state == "queued"
+    assert store.jobs.get(queued).attempt == 3
+
+
+def test_a_timed_out_job_is_retried_with_a_new_deadline(store: Store) -> None:
+    job_id = planned(store, 1, timeout_seconds=-1)
+    store.jobs.time_out()
+    assert store.jobs.retry(job_id).deadline is None
+    assert store.jobs.time_out() == 0
+    claim(store)
+    assert store.jobs.time_out() == 1
+
+
+def test_only_ended_jobs_are_deleted_with_all_that_is_theirs(store: Store) -> None:
+    job_id = done(store)
+    store.artifacts.add(job_id, "log", "/tmp/log", 1, "sha", "text/plain")
+    kept, _ = store.jobs.add(evaluate_spec(), body_sha256="sha", idempotency_key="kept")
+    store.jobs.delete(job_id)
+    with pytest.raises(NotFound):
+        store.jobs.get(job_id)
+    assert store.shards.of(job_id) == []
+    assert store.results.outcomes(job_id, None) == []
+    assert store.results.of(job_id) == {}
+    assert store.artifacts.of(job_id) == []
+    with pytest.raises(InvalidState, match="queued"):
+        store.jobs.delete(kept.id)
+    store.jobs.cancel(kept.id)
+    store.jobs.delete(kept.id)
+    # The key went with its job, and may be used again.
+    assert store.jobs.add(evaluate_spec(), body_sha256="other", idempotency_key="kept")[1]
+    assert store.jobs.page()[0] != []
+
+
+def test_the_message_is_one_line_that_every_database_can_hold(store: Store) -> None:
+    job_id = add(store, evaluate_spec(name="a\0b\ud800", tags=["\0", "\ud800"]))
+    store.jobs.log(job_id, "epoch\n 3\tof 60 \0 \udfff" + "x" * 1000)
+    job = store.jobs.get(job_id)
+    assert job.message.startswith("epoch 3 of 60 \ufffd \ufffdxxx")
+    assert len(job.message) == 500
+    assert (job.name, job.tags) == ("a\0b\ud800", ["\0", "\ud800"])
+    assert [row.id for row in store.jobs.page(tag="\0")[0]] == [job_id]
+    held = claim(store)
+    assert store.shards.fail(held, "boom", "\0", retry=False).error == {"type": "boom", "message": "\0"}

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+import struct
+import zlib
+
+import pytest
+
+from service.store.payload import MARK, pack, unpack
+
+
+def bits(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+def test_finite_floats_come_back_bit_for_bit() -> None:
+    draw = random.Random(1)
+    values = [struct.unpack("<d", draw.randbytes(8))[0] for _ in range(2000)]
+    values = [value for value in values if math.isfinite(value)]
+    values += [0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.1, 1 / 3]
+    columns, _ = unpack(pack({"loss": values}, {}))
+    assert [bits(value) for value in columns["loss"]] == [bits(value) for value in values]
+
+
+def test_values_that_are_not_finite_come_back_among_text_that_looks_like_them() -> None:
+    columns = {
+        "id": ["nan", "inf", "-inf", "x"],
+        "loss": [math.nan, math.inf, -math.inf, 1.5],
+        "scores": [[1, math.inf], [], [math.nan], [2.0]],
+        "correct": [True, False, True, None],
+    }
+    extra = {"largest": -math.inf, "of": {"deep": [math.nan]}, "empty": {}}
+    back, back_extra = unpack(pack(columns, extra))
+    assert back["id"] == columns["id"]
+    assert back["correct"] == columns["correct"]
+    assert math.isnan(back["loss"][0])
+    assert back["loss"][1:] == [math.inf, -math.inf, 1.5]
+    assert back["scores"][:2] == [[1, math.inf], []]
+    assert math.isnan(back["scores"][2][0])
+    assert back_extra["largest"] == -math.inf
+    assert math.isnan(back_extra["of"]["deep"][0])
+    assert back_extra["empty"] == {}
+
+
+def test_what_is_stored_is_strict_json() -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    text = zlib.decompress(pack({"loss": [math.nan]}, {})).decode("ascii")
+    assert json.loads(text, parse_constant=refuse)["columns"]["loss"] == [{MARK: "nan"}]
+
+
+def test_what_json_does_not_know_is_refused() -> None:
+    with pytest.raises(TypeError):
+        pack({"loss": [object()]}, {})

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings, is_loopback
+
+
+def test_defaults_are_the_embedded_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = Settings()
+    assert settings.state == tmp_path / "assay-state"
+    assert settings.database == f"sqlite:///{tmp_path}/assay-state/assay.sqlite"
+    assert settings.artifacts == tmp_path / "assay-state" / "artifacts"
+    assert (settings.host, settings.port, settings.workers) == ("127.0.0.1", 8000, 1)
+
+
+def test_the_environment_overrides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ASSAY_STATE", str(tmp_path))
+    monkeypatch.setenv("ASSAY_PORT", "9000")
+    monkeypatch.setenv("ASSAY_DATABASE_URL", "postgresql+psycopg://me@db/assay")
+    monkeypatch.setenv("ASSAY_EVALUATOR_COMMAND", "python -m workers.evaluator")
+    monkeypatch.setenv("ASSAY_SOMETHING_ELSE", "x")
+    settings = Settings()
+    assert (settings.state, settings.port) == (tmp_path, 9000)
+    assert settings.database == "postgresql+psycopg://me@db/assay"
+    assert settings.evaluator_command == "python -m workers.evaluator"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", ""])
+def test_other_hosts_are_refused(host: str) -> None:
+    with pytest.raises(ValueError, match=r"no API keys; allowed: localhost, 127\.0\.0\.1, ::1"):
+        Settings(host=host)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1", "LOCALHOST"])
+def test_loopback_hosts_are_accepted(host: str) -> None:
+    assert is_loopback(host)
+    assert Settings(host=host).host == host
+
+
+@pytest.mark.parametrize("hosts", [["*"], ["*.example.org"], [""]])
+def test_wildcards_among_the_allowed_hosts_are_refused(hosts: list[str]) -> None:
+    with pytest.raises(ValueError, match="allowed_hosts"):
+        Settings(allowed_hosts=hosts)
+
+
+@pytest.mark.parametrize(("name", "value"), [("port", 70000), ("workers", -1), ("lease_seconds", 0)])
+def test_out_of_range_is_refused(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=name):
+        Settings(**{name: value})  # type: ignore[arg-type]

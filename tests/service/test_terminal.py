@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from service import terminal
+from service.contract.errors import ErrorDetail, InvalidSpec
+from service.contract.results import EvaluationResult, JobError, Metric, Results, Warning
+
+
+def test_tables_align_numbers_right_and_texts_left() -> None:
+    text = terminal.table(("NAME", "N", "ID"), [("a", "1", "01a"), ("long", "100", "b")])
+    assert text.splitlines() == ["NAME    N  ID", "a       1  01a", "long  100  b"]
+
+
+def test_a_table_without_rows_is_its_header() -> None:
+    assert terminal.table(("A", "B"), []) == "A  B"
+
+
+def test_control_characters_are_shown_not_sent() -> None:
+    assert terminal.printable("a\x1b[31m\r\nb\u202e\u00e9") == "a\\x1b[31m\\r\\nb\\u202e\u00e9"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("top1", 0.81389, "81.4 %"),
+        ("fog/3/top1", 0.5, "50.0 %"),
+        ("perplexity", 12.3456, "12.35"),
+        ("top1", None, "-"),
+        ("mce", 100.0, "100"),
+    ],
+)
+def test_proportions_are_percent(metric: str, value: float | None, text: str) -> None:
+    assert terminal.number(metric, value) == text
+
+
+def test_differences_have_a_sign() -> None:
+    assert terminal.number("top1", 0.02, sign=True) == "+2.0 %"
+    assert terminal.number("top1", -0.02, sign=True) == "-2.0 %"
+
+
+def test_errors_name_every_field() -> None:
+    details = [
+        ErrorDetail(loc=["evaluations", 0, "params", "stepss"], message="unknown parameter", given=3,
+                    allowed=["steps"], nearest="steps"),
+        ErrorDetail(loc=["seed"], message="must be an integer", given="\x1b", allowed="an integer"),
+    ]  # fmt: skip
+    assert terminal.error_text(InvalidSpec("2 are wrong", details)).splitlines() == [
+        "error: 2 are wrong",
+        "  evaluations[0].params.stepss: unknown parameter; given 3; allowed: steps; did you mean 'steps'?",
+        '  seed: must be an integer; given "\\u001b"; allowed: an integer',
+    ]
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    detail = ErrorDetail(loc=["x"], message="m", allowed=[f"n{i}" for i in range(50)])
+    assert terminal.detail_text(detail).endswith("n11, ...")
+
+
+def results(**changes: Any) -> Results:
+    metric = Metric(value=0.5, n=4, ci_low=0.1, ci_high=0.9, ci_method="wilson", higher_is_better=True)
+    part = EvaluationResult(
+        name="pgd",
+        params={"epsilon": "2/255", "steps": 3},
+        data={},
+        protocol="pixel",
+        backend="native",
+        metrics={"top1": metric},
+        warnings=[Warning(code="c", message="be careful")],
+        seconds=1.0,
+        forward_passes=1,
+        backward_passes=1,
+    )
+    values: dict[str, Any] = {"job": "j", "complete": True, "evaluations": [part], "provenance": None}
+    return Results(**values | changes)
+
+
+def test_results_have_intervals_and_warnings() -> None:
+    lines = terminal.results_table(results()).splitlines()
+    cells = ["pgd", "epsilon=2/255 steps=3", "top1", "50.0 %", "[10.0 %, 90.0 %]", "4"]
+    assert re.split(r" {2,}", lines[1]) == cells
+    assert lines[2:] == ["warning: pgd: be careful"]
+
+
+def test_partial_and_failed_results_say_so() -> None:
+    text = terminal.results_table(results(complete=False, error=JobError(type="t", message="why")))
+    assert "Not complete" in text
+    assert "The job failed: t: why" in text
+
+
+def test_components_list_their_parameters() -> None:
+    component = {
+        "kind": "model",
+        "name": "vit",
+        "summary": "A model.",
+        "paper": "somebody",
+        "rules": [{"expression": "a < b", "message": "a is small"}],
+        "schema": {
+            "required": ["depth"],
+            "properties": {
+                "depth": {"type": "integer", "minimum": 1},
+                "attention": {"type": ["object", "string"], "component": "attention", "default": "rpc"},
+            },
+        },
+    }
+    text = terminal.component_text(component)
+    assert "depth      required  an integer of at least 1" in text
+    assert 'attention  "rpc"     the name of a component of kind attention' in text
+    assert "rule: a is small (a < b)" in text
+    assert "paper: somebody" in text
+    assert "no parameters" in terminal.component_text({**component, "schema": {}, "paper": None})
