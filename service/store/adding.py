@@ -1,0 +1,86 @@
+"""A new job: its row, its tags, its first shard, and the key that made it. One transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from service.contract.errors import ErrorDetail, IdempotencyMismatch, InvalidSpec
+from service.contract.states import RETRYABLE, JobState
+from service.store.clock import now
+from service.store.columns import storable
+from service.store.ids import new_id
+from service.store.moves import lock_job
+from service.store.planning import add_first_shard
+from service.store.tables import idempotency_keys, jobs, tags
+
+
+def known_job(connection: Connection, key: str | None, body_sha256: str) -> str | None:
+    """The job that this key made earlier; None when there is none, or no key.
+
+    Raises:
+        IdempotencyMismatch: when the key was used with another body.
+    """
+    if key is None:
+        return None
+    statement = select(idempotency_keys).where(idempotency_keys.c.key == key)
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        return None
+    if row.body_sha256 != body_sha256:
+        raise IdempotencyMismatch("this Idempotency-Key was used before, with another body")
+    job_id: str = row.job_id
+    return job_id
+
+
+def add_job(connection: Connection, spec: dict[str, Any], body_sha256: str, key: str | None) -> str:
+    """Writes everything that a new job has, and returns its id.
+
+    Raises:
+        InvalidSpec: when the weights come from a job that is unknown or has ended without them.
+        IntegrityError: when another transaction has just used the key.
+    """
+    dependency = ((spec["model"].get("weights") or {}).get("job")) or None
+    state = JobState.QUEUED if dependency is None else _state(connection, dependency)
+    created_at = connection.execute(select(now())).scalar_one()
+    job_id = new_id(created_at)
+    row = _row(job_id, spec, created_at) | {"depends_on": dependency, "state": str(state)}
+    connection.execute(insert(jobs).values(**row))
+    add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec)
+    # Two tags that differ only in what no database can hold are one tag.
+    names = list(dict.fromkeys(storable(tag) for tag in spec["tags"]))
+    if names:
+        connection.execute(insert(tags), [{"tag": tag, "job_id": job_id} for tag in names])
+    if key is not None:
+        made = {"key": key, "body_sha256": body_sha256, "job_id": job_id, "created_at": created_at}
+        connection.execute(insert(idempotency_keys).values(**made))
+    return job_id
+
+
+def _state(connection: Connection, dependency: str) -> JobState:
+    # Locked, so that it cannot end between this look and our commit and leave us waiting for ever.
+    row = lock_job(connection, dependency, share=True)
+    if row is not None and row.state not in RETRYABLE:
+        return JobState.QUEUED if row.state == JobState.SUCCEEDED else JobState.WAITING
+    message = "there is no such job" if row is None else f"this job is {row.state} and has no weights"
+    detail = ErrorDetail(loc=["model", "weights", "job"], message=message, given=dependency)
+    raise InvalidSpec("the job whose weights are wanted cannot give them", [detail])
+
+
+def _row(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str, Any]:
+    return {
+        "id": job_id,
+        "kind": spec["kind"],
+        "model": spec["model"]["name"],
+        "priority": spec["priority"],
+        "spec": spec,
+        "attempt": 1,
+        "created_at": created_at,
+        "message": "",
+        "progress_done": 0,
+        "progress_total": None,
+        "progress_unit": "steps" if spec["kind"] == "train" else "examples",
+        "cost_done": 0.0,
+        "cost_total": None,
+    }

@@ -1,0 +1,94 @@
+"""Which shard a worker gets: the job of its warm evaluator first, then priority, age, shard number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, select
+
+from service.contract.states import JobState, ShardState
+from service.store.clock import now
+from service.store.moves import CLAIMABLE, lock_job, move_job, move_shards
+from service.store.rows import Claim
+from service.store.tables import jobs, shards
+
+
+def candidate(connection: Connection, devices: Sequence[str], warm_job: str | None) -> str | None:
+    """The job that should get this worker, read without locks; None when there is no work."""
+    claimable = [str(state) for state in CLAIMABLE]
+    statement = (
+        select(shards.c.job_id)
+        .join(jobs, jobs.c.id == shards.c.job_id)
+        .where(_queued(devices), jobs.c.state.in_(claimable))
+        .order_by(shards.c.precedence, shards.c.job_id)
+        .limit(1)
+    )
+    job_id: str | None = None
+    if warm_job is not None:
+        job_id = connection.execute(statement.where(shards.c.job_id == warm_job)).scalar()
+    return job_id or connection.execute(statement).scalar()
+
+
+def take(
+    connection: Connection, job_id: str, worker: str, devices: Sequence[str], lease_seconds: float
+) -> Claim | None:
+    """Claims the job's first queued shard; None when others were quicker or the job has ended.
+
+    The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a
+    shard before its job would deadlock with a cancel, which has to lock them the other way round.
+    Claimers of other jobs do not wait.
+    """
+    job = lock_job(connection, job_id)
+    if job is None or JobState(job.state) not in CLAIMABLE:
+        return None
+    # The precedence is the job's own: named so that the index of claiming leads straight to its shards.
+    of_job = (shards.c.job_id == job_id) & (shards.c.precedence == -job.priority)
+    statement = (
+        select(shards).where(of_job, _queued(devices)).order_by(shards.c.evaluation, shards.c.number).limit(1)
+    )
+    shard = connection.execute(statement).one_or_none()
+    if shard is None:
+        return None
+    fence = shard.fence + 1
+    taken = {"owner": worker, "lease_until": now() + lease_seconds, "fence": fence}
+    if not move_shards(connection, shards.c.id == shard.id, {ShardState.QUEUED}, ShardState.RUNNING, **taken):
+        return None
+    start_job(connection, job, running=shard.kind == "evaluate")
+    return _claim(job, shard, worker, fence)
+
+
+def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
+    """Moves a queued job to `starting`, or on to `running`; its clock starts with its first claim."""
+    times: dict[str, Any] = {}
+    if job.started_at is None:
+        timeout = job.spec.get("timeout_seconds")
+        times = {"started_at": now(), "deadline": None if timeout is None else now() + timeout}
+    move_job(connection, job.id, {JobState.QUEUED}, JobState.STARTING, **times)
+    if running:
+        move_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
+
+
+def _queued(devices: Sequence[str]) -> ColumnElement[bool]:
+    queued = shards.c.state == str(ShardState.QUEUED)
+    return queued & shards.c.device.in_(["auto", *devices])
+
+
+def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:
+    return Claim(
+        shard_id=shard.id,
+        job_id=job.id,
+        kind=shard.kind,
+        attempt=job.attempt,
+        fence=fence,
+        worker=worker,
+        spec=job.spec,
+        plan=job.plan,
+        evaluation=shard.evaluation,
+        number=shard.number,
+        start=shard.start,
+        stop=shard.stop,
+        failures=shard.failures,
+        losses=shard.losses,
+        depends_on=job.depends_on,
+    )

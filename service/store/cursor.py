@@ -1,0 +1,36 @@
+"""Cursors of keyset pagination: opaque to clients, the last id of the page inside."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from service.contract.errors import ErrorDetail, InvalidSpec
+from service.store.ids import is_id
+
+
+def encode(last_id: str) -> str:
+    """The cursor of the page that follows this id."""
+    return base64.urlsafe_b64encode(last_id.encode("ascii")).decode("ascii").rstrip("=")
+
+
+def decode(cursor: str) -> str:
+    """The id in a cursor.
+
+    Raises:
+        InvalidSpec: when the cursor is none that this service made.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        last_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
+    except (UnicodeError, binascii.Error):
+        last_id = ""
+    if not is_id(last_id) or encode(last_id) != cursor:
+        detail = ErrorDetail(
+            loc=["query", "cursor"],
+            message="not a cursor of this service",
+            given=cursor[:100].encode("ascii", "replace").decode("ascii"),
+            allowed="the next_cursor of an earlier page",
+        )
+        raise InvalidSpec("the cursor is not valid", [detail])
+    return last_id

@@ -1,0 +1,105 @@
+"""Connections and transactions, the same on SQLite and PostgreSQL.
+
+A writing transaction locks before it reads: on SQLite by BEGIN IMMEDIATE, on PostgreSQL by the row
+locks that the statements take. A reading transaction blocks nobody and is blocked by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+
+LOCK_SECONDS = 30
+# A worker machine that vanishes inside a transaction must not keep a job's row locked.
+IDLE_SECONDS = 60
+
+
+class Database:
+    """An engine with the two kinds of transaction that the store uses.
+
+    Raises:
+        ValueError: for a URL that is neither a SQLite file nor PostgreSQL through psycopg.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = make_url(url)
+        self.engine = _engine(self.url)
+        self._immediate = self.engine.execution_options(immediate=True)
+
+    @property
+    def file(self) -> Path | None:
+        """The database file of SQLite, None on PostgreSQL."""
+        return Path(self.url.database or "") if self.url.get_backend_name() == "sqlite" else None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        with self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that writes; it is rolled back when the block raises."""
+        with self._immediate.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self.engine.dispose()
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        return _sqlite(url)
+    if url.drivername == "postgresql+psycopg":
+        return _postgresql(url)
+    raise ValueError(
+        f"database URL starts with {url.drivername}://, "
+        "allowed: sqlite:////path/to/file and postgresql+psycopg://user@host/database"
+    )
+
+
+def _sqlite(url: URL) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise ValueError("the SQLite database must be a file: sqlite:////path/to/file")
+    Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    # SQLite has one writer at a time: a large pool costs file handles only.
+    engine = create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_size=10, max_overflow=90)
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:
+    # The driver must not begin transactions by itself: it would begin them without a lock.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (f"busy_timeout = {LOCK_SECONDS * 1000}", "foreign_keys = ON", "synchronous = NORMAL"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A deferred transaction that reads first and writes later may fail at once with "database is locked".
+    immediate = connection.get_execution_options().get("immediate", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+def _postgresql(url: URL) -> Engine:
+    options = (
+        f"-c lock_timeout={LOCK_SECONDS * 1000} -c idle_in_transaction_session_timeout={IDLE_SECONDS * 1000}"
+    )
+    arguments = {"options": options, "connect_timeout": 10, "application_name": "assay"}
+    return create_engine(
+        url,
+        # The statements are written for it: each sees what was committed before it, after waiting for locks.
+        isolation_level="READ COMMITTED",
+        connect_args={**arguments, **url.query},
+        pool_size=5,
+        max_overflow=45,
+        pool_pre_ping=True,
+    )

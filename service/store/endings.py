@@ -1,0 +1,109 @@
+"""How a job ends, and what that does to the jobs that wait for it. All in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from service.contract.states import JobState, ShardState
+from service.store.clock import now
+from service.store.moves import move_job, move_shards
+from service.store.tables import jobs, shards
+
+WORDS = {
+    JobState.FAILED: "failed",
+    JobState.CANCELED: "was canceled",
+    JobState.TIMED_OUT: "timed out",
+}
+
+
+def problem(error_type: str, message: str) -> dict[str, str]:
+    """The error of a job."""
+    return {"type": error_type, "message": message}
+
+
+def one_line(message: str, limit: int = 500) -> str:
+    """The message as one line of at most `limit` characters."""
+    line = " ".join(message.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def end_job(
+    connection: Connection,
+    job_id: str,
+    from_states: Collection[JobState],
+    to: JobState,
+    *,
+    error: dict[str, str] | None = None,
+    **values: Any,
+) -> bool:
+    """Moves a job to a terminal state, with everything that follows from it.
+
+    Its queued shards are canceled, and what waits for it is released (`succeeded`) or fails with
+    `dependency_failed`, and so on down the line. Running shards stay with their workers, which
+    learn of it at their next renewal.
+
+    Returns:
+        Whether the job moved; if not, nothing changed.
+    """
+    message = one_line(error["message"]) if error else ""
+    ending = {"finished_at": now(), "error": error, "message": message, **values}
+    if not move_job(connection, job_id, from_states, to, **ending):
+        return False
+    cancel_queued_shards(connection, job_id)
+    if to is JobState.SUCCEEDED:
+        _release_dependents(connection, job_id)
+    else:
+        _fail_dependents(connection, job_id, WORDS[to])
+    return True
+
+
+def cancel_queued_shards(connection: Connection, job_id: str) -> None:
+    """Takes a job's unclaimed shards out of the queue."""
+    move_shards(connection, shards.c.job_id == job_id, {ShardState.QUEUED}, ShardState.CANCELED)
+
+
+def cancel_when_idle(connection: Connection, job_id: str) -> bool:
+    """Ends a job that is being canceled, once no worker has a shard of it any more."""
+    running = select(shards.c.id).where(shards.c.job_id == job_id, shards.c.state == str(ShardState.RUNNING))
+    if connection.execute(running.limit(1)).first() is not None:
+        return False
+    return end_job(connection, job_id, {JobState.CANCELING}, JobState.CANCELED)
+
+
+def _waiting(connection: Connection, job_id: str) -> list[str]:
+    statement = (
+        select(jobs.c.id)
+        .where(jobs.c.depends_on == job_id, jobs.c.state == str(JobState.WAITING))
+        .order_by(jobs.c.id)
+        .with_for_update(key_share=True)
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def _release_dependents(connection: Connection, job_id: str) -> None:
+    for dependent in _waiting(connection, job_id):
+        move_job(connection, dependent, {JobState.WAITING}, JobState.QUEUED, message="")
+
+
+def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
+    # A list and not recursion: a chain of fine-tunings may be longer than Python's stack.
+    ended = [(job_id, how)]
+    while ended:
+        cause, how = ended.pop()
+        message = f"job {cause}, whose weights this job needs, {how}"
+        error = problem("dependency_failed", message)
+        for dependent in _waiting(connection, cause):
+            move_job(
+                connection,
+                dependent,
+                {JobState.WAITING},
+                JobState.FAILED,
+                finished_at=now(),
+                error=error,
+                message=message,
+            )
+            cancel_queued_shards(connection, dependent)
+            ended.append((dependent, WORDS[JobState.FAILED]))

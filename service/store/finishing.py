@@ -1,0 +1,56 @@
+"""The last step of a shard: its outcome is written and it counts as done, in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select
+
+from service.contract.states import JobState, ShardState
+from service.store.clock import now
+from service.store.moves import move_shards
+from service.store.payload import pack
+from service.store.progress import set_done
+from service.store.rows import Finished, OutcomeRow
+from service.store.tables import outcomes, shards
+
+
+def complete(connection: Connection, shard: Row[Any]) -> None:
+    """Moves a running shard to `done`."""
+    free = {"owner": None, "lease_until": None}
+    move_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, ShardState.DONE, **free)
+
+
+def write_outcome(connection: Connection, shard: Row[Any], outcome: OutcomeRow) -> None:
+    """Adds the outcome of a running shard and completes the shard."""
+    assert (outcome.evaluation, outcome.number) == (shard.evaluation, shard.number), "another shard's outcome"
+    values = {
+        "shard_id": shard.id,
+        "job_id": shard.job_id,
+        "fence": shard.fence,
+        "n": outcome.n,
+        "payload": pack(outcome.columns, outcome.extra),
+        "seconds": outcome.seconds,
+        "forward_passes": outcome.forward_passes,
+        "backward_passes": outcome.backward_passes,
+        "created_at": now(),
+    }
+    connection.execute(insert(outcomes).values(**values))
+    if shard.total is not None:
+        set_done(connection, shard, shard.total)
+    complete(connection, shard)
+
+
+def finished(connection: Connection, job: Row[Any], shard: Row[Any]) -> Finished:
+    """What a shard completed that has just been moved to `done`."""
+    left = not_done(connection, job.id)
+    live = JobState(job.state) in {JobState.STARTING, JobState.RUNNING}
+    return Finished(evaluation_done=shard.evaluation not in left, job_done=live and not left)
+
+
+def not_done(connection: Connection, job_id: str) -> set[int]:
+    """The evaluations of a job that have shards which are not done; plan and train shards count as 0."""
+    open_shards = select(shards.c.evaluation).where(
+        shards.c.job_id == job_id, shards.c.state != str(ShardState.DONE)
+    )
+    return set(connection.execute(open_shards.distinct()).scalars())

@@ -1,0 +1,51 @@
+"""Job ids: ULIDs (github.com/ulid/spec) in lower case, so that sorting by id sorts by creation.
+
+48 bits of milliseconds, then 80 random bits, as 26 letters of Crockford's base 32.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+LENGTH = 26
+RANDOM_BITS = 80
+PATTERN = re.compile(f"[0-7][{ALPHABET}]{{{LENGTH - 1}}}")
+
+
+class _Sequence:
+    """The newest id of this process, as a number."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._lock = threading.Lock()
+
+    def after(self, fresh: int) -> int:
+        """The fresh number, or the one that follows the last where time stood still or ran back."""
+        with self._lock:
+            self.last = max(fresh, self.last + 1)
+            return self.last
+
+
+_sequence = _Sequence()
+
+
+def new_id(seconds: float) -> str:
+    """Makes an id for this moment (unix seconds), later than every id made before in this process.
+
+    Raises:
+        ValueError: for a moment outside the 48 bits of milliseconds (before 1970 or after 10889).
+    """
+    milliseconds = int(seconds * 1000)
+    if not 0 <= milliseconds < 2**48:
+        raise ValueError(f"seconds is {seconds}, allowed: 0 to {2**48 // 1000}")
+    fresh = (milliseconds << RANDOM_BITS) | secrets.randbits(RANDOM_BITS)
+    value = _sequence.after(fresh)
+    return "".join(ALPHABET[(value >> shift) & 31] for shift in range(5 * (LENGTH - 1), -1, -5))
+
+
+def is_id(text: str) -> bool:
+    """Whether the text has the shape of a job id."""
+    return PATTERN.fullmatch(text) is not None

@@ -1,0 +1,235 @@
+"""Jobs: added, listed, canceled, retried, ended, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import exists, func, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.contract.errors import InvalidState
+from service.contract.states import TERMINAL, JobState, ShardState
+from service.store import cursor as cursors
+from service.store.adding import add_job, known_job
+from service.store.clock import now
+from service.store.database import Database
+from service.store.endings import cancel_queued_shards, cancel_when_idle, end_job, one_line, problem
+from service.store.finishing import not_done
+from service.store.moves import CLAIMABLE, OPEN, lock_job, move_job, states_before
+from service.store.reading import job_row, read_job, unknown_job
+from service.store.retrying import retry_job
+from service.store.rows import JobRow
+from service.store.tables import jobs, shards, tags
+
+
+class Jobs:
+    """The jobs. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self, spec: dict[str, Any], *, body_sha256: str, idempotency_key: str | None = None
+    ) -> tuple[JobRow, bool]:
+        """Adds a job with its first shard.
+
+        Args:
+            spec: a valid spec with every default filled in.
+            body_sha256: hash of the request's body.
+            idempotency_key: two calls with the same key and body add one job.
+
+        Returns:
+            The job, and whether this call added it.
+
+        Raises:
+            IdempotencyMismatch: when the key was used with another body.
+            InvalidSpec: when the weights come from a job that is unknown or has ended without them.
+        """
+        while True:
+            try:
+                with self._database.writing() as connection:
+                    known = known_job(connection, idempotency_key, body_sha256)
+                    if known is not None:
+                        return read_job(connection, known), False
+                    job_id = add_job(connection, spec, body_sha256, idempotency_key)
+                    return read_job(connection, job_id), True
+            except IntegrityError:
+                # Another request with the same key was quicker, and can be read now.
+                if idempotency_key is None:
+                    raise
+
+    def get(self, job_id: str) -> JobRow:
+        """Reads a job.
+
+        Raises:
+            NotFound: when there is none.
+        """
+        with self._database.reading() as connection:
+            return read_job(connection, job_id)
+
+    def page(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        model: str | None = None,
+        tag: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> tuple[list[JobRow], str | None]:
+        """Lists jobs, newest first; jobs that are added later never shift a page.
+
+        Returns:
+            At most `limit` jobs, and the cursor of the next page or None on the last one.
+
+        Raises:
+            InvalidSpec: when the cursor is none of this service.
+        """
+        # The same id either way; but from the table whose index has the page in order.
+        by = jobs.c.id if tag is None else tags.c.job_id
+        statement = select(jobs).order_by(by.desc()).limit(limit + 1)
+        if cursor is not None:
+            statement = statement.where(by < cursors.decode(cursor))
+        for column, wanted in ((jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.model, model)):
+            if wanted is not None:
+                statement = statement.where(column == str(wanted))
+        if tag is not None:
+            statement = statement.join(tags, tags.c.job_id == jobs.c.id).where(tags.c.tag == tag)
+        with self._database.reading() as connection:
+            rows = [job_row(row) for row in connection.execute(statement)]
+        return rows[:limit], cursors.encode(rows[limit - 1].id) if len(rows) > limit else None
+
+    def cancel(self, job_id: str) -> JobRow:
+        """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.
+
+        Raises:
+            NotFound: when there is none.
+            InvalidState: when it has ended.
+        """
+        with self._database.writing() as connection:
+            job = lock_job(connection, job_id)
+            if job is None:
+                raise unknown_job(job_id)
+            if JobState(job.state) in TERMINAL:
+                raise InvalidState(f"job {job_id} is {job.state} and cannot be canceled")
+            if not end_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED):
+                working = {JobState.STARTING, JobState.RUNNING}
+                move_job(connection, job_id, working, JobState.CANCELING, message="")
+                cancel_queued_shards(connection, job_id)
+                cancel_when_idle(connection, job_id)
+            return read_job(connection, job_id)
+
+    def retry(self, job_id: str) -> JobRow:
+        """Queues a failed, canceled or timed out job again; its finished shards are kept.
+
+        Jobs that failed with `dependency_failed` because of it stay failed.
+
+        Raises:
+            NotFound: when there is none.
+            InvalidState: when it is in another state, or the job whose weights it needs was deleted.
+        """
+        with self._database.writing() as connection:
+            retry_job(connection, job_id)
+            return read_job(connection, job_id)
+
+    def delete(self, job_id: str) -> None:
+        """Deletes a job that has ended, with its shards, outcomes, results and artifact rows.
+
+        Raises:
+            NotFound: when there is none.
+            InvalidState: when it has not ended, or a job that has not ended needs its weights.
+        """
+        with self._database.writing() as connection:
+            job = lock_job(connection, job_id)
+            if job is None:
+                raise unknown_job(job_id)
+            if JobState(job.state) not in TERMINAL:
+                raise InvalidState(f"job {job_id} is {job.state}: only a job that has ended can be deleted")
+            unfinished = jobs.c.state.in_([str(state) for state in OPEN])
+            needing = select(jobs.c.id).where(jobs.c.depends_on == job_id, unfinished).limit(1)
+            dependent = connection.execute(needing).scalar()
+            if dependent is not None:
+                raise InvalidState(f"job {dependent} is not finished and needs the weights of job {job_id}")
+            connection.execute(jobs.delete().where(jobs.c.id == job_id))
+
+    def queue_position(self, row: JobRow) -> int | None:
+        """The place of a queued job among the queued jobs: 1 starts next. None for other jobs."""
+        if row.state is not JobState.QUEUED:
+            return None
+        before = (jobs.c.priority > row.priority) | ((jobs.c.priority == row.priority) & (jobs.c.id < row.id))
+        ahead = select(func.count()).select_from(jobs).where(jobs.c.state == str(JobState.QUEUED), before)
+        with self._database.reading() as connection:
+            return connection.execute(ahead).scalar_one() + 1
+
+    def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
+        """The places of those of these jobs that are queued, from one query."""
+        queued = [row.id for row in rows if row.state is JobState.QUEUED]
+        if not queued:
+            return {}
+        place = func.row_number().over(order_by=(jobs.c.priority.desc(), jobs.c.id)).label("place")
+        queue = select(jobs.c.id, place).where(jobs.c.state == str(JobState.QUEUED)).subquery()
+        statement = select(queue.c.id, queue.c.place).where(queue.c.id.in_(queued))
+        with self._database.reading() as connection:
+            return {row.id: row.place for row in connection.execute(statement)}
+
+    def ready_to_finish(self) -> list[str]:
+        """Jobs at work whose shards are all done: only the merge is missing, or was lost. By id."""
+        working = jobs.c.state.in_([str(JobState.STARTING), str(JobState.RUNNING)])
+        left = exists().where(shards.c.job_id == jobs.c.id, shards.c.state != str(ShardState.DONE))
+        statement = select(jobs.c.id).where(working, ~left).order_by(jobs.c.id)
+        with self._database.reading() as connection:
+            return list(connection.execute(statement).scalars())
+
+    def succeed(self, job_id: str, provenance: dict[str, Any]) -> bool:
+        """Ends a job whose shards are all done, and releases the jobs that wait for it.
+
+        Returns:
+            Whether this call ended it; calling again is harmless.
+        """
+        with self._database.writing() as connection:
+            job = lock_job(connection, job_id)
+            if job is None or not_done(connection, job_id):
+                return False
+            return end_job(
+                connection,
+                job_id,
+                {JobState.STARTING, JobState.RUNNING},
+                JobState.SUCCEEDED,
+                provenance=provenance,
+                # Sums of fractions may be off by a rounding; a finished job is done exactly.
+                progress_done=func.coalesce(jobs.c.progress_total, jobs.c.progress_done),
+                cost_done=func.coalesce(jobs.c.cost_total, jobs.c.cost_done),
+            )
+
+    def fail(self, job_id: str, error_type: str, message: str) -> bool:
+        """Fails a job that has not ended and is not being canceled, and the jobs that wait for it.
+
+        Returns:
+            Whether this call failed it.
+        """
+        error = problem(error_type, message)
+        with self._database.writing() as connection:
+            lock_job(connection, job_id)
+            return end_job(connection, job_id, states_before(JobState.FAILED), JobState.FAILED, error=error)
+
+    def time_out(self) -> int:
+        """Ends every job that is past its deadline, and returns how many there were."""
+        late = jobs.c.state.in_([str(state) for state in CLAIMABLE]) & (jobs.c.deadline < now())
+        with self._database.reading() as connection:
+            job_ids = connection.execute(select(jobs.c.id).where(late).order_by(jobs.c.id)).scalars().all()
+        return sum(self._time_out(job_id) for job_id in job_ids)
+
+    def log(self, job_id: str, message: str) -> None:
+        """Sets the job's message: one line on what it is doing. Nothing happens to unknown jobs."""
+        with self._database.writing() as connection:
+            connection.execute(update(jobs).where(jobs.c.id == job_id).values(message=one_line(message)))
+
+    def _time_out(self, job_id: str) -> bool:
+        with self._database.writing() as connection:
+            job = lock_job(connection, job_id)
+            if job is None or JobState(job.state) not in CLAIMABLE or job.deadline is None:
+                return False
+            seconds = job.spec["timeout_seconds"]
+            error = problem("timed_out", f"the job ran longer than its timeout of {seconds} seconds")
+            return end_job(connection, job_id, CLAIMABLE, JobState.TIMED_OUT, error=error)

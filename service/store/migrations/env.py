@@ -1,0 +1,16 @@
+"""Alembic runs this file; the connection and its transaction are those of `service.store.upgrade`."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from service.store.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    # SQLite rolls schema changes back too, in the transaction that is already open.
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,44 @@
+"""From rows of the tables to the values that the store hands out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from service.contract.errors import NotFound
+from service.contract.states import JobState, ShardState
+from service.store.rows import JobRow, ShardRow
+from service.store.tables import jobs
+
+
+def read_job(connection: Connection, job_id: str) -> JobRow:
+    """Reads a job.
+
+    Raises:
+        NotFound: when there is none.
+    """
+    row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
+    if row is None:
+        raise unknown_job(job_id)
+    return job_row(row)
+
+
+def unknown_job(job_id: str) -> NotFound:
+    """The error for an id that no job has."""
+    return NotFound(f"there is no job {job_id[:100]}")
+
+
+def job_row(row: Row[Any]) -> JobRow:
+    """A row of `jobs` as a value."""
+    columns = dict(row._mapping)
+    spec = columns["spec"]
+    columns |= {"state": JobState(row.state), "name": spec["name"], "tags": list(spec["tags"])}
+    return JobRow(**columns)
+
+
+def shard_row(row: Row[Any]) -> ShardRow:
+    """A row of `shards` as a value."""
+    columns = dict(row._mapping)
+    del columns["precedence"]
+    return ShardRow(**columns | {"state": ShardState(row.state)})

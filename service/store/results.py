@@ -1,0 +1,86 @@
+"""What jobs measured: outcomes example by example, and the results merged from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+
+from service.contract.states import ShardState
+from service.store.clock import now
+from service.store.database import Database
+from service.store.payload import unpack
+from service.store.reading import unknown_job
+from service.store.rows import OutcomeRow
+from service.store.tables import outcomes, results, shards
+from service.store.upsert import upsert
+
+
+class Results:
+    """Outcomes and results. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
+        """The outcomes of one evaluation, or of all (None), by evaluation and shard number.
+
+        The outcome of a training job has evaluation 0 and number 0.
+        """
+        wanted = (shards.c.evaluation, shards.c.number)
+        statement = (
+            select(outcomes, *wanted)
+            .join(shards, shards.c.id == outcomes.c.shard_id)
+            .where(outcomes.c.job_id == job_id)
+            .order_by(*wanted)
+        )
+        if evaluation is not None:
+            statement = statement.where(shards.c.evaluation == evaluation)
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+        return [_outcome(row) for row in rows]
+
+    def complete_evaluations(self, job_id: str) -> list[int]:
+        """The evaluations whose shards are all done, in order; also of a job that has failed."""
+        of_job = (shards.c.job_id == job_id) & (shards.c.kind == "evaluate")
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                select(shards.c.evaluation, shards.c.state).where(of_job).distinct()
+            ).all()
+        left = {row.evaluation for row in rows if row.state != ShardState.DONE}
+        return sorted({row.evaluation for row in rows} - left)
+
+    def save(self, job_id: str, evaluation: int, result: dict[str, Any]) -> None:
+        """Writes the merged result of an evaluation; writing it again replaces it.
+
+        Raises:
+            NotFound: when the job has been deleted.
+            ValueError: when the result holds NaN or an infinity.
+        """
+        values = {"job_id": job_id, "evaluation": evaluation, "result": result, "created_at": now()}
+        try:
+            with self._database.writing() as connection:
+                upsert(connection, results, values)
+        except IntegrityError as error:
+            raise unknown_job(job_id) from error
+
+    def of(self, job_id: str) -> dict[int, dict[str, Any]]:
+        """The merged results of a job by evaluation, in order."""
+        statement = select(results).where(results.c.job_id == job_id).order_by(results.c.evaluation)
+        with self._database.reading() as connection:
+            return {row.evaluation: row.result for row in connection.execute(statement)}
+
+
+def _outcome(row: Any) -> OutcomeRow:
+    columns, extra = unpack(row.payload)
+    return OutcomeRow(
+        evaluation=row.evaluation,
+        number=row.number,
+        n=row.n,
+        columns=columns,
+        seconds=row.seconds,
+        forward_passes=row.forward_passes,
+        backward_passes=row.backward_passes,
+        extra=extra,
+    )

@@ -1,0 +1,61 @@
+"""A job's next attempt: what is done stays done, the rest is queued with its caps reset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from service.contract.errors import InvalidState
+from service.contract.states import RETRYABLE, JobState, ShardState
+from service.store.claiming import start_job
+from service.store.finishing import not_done
+from service.store.leaving import leave
+from service.store.moves import lock_job, move_job, move_shards
+from service.store.reading import read_job, unknown_job
+from service.store.tables import shards
+
+CLEARED: dict[str, Any] = {"started_at": None, "finished_at": None, "deadline": None, "error": None}
+
+
+def retry_job(connection: Connection, job_id: str) -> None:
+    """Puts a job that failed, was canceled or timed out back to work.
+
+    Raises:
+        NotFound: when there is none.
+        InvalidState: when it is in another state, or the job whose weights it needs was deleted.
+    """
+    dependency = read_job(connection, job_id).depends_on
+    # The dependency before the job: the lock order of `moves`.
+    needed = None if dependency is None else lock_job(connection, dependency, share=True)
+    job = lock_job(connection, job_id)
+    if job is None:
+        raise unknown_job(job_id)
+    if JobState(job.state) not in RETRYABLE:
+        allowed = "only failed, canceled and timed out jobs can be retried"
+        raise InvalidState(f"job {job_id} is {job.state}: {allowed}")
+    _queue_shards(connection, job_id)
+    left = not_done(connection, job_id)
+    if dependency is not None and needed is None and left:
+        raise InvalidState(f"job {dependency}, whose weights job {job_id} needs, has been deleted")
+    waits = needed is not None and needed.state != JobState.SUCCEEDED and bool(left)
+    to = JobState.WAITING if waits else JobState.QUEUED
+    message = f"waiting for job {dependency}, which is {needed.state}" if waits and needed is not None else ""
+    move_job(connection, job_id, RETRYABLE, to, attempt=job.attempt + 1, message=message, **CLEARED)
+    if not left:
+        # Only the merge is missing, and nobody would claim a shard to set the job going.
+        queued = lock_job(connection, job_id)
+        assert queued is not None
+        start_job(connection, queued, running=True)
+
+
+def _queue_shards(connection: Connection, job_id: str) -> None:
+    of_job = shards.c.job_id == job_id
+    running = select(shards).where(of_job, shards.c.state == str(ShardState.RUNNING))
+    for shard in connection.execute(running).all():
+        # Its worker still stops work of the attempt before; it will find that it lost the shard.
+        leave(connection, shard, ShardState.QUEUED)
+    stopped = {ShardState.FAILED, ShardState.CANCELED}
+    move_shards(connection, of_job, stopped, ShardState.QUEUED)
+    left = of_job & (shards.c.state == str(ShardState.QUEUED))
+    connection.execute(shards.update().where(left).values(failures=0, losses=0))

@@ -1,0 +1,150 @@
+"""What the store hands out and takes in: plain values, no database objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from service.contract.states import JobState, ShardState
+
+JobKind = Literal["train", "evaluate"]
+ShardKind = Literal["plan", "train", "evaluate"]
+Unit = Literal["examples", "steps"]
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job. Times are unix seconds of the database's clock.
+
+    Attributes:
+        attempt: 1, and one more for each retry.
+        started_at: when the present attempt was first claimed.
+        deadline: when the present attempt times out; None without a timeout.
+        plan: what the plan shard decided, without its list of shards; None before.
+        error: `{"type", "message"}` of a failed or timed out job.
+        depends_on: the training job whose weights this job uses.
+        progress_done: examples or steps so far, summed over the shards.
+        cost_done: the part of `cost_total` that is done, in the plan's units of work (steps for training).
+        model: the model's catalog name.
+    """
+
+    id: str
+    kind: JobKind
+    name: str
+    tags: list[str]
+    state: JobState
+    attempt: int
+    priority: int
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    deadline: float | None
+    spec: dict[str, Any]
+    plan: dict[str, Any] | None
+    provenance: dict[str, Any] | None
+    message: str
+    error: dict[str, Any] | None
+    depends_on: str | None
+    progress_done: int
+    progress_total: int | None
+    progress_unit: Unit
+    cost_done: float
+    cost_total: float | None
+    model: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A worker's right to one shard, until another claim of that shard has a higher fence.
+
+    Attributes:
+        shard_id: `<job id>-plan`, `<job id>-train` or `<job id>-<evaluation>-<number>`.
+        attempt: the job's attempt.
+        evaluation: index into the spec's evaluations; 0 for plan and train shards.
+        start: first position in the evaluation order; `stop` is one past the last.
+    """
+
+    shard_id: str
+    job_id: str
+    kind: ShardKind
+    attempt: int
+    fence: int
+    worker: str
+    spec: dict[str, Any]
+    plan: dict[str, Any] | None
+    evaluation: int
+    number: int
+    start: int
+    stop: int
+    failures: int
+    losses: int
+    depends_on: str | None
+
+
+@dataclass(frozen=True)
+class ShardRow:
+    """A shard as it stands. `owner`, `lease_until` only while it runs."""
+
+    id: str
+    job_id: str
+    kind: ShardKind
+    evaluation: int
+    number: int
+    start: int
+    stop: int
+    device: str
+    state: ShardState
+    fence: int
+    owner: str | None
+    lease_until: float | None
+    failures: int
+    losses: int
+    done: int
+    total: int | None
+    cost: float
+
+    @property
+    def worker(self) -> str:
+        """The owner by the name that claims have for it; empty when nobody has the shard."""
+        return self.owner or ""
+
+
+@dataclass(frozen=True)
+class OutcomeRow:
+    """What one shard measured, example by example.
+
+    Attributes:
+        n: examples in the shard.
+        columns: lists of length n by column name; non-finite floats are kept.
+        extra: anything else that the merge needs.
+    """
+
+    evaluation: int
+    number: int
+    n: int
+    columns: dict[str, list[Any]]
+    seconds: float
+    forward_passes: int
+    backward_passes: int
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a finished shard completed: its evaluation, its job. Each is true for one shard only."""
+
+    evaluation_done: bool
+    job_done: bool
+
+
+@dataclass(frozen=True)
+class ArtifactRow:
+    """A file that a job left: size in bytes, path on the machine or share that holds the state."""
+
+    job_id: str
+    name: str
+    path: str
+    size: int
+    sha256: str
+    media_type: str
+    created_at: float

@@ -1,0 +1,201 @@
+"""Shards: claimed by one worker at a time, and finished once.
+
+A claim carries a fence, a number that grows with every claim of the shard. Whatever a worker writes
+is guarded by its fence, so a worker that was thought dead and comes back changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, select, update
+
+from service.contract.states import JobState, ShardState
+from service.store.claiming import candidate, take
+from service.store.clock import now
+from service.store.database import Database
+from service.store.endings import cancel_when_idle, one_line
+from service.store.expiring import expire
+from service.store.finishing import complete, finished, write_outcome
+from service.store.leaving import give_up, put_back
+from service.store.moves import CLAIMABLE, held, lock_claim, move_job
+from service.store.planning import write_plan
+from service.store.progress import set_done
+from service.store.reading import read_job, shard_row
+from service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow
+from service.store.tables import jobs, shards
+
+
+class Shards:
+    """The work queue. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def claim(
+        self,
+        worker: str,
+        device_classes: Sequence[str],
+        *,
+        lease_seconds: float,
+        warm_job: str | None = None,
+    ) -> Claim | None:
+        """Claims the best shard for a worker, or returns None when there is none.
+
+        Args:
+            worker: the worker's id; opaque here.
+            device_classes: what the worker has, "cpu" or "cuda"; shards for "auto" run anywhere.
+            lease_seconds: how long the claim holds without renewal.
+            warm_job: the job whose model the worker has loaded; its shards come first.
+        """
+        while True:
+            # Looking takes no lock, so that idle workers cost the others nothing.
+            with self._database.reading() as connection:
+                job_id = candidate(connection, device_classes, warm_job)
+            if job_id is None:
+                return None
+            with self._database.writing() as connection:
+                claim = take(connection, job_id, worker, device_classes, lease_seconds)
+            if claim is not None:
+                return claim
+
+    def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
+        """Extends the lease to this many seconds from now.
+
+        Returns:
+            "run"; "cancel" when the job is being canceled or has ended: stop, then call `canceled`;
+            "lost" when the claim is void: stop, and write nothing.
+        """
+        with self._database.writing() as connection:
+            statement = update(shards).where(held(claim)).values(lease_until=now() + lease_seconds)
+            if connection.execute(statement).rowcount == 0:
+                return "lost"
+            state = connection.execute(select(jobs.c.state).where(jobs.c.id == claim.job_id)).scalar_one()
+        return "run" if JobState(state) in CLAIMABLE else "cancel"
+
+    def progress(self, claim: Claim, done: int, total: int | None, message: str | None = None) -> None:
+        """Says how many examples or steps of the shard are done; void claims are ignored.
+
+        The first report of a training shard moves its job from `starting` to `running`. A plan
+        shard counts nothing; only its message is kept.
+        """
+        with self._database.writing() as connection:
+            found = lock_claim(connection, claim)
+            if found is None:
+                return
+            job, shard = found
+            set_done(connection, shard, done, total)
+            if shard.kind == "train" and job.state == JobState.STARTING:
+                move_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
+            if message is not None:
+                connection.execute(update(jobs).where(jobs.c.id == job.id).values(message=one_line(message)))
+
+    def checkpoint(self, claim: Claim) -> None:
+        """Says that the shard has saved its progress: earlier failures and losses count no more."""
+        with self._database.writing() as connection:
+            connection.execute(update(shards).where(held(claim)).values(failures=0, losses=0))
+
+    def finish_plan(self, claim: Claim, plan: dict[str, Any]) -> bool:
+        """Writes the job's evaluate shards, once.
+
+        Args:
+            claim: of a plan shard.
+            plan: `{"device", "shards": [{"evaluation", "number", "start", "stop", "cost"}], ...}`.
+
+        Returns:
+            Whether this call wrote them: not when the claim is void or the job is wanted no more.
+        """
+        assert claim.kind == "plan", claim.kind
+        with self._database.writing() as connection:
+            found = lock_claim(connection, claim)
+            if found is None:
+                return False
+            job, shard = found
+            if job.state != JobState.STARTING:
+                put_back(connection, job, shard)
+                return False
+            complete(connection, shard)
+            write_plan(connection, job, plan)
+            return True
+
+    def finish(self, claim: Claim, outcome: OutcomeRow) -> Finished | None:
+        """Writes what a shard measured and counts it done, together.
+
+        An outcome that arrives after its job was canceled or has failed is kept: it is right, and
+        a retry need not repeat it.
+
+        Returns:
+            What it completed, or None when the claim is void and nothing was written.
+        """
+        with self._database.writing() as connection:
+            found = lock_claim(connection, claim)
+            if found is None:
+                return None
+            job, shard = found
+            write_outcome(connection, shard, outcome)
+            cancel_when_idle(connection, job.id)
+            return finished(connection, job, shard)
+
+    def fail(self, claim: Claim, error_type: str, message: str, *, retry: bool, cap: int = 3) -> JobRow:
+        """Says that the evaluator raised or died by itself.
+
+        The shard is queued again; at its `cap`th failure, or without `retry`, it fails with its
+        job. A void claim changes nothing.
+
+        Returns:
+            The job as it is afterwards.
+
+        Raises:
+            NotFound: when the job has been deleted.
+        """
+        with self._database.writing() as connection:
+            found = lock_claim(connection, claim)
+            if found is not None:
+                job, shard = found
+                failures = shard.failures + 1
+                if JobState(job.state) in CLAIMABLE and not (retry and failures < cap):
+                    give_up(connection, job, shard, error_type, message, failures=failures)
+                else:
+                    put_back(connection, job, shard, failures=failures)
+            return read_job(connection, claim.job_id)
+
+    def canceled(self, claim: Claim) -> None:
+        """Says that the worker has stopped the shard, as `renew` told it to.
+
+        The job is canceled once its last running shard has stopped.
+        """
+        self._give_back(claim)
+
+    def release(self, claim: Claim) -> None:
+        """Gives the shard back unharmed: a worker that shuts down. Counts neither failure nor loss."""
+        self._give_back(claim)
+
+    def expire(self, *, cap: int = 20, dead_owners: Sequence[str] = ()) -> int:
+        """Takes shards back whose lease has run out, or whose owner is known to be dead.
+
+        Each is queued again with one loss more; at its `cap`th the job fails with `lost_too_often`.
+
+        Returns:
+            How many shards were taken back.
+        """
+        return expire(self._database, cap, dead_owners)
+
+    def running(self) -> list[ShardRow]:
+        """All shards that a worker holds, by id, with `owner`, `fence` and `lease_until`."""
+        return self._rows(shards.c.state == str(ShardState.RUNNING))
+
+    def of(self, job_id: str) -> list[ShardRow]:
+        """All shards of a job, by id."""
+        return self._rows(shards.c.job_id == job_id)
+
+    def _rows(self, condition: ColumnElement[bool]) -> list[ShardRow]:
+        with self._database.reading() as connection:
+            rows = connection.execute(select(shards).where(condition).order_by(shards.c.id)).all()
+        return [shard_row(row) for row in rows]
+
+    def _give_back(self, claim: Claim) -> None:
+        with self._database.writing() as connection:
+            found = lock_claim(connection, claim)
+            if found is not None:
+                put_back(connection, *found)

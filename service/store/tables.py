@@ -1,0 +1,168 @@
+"""The tables. `migrations/` makes them; a test compares the two.
+
+    jobs ──< shards ──1 outcomes      what was asked, its pieces of work, what each piece measured
+      ├──< results                    one merged evaluation
+      ├──< artifacts                  files on disk
+      ├──< tags                       for filtering
+      └──1 idempotency_keys           which request made the job
+    workers                           who is alive
+
+Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
+`jobs.depends_on` is no foreign key: it still names the job when that has been deleted.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from service.store.columns import Identifier, Json, PlainText
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_name)s_key",
+        "ix": "%(table_name)s_%(column_0_name)s_idx",
+    }
+)
+
+
+def _job(*, primary: bool = False) -> Column[str]:
+    return Column(
+        "job_id", Identifier, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=primary, nullable=False
+    )
+
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Identifier, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("model", PlainText, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("depends_on", Identifier),
+    Column("spec", Json, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Column("deadline", Double),
+    Column("plan", Json),
+    Column("provenance", Json),
+    Column("message", PlainText, nullable=False),
+    Column("error", Json),
+    # The sums over the job's shards, kept here so that a list of jobs reads no shards.
+    Column("progress_done", BigInteger, nullable=False),
+    Column("progress_total", BigInteger),
+    Column("progress_unit", Text, nullable=False),
+    Column("cost_done", Double, nullable=False),
+    Column("cost_total", Double),
+    Index("jobs_state_idx", "state", "id"),
+    Index("jobs_queue_idx", "state", "priority", "id"),
+    Index("jobs_kind_idx", "kind", "id"),
+    Index("jobs_model_idx", "model", "id"),
+    Index("jobs_depends_on_idx", "depends_on"),
+)
+
+shards = Table(
+    "shards",
+    metadata,
+    Column("id", Identifier, primary_key=True),
+    _job(),
+    Column("kind", Text, nullable=False),
+    Column("evaluation", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("stop", BigInteger, nullable=False),
+    Column("device", Text, nullable=False),
+    # Minus the job's priority: one ascending index then has the order of claiming.
+    Column("precedence", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("owner", PlainText),
+    Column("lease_until", Double),
+    Column("failures", Integer, nullable=False),
+    Column("losses", Integer, nullable=False),
+    Column("done", BigInteger, nullable=False),
+    Column("total", BigInteger),
+    Column("cost", Double, nullable=False),
+    UniqueConstraint("job_id", "kind", "evaluation", "number"),
+    Index("shards_claim_idx", "state", "precedence", "job_id", "evaluation", "number"),
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("shard_id", Identifier, ForeignKey("shards.id", ondelete="CASCADE"), primary_key=True),
+    _job(),
+    Column("fence", BigInteger, nullable=False),
+    Column("n", BigInteger, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("forward_passes", BigInteger, nullable=False),
+    Column("backward_passes", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("outcomes_job_id_idx", "job_id"),
+)
+
+results = Table(
+    "results",
+    metadata,
+    _job(primary=True),
+    Column("evaluation", Integer, primary_key=True, autoincrement=False),
+    Column("result", Json, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    _job(primary=True),
+    Column("name", PlainText, primary_key=True),
+    Column("path", PlainText, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("tag", PlainText, primary_key=True),
+    _job(primary=True),
+    Index("tags_job_id_idx", "job_id"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("key", PlainText, primary_key=True),
+    Column("body_sha256", Text, nullable=False),
+    _job(),
+    Column("created_at", Double, nullable=False),
+    Index("idempotency_keys_job_id_idx", "job_id"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker", PlainText, primary_key=True),
+    Column("host", PlainText, nullable=False),
+    Column("device_class", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("seen_at", Double, nullable=False),
+)

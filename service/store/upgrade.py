@@ -1,0 +1,59 @@
+"""Brings a database to the newest revision. Any number of processes may do so at once."""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, text
+
+from service.store.database import Database
+
+# Any constant that no other program on the server uses: "assay" in ASCII.
+ADVISORY_LOCK = 0x6173736179
+
+
+def upgrade(database: Database) -> None:
+    """Creates or migrates the tables, in one transaction under a lock of the whole database."""
+    with _alone(database.file), database.writing() as connection:
+        if database.file is None:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
+        command.upgrade(configuration(connection), "head")
+
+
+def configuration(connection: Connection) -> Config:
+    """Alembic's configuration for the store's revisions over this connection."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+@contextmanager
+def _alone(file: Path | None) -> Iterator[None]:
+    """On SQLite: a file lock, and the write-ahead log switched on.
+
+    Switching to the log fails at once when another process has the file open for writing, whatever
+    the busy timeout, so it is done once, under the lock, and not on every connection.
+    """
+    if file is None:
+        yield
+        return
+    with open(f"{file}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _use_write_ahead_log(file)
+        yield
+
+
+def _use_write_ahead_log(file: Path) -> None:
+    connection = sqlite3.connect(file, timeout=30)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()

@@ -1,0 +1,176 @@
+"""Fresh databases for tests, on SQLite and on a real PostgreSQL server. Nothing is ever skipped.
+
+A conftest that wants them imports the fixtures:
+
+    from tests.support.databases import *  # noqa: F403 (fixtures)
+
+The server is `ASSAY_TEST_POSTGRESQL` when that is set, else the machine's own on 127.0.0.1:5432 when it
+lets us in without a password, else a private one that is started for the session.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from service.store.session import open_store
+
+__all__ = [
+    "database_url",
+    "emptied_postgresql_url",
+    "empty_database_url",
+    "postgresql_server",
+    "postgresql_url",
+    "sqlite_template",
+]
+
+KINDS = ("sqlite", "postgresql")
+DEFAULTS = ("postgresql://postgres@127.0.0.1:5432/postgres", "postgresql://root@127.0.0.1:5432/root")
+
+
+@pytest.fixture(params=KINDS)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database with all tables: each test runs on both kinds."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "assay.sqlite")
+        yield f"sqlite:///{tmp_path / 'assay.sqlite'}"
+    else:
+        yield request.getfixturevalue("emptied_postgresql_url")
+
+
+@pytest.fixture(params=KINDS)
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database without tables (SQLite: without file)."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'empty.sqlite'}"
+        return
+    with fresh_database(request.getfixturevalue("postgresql_server")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """The URL of a server's maintenance database, as a user who may create databases."""
+    for url in filter(None, (os.environ.get("ASSAY_TEST_POSTGRESQL"), *DEFAULTS)):
+        if _answers(url):
+            yield url
+            return
+    with private_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgresql_url(postgresql_server: str) -> Iterator[str]:
+    """One database with all tables for the session: dropping one for each test would take seconds."""
+    with fresh_database(postgresql_server) as url:
+        open_store(url).close()
+        yield url
+
+
+@pytest.fixture
+def emptied_postgresql_url(postgresql_url: str) -> str:
+    """The session's database, without a row and without what an earlier test left connected to it."""
+    with psycopg.connect(_plain(postgresql_url), autocommit=True) as connection:
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+        connection.execute("DELETE FROM jobs")
+        connection.execute("DELETE FROM workers")
+    return postgresql_url
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with all tables, to be copied."""
+    file = tmp_path_factory.mktemp("sqlite") / "template.sqlite"
+    open_store(f"sqlite:///{file}").close()
+    return file
+
+
+@contextmanager
+def fresh_database(server: str) -> Iterator[str]:
+    """A new database on the server, dropped afterwards; yields its URL for `open_store`."""
+    name = f"assay_test_{secrets.token_hex(6)}"
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name))
+    lazy = sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(sql.Identifier(name))
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(create)
+        # A test's database need not survive a power cut, and waiting for the disk is most of its time.
+        connection.execute(lazy)
+        try:
+            host = server.rpartition("/")[0].replace("postgresql://", "postgresql+psycopg://")
+            yield f"{host}/{name}"
+        finally:
+            connection.execute(drop)
+
+
+@contextmanager
+def private_server() -> Iterator[str]:
+    """Starts a PostgreSQL server in a temporary folder on a free port of 127.0.0.1."""
+    programs = _programs()
+    # The server refuses to run as root; any other user will do.
+    user = _other_user() if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="assay-postgresql-"))
+    if user is not None:
+        shutil.chown(folder, user)
+    data, port = folder / "data", _free_port()
+    run = {"check": True, "cwd": folder, "user": user, "stdout": subprocess.DEVNULL}
+    initdb = [programs / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "-E", "UTF8", "--no-sync"]
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+    start = [programs / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start"]
+    try:
+        subprocess.run(initdb, **run)
+        subprocess.run(start, **run)
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        if (data / "postmaster.pid").exists():
+            subprocess.run([programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop"], **run)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _plain(url: str) -> str:
+    """The URL as psycopg itself wants it."""
+    return url.replace("postgresql+psycopg://", "postgresql://")
+
+
+def _answers(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=3).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _programs() -> Path:
+    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    for initdb in sorted(versions, key=lambda path: int(path.parts[-3]), reverse=True):
+        return initdb.parent
+    found = shutil.which("initdb")
+    assert found, (
+        "no PostgreSQL: install the package `postgresql` or set ASSAY_TEST_POSTGRESQL to a server's URL"
+    )
+    return Path(found).resolve().parent
+
+
+def _other_user() -> str:
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,117 @@
+"""Specs, plans and outcomes for tests of the store: whole enough to be stored, small enough to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.store.rows import Claim, JobRow, OutcomeRow
+from service.store.session import Store
+
+WORKER = "host:boot:1:2:0"
+
+
+def evaluate_spec(**changes: Any) -> dict[str, Any]:
+    """A filled-in evaluation spec; `weights_from` names a training job."""
+    return _spec("evaluate", changes) | {
+        "protocol": "pixel",
+        "limit": None,
+        "evaluations": [{"name": "clean"}],
+    }
+
+
+def train_spec(**changes: Any) -> dict[str, Any]:
+    """A filled-in training spec; `weights_from` names a training job."""
+    return _spec("train", changes) | {"recipe": {"name": "small_vit", "params": {}}}
+
+
+def _spec(kind: str, changes: dict[str, Any]) -> dict[str, Any]:
+    source = changes.pop("weights_from", None)
+    device = changes.pop("device", "auto")
+    model = changes.pop("model", "symvit")
+    return {
+        "kind": kind,
+        "name": "",
+        "seed": 0,
+        "tags": [],
+        "priority": 5,
+        "timeout_seconds": None,
+        "model": {"name": model, "params": {}, "weights": {"job": source} if source else None},
+        "data": {"name": "digits", "params": {}},
+        "execution": {"device": device, "dtype": "float32", "batch_size": "auto"},
+        **changes,
+    }
+
+
+def add(store: Store, spec: dict[str, Any]) -> str:
+    """Adds a job and returns its id."""
+    return store.jobs.add(spec, body_sha256="sha")[0].id
+
+
+def claim(store: Store, worker: str = WORKER, **options: Any) -> Claim:
+    """Claims a shard that must be there."""
+    found = store.shards.claim(worker, ["cpu"], lease_seconds=options.pop("lease_seconds", 60), **options)
+    assert found is not None, "nothing to claim"
+    return found
+
+
+def plan(*evaluations: int, size: int = 10, device: str = "cpu") -> dict[str, Any]:
+    """A plan with this many shards of `size` examples for each evaluation."""
+    shards = [
+        {"evaluation": e, "number": i, "start": i * size, "stop": (i + 1) * size, "cost": 2.5}
+        for e, count in enumerate(evaluations)
+        for i in range(count)
+    ]
+    sizes = [{"n": count * size} for count in evaluations]
+    return {
+        "device": device,
+        "batch_size": 5,
+        "data_sha256": {"digits": "d"},
+        "evaluations": sizes,
+        "shards": shards,
+    }
+
+
+def planned(store: Store, *evaluations: int, **changes: Any) -> str:
+    """Adds an evaluation job and finishes its plan; the worker's next claims are its evaluate shards."""
+    job_id = add(store, evaluate_spec(**changes))
+    planning = claim(store, warm_job=job_id)
+    assert planning.job_id == job_id
+    assert store.shards.finish_plan(planning, plan(*evaluations))
+    return job_id
+
+
+def outcome(claim: Claim, **changes: Any) -> OutcomeRow:
+    """An outcome of the right size for a claim."""
+    n = claim.stop - claim.start
+    columns = {
+        "id": [f"{position:05d}" for position in range(claim.start, claim.stop)],
+        "loss": [0.1 * position for position in range(n)],
+    }
+    values = {"seconds": 1.5, "forward_passes": 10 * n, "backward_passes": 9 * n, **changes}
+    return OutcomeRow(evaluation=claim.evaluation, number=claim.number, n=n, columns=columns, **values)
+
+
+def finish_all(store: Store, job_id: str) -> None:
+    """Claims and finishes every shard that the job has left."""
+    while (found := store.shards.claim(WORKER, ["cpu"], lease_seconds=60, warm_job=job_id)) is not None:
+        assert found.job_id == job_id
+        assert store.shards.finish(found, outcome(found)) is not None
+
+
+def states(store: Store, *job_ids: str) -> list[str]:
+    """The states of these jobs."""
+    return [str(store.jobs.get(job_id).state) for job_id in job_ids]
+
+
+def only(rows: list[Any]) -> Any:
+    """The single element of a list."""
+    assert len(rows) == 1
+    return rows[0]
+
+
+def succeeded(store: Store, job: JobRow) -> None:
+    """Carries a training job to its end."""
+    held = claim(store, warm_job=job.id)
+    assert held.job_id == job.id
+    assert store.shards.finish(held, outcome(held)) is not None
+    assert store.jobs.succeed(job.id, {})

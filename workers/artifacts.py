@@ -1,0 +1,48 @@
+"""Files that a job leaves: named, sized and hashed when they are complete."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TypedDict
+
+MEDIA_TYPES = {
+    ".csv": "text/csv; charset=utf-8",
+    ".json": "application/json",
+    ".jsonl": "application/x-ndjson",
+    ".safetensors": "application/octet-stream",
+}
+
+
+class Described(TypedDict):
+    """What the store keeps of a file."""
+
+    name: str
+    path: str
+    size: int
+    sha256: str
+    media_type: str
+
+
+def describe(path: Path) -> Described:
+    """Size and hash of a finished file; its artifact name is its file name."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return Described(
+        name=path.name,
+        path=str(path),
+        size=path.stat().st_size,
+        sha256=digest.hexdigest(),
+        media_type=MEDIA_TYPES.get(path.suffix, "application/octet-stream"),
+    )
+
+
+def write_text(path: Path, text: str) -> Described:
+    """Write a file whole or not at all, and describe it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8", newline="")
+    temporary.replace(path)
+    return describe(path)

@@ -1,0 +1,101 @@
+"""The process that holds the model: reads shard requests from a pipe, writes reports as JSON lines.
+
+    request  {"kind": "plan"|"train"|"evaluate", "job", "spec", "plan", "evaluation", "start", "stop",
+              "folder", "weights", "shard_seconds", "checkpoint_seconds"}
+    reports  {"type": "progress", "done", "total", "message"}       at most twice a second
+             {"type": "checkpoint", "step"}                         a training checkpoint is on disk
+             {"type": "plan", "plan"} | {"type": "outcome", ...} | {"type": "error", ...}    ends a request
+
+It needs no database and no network. It ends when the request pipe closes, even in the middle of a
+request, and asks the kernel to be killed with the thread that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from workers.process import REPORTS, REQUESTS
+
+log = logging.getLogger(__name__)
+PROGRESS_SECONDS = 0.5
+_PR_SET_PDEATHSIG = 1
+
+
+class Reporter:
+    """Writes reports to the supervisor; progress is thinned out to two a second."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._last_progress = 0.0
+
+    def __call__(self, message: Mapping[str, Any]) -> None:
+        """Send one report."""
+        if message["type"] == "progress":
+            now = time.monotonic()
+            if now - self._last_progress < PROGRESS_SECONDS:
+                return
+            self._last_progress = now
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        while line:
+            line = line[os.write(self._descriptor, line) :]
+
+
+def main() -> None:
+    """Serve requests until the pipe closes."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    _die_with_parent()
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    descriptor = int(os.environ[REQUESTS])
+    threading.Thread(target=_read, args=(descriptor, requests), name="requests", daemon=True).start()
+    report = Reporter(int(os.environ[REPORTS]))
+    # Imported here, so that the reader thread already watches the pipe while torch loads.
+    from workers.jobs.session import Session, configure
+
+    configure(int(os.environ.get("ASSAY_TORCH_THREADS", "1")))
+    session = Session()
+    while True:
+        _serve(requests.get(), session, report)
+
+
+def _serve(request: Mapping[str, Any], session: Any, report: Reporter) -> None:
+    from workers.jobs import evaluate, plan, train
+    from workers.jobs.failures import describe
+
+    handler = {"plan": plan.run, "train": train.run, "evaluate": evaluate.run}[request["kind"]]
+    try:
+        report(handler(request, session, report))
+    except Exception as error:  # whatever a shard raises is the answer to the request
+        text = traceback.format_exc()
+        log.error("%s", text)
+        session.forget()
+        report({"type": "error", **describe(error), "traceback": text[-8000:]})
+
+
+def _read(descriptor: int, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    with os.fdopen(descriptor) as lines:
+        for line in lines:
+            requests.put(json.loads(line))
+    os._exit(0)  # the supervisor is gone: nobody waits for what is being computed
+
+
+def _die_with_parent() -> None:
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""From an exception in the evaluator to what the job says, and whether trying again could help."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import torch
+
+from service.contract.errors import AssayError
+from workers.data.dataset import MissingData
+from workers.training.loop import TrainingDiverged
+
+
+class Failure(TypedDict):
+    """The fields of an error report."""
+
+    error_type: str
+    message: str
+    retry: bool
+
+
+class BadWeights(ValueError):
+    """The weights do not fit the model; the message lists the keys at fault."""
+
+
+def describe(error: Exception) -> Failure:
+    """Name the failure; only what may pass by itself is worth a retry."""
+    if isinstance(error, MissingData):
+        return Failure(error_type="data_missing", message=str(error), retry=False)
+    if isinstance(error, BadWeights):
+        return Failure(error_type="bad_weights", message=str(error), retry=False)
+    if isinstance(error, TrainingDiverged):
+        return Failure(error_type="training_diverged", message=str(error), retry=False)
+    if isinstance(error, AssayError):
+        text = "; ".join([error.message, *(detail.message for detail in error.details)])
+        return Failure(error_type=error.type, message=text, retry=False)
+    if isinstance(error, torch.OutOfMemoryError):
+        return Failure(error_type="out_of_memory", message=str(error), retry=False)
+    if isinstance(error, ValueError):
+        return Failure(error_type="invalid_value", message=str(error), retry=False)
+    return Failure(error_type="evaluator_raised", message=f"{type(error).__name__}: {error}", retry=True)

@@ -1,0 +1,131 @@
+"""The plan shard: reads the data's length and hash and cuts the evaluations into shards.
+
+The plan is a pure function of the spec, the model's cost and the number of examples, so that the same
+job always has the same shards, whoever plans it. A shard is a range of the evaluation order, a multiple
+of the batch size long, and nominally lasts `shard_seconds`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from workers import catalog
+from workers.data.dataset import DataSet
+from workers.data.sampling import evaluation_order
+from workers.jobs.session import Loaded, Session
+
+# Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
+NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
+# What one batch may keep for the backward pass, and the largest automatic batch.
+BATCH_BYTES = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
+LARGEST_BATCH = {"cpu": 64, "cuda": 512}
+BACKWARD_COST = 2.0
+
+
+def run(
+    request: Mapping[str, Any], session: Session, report: Callable[[Mapping[str, Any]], None]
+) -> dict[str, Any]:
+    """Answer a plan request.
+
+    Raises:
+        MissingData: a data set is not there.
+        ValueError: model and data do not fit each other.
+    """
+    spec = request["spec"]
+    data = session.data(spec["data"], "test")
+    catalog.check_rules(spec, data)
+    loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
+    flops, saved_bytes = measure_cost(loaded, data.channels)
+    batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
+    evaluations, shards, hashes = [], [], {}
+    for index, item in enumerate(spec["evaluations"]):
+        examples = session.data(item["data"] or spec["data"], "test")
+        _check_fit(examples, data, index)
+        n = len(evaluation_order(examples.name, examples.ids, spec["limit"]))
+        cost = example_seconds(item, flops, loaded.device.type)
+        evaluations.append({"n": n, "available": len(examples.ids)})
+        shards += cut(index, n, cost, batch_size, request["shard_seconds"])
+        hashes[data_label(item["data"] or spec["data"])] = examples.content_sha256()
+        report({"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"})
+    plan = {
+        "device": loaded.device.type,
+        "batch_size": batch_size,
+        "image_size": loaded.image_size,
+        "forward_flops": flops,
+        "weights_sha256": loaded.weights_sha256,
+        "untrained": loaded.untrained,
+        "data_sha256": hashes,
+        "evaluations": evaluations,
+        "shards": [shard | {"number": number} for number, shard in enumerate(shards)],
+    }
+    return {"type": "plan", "plan": plan}
+
+
+def cut(evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds: float) -> list[dict[str, Any]]:
+    """Ranges of at most `shard_seconds` nominal seconds, each a multiple of the batch size long."""
+    batches = max(1, math.floor(shard_seconds / (seconds * batch_size)))
+    length = batches * batch_size
+    return [
+        {
+            "evaluation": evaluation,
+            "start": start,
+            "stop": min(start + length, n),
+            "cost": (min(start + length, n) - start) * seconds,
+        }
+        for start in range(0, n, length)
+    ]
+
+
+def example_seconds(item: Mapping[str, Any], flops: float, device: str) -> float:
+    """Nominal seconds for one example of an evaluation, from the passes that the component declares."""
+    passes = catalog.passes(item["name"], item["params"])
+    return flops * (passes.forward + BACKWARD_COST * passes.backward) / NOMINAL_FLOPS[device]
+
+
+def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
+    """The asked batch size; for "auto" the largest power of two whose saved tensors fit the budget."""
+    if asked != "auto":
+        return int(asked)
+    fitting = max(1, BATCH_BYTES[device] // max(saved_bytes, 1))
+    return int(min(LARGEST_BATCH[device], 2 ** int(math.log2(fitting))))
+
+
+def measure_cost(loaded: Loaded, channels: int) -> tuple[float, int]:
+    """Operations of one forward pass of one example, and the bytes it saves for the backward pass."""
+    pixels = torch.zeros(1, channels, loaded.image_size, loaded.image_size, device=loaded.device)
+    pixels = pixels.to(next(loaded.classifier.parameters()).dtype).requires_grad_()
+    storages: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    weights = {p.untyped_storage().data_ptr() for p in loaded.classifier.parameters()}
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loaded.classifier(pixels)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        loaded.classifier(pixels.detach())
+    saved = sum(size for pointer, size in storages.items() if pointer not in weights)
+    return max(float(counter.get_total_flops()), 1.0), saved
+
+
+def data_label(spec: Mapping[str, Any]) -> str:
+    """The data set's name, with its folder where it has one."""
+    folder = spec["params"].get("folder")
+    return f"{spec['name']}:{folder}" if folder else str(spec["name"])
+
+
+def _check_fit(examples: DataSet, model_data: DataSet, index: int) -> None:
+    for fact in ("classes", "channels"):
+        given, wanted = getattr(examples, fact), getattr(model_data, fact)
+        if given != wanted:
+            raise ValueError(
+                f"evaluations[{index}].data: {examples.name!r} has {given} {fact},"
+                f" the model was made for {wanted}"
+            )

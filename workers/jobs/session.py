@@ -1,0 +1,197 @@
+"""What an evaluator keeps warm between the shards of a job: data sets and one classifier."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import nn
+
+from models.layers import Classifier
+from workers import catalog
+from workers.data.dataset import DataSet
+from workers.jobs.failures import BadWeights
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+KEPT_DATA_SETS = 4
+KEYS_SHOWN = 8
+
+
+def configure(threads: int) -> None:
+    """Pin threads and choose arithmetic that repeats: no TF32, deterministic kernels."""
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(mode=True)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes)."""
+
+    classifier: Classifier
+    image_size: int
+    weights_sha256: str
+    untrained: bool
+    device: torch.device
+    dtype: torch.dtype
+
+
+class Session:
+    """Builds data sets and classifiers by name and keeps the latest."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, DataSet] = {}
+        self._loaded: tuple[str, Loaded] | None = None
+
+    def forget(self) -> None:
+        """Drop everything, so that a failure leaves no half-made state behind."""
+        self._data.clear()
+        self._loaded = None
+
+    def data(self, spec: Mapping[str, Any], split: str) -> DataSet:
+        """The data set of a data spec.
+
+        Raises:
+            MissingData: it is not where it should be.
+        """
+        key = _key(spec, split)
+        if key not in self._data:
+            root = os.environ.get("ASSAY_DATA_ROOT")
+            build = catalog.build("data", spec["name"], spec["params"])
+            if len(self._data) >= KEPT_DATA_SETS:
+                self._data.pop(next(iter(self._data)))
+            self._data[key] = build(Path(root) if root else None, split)
+        return self._data[key]
+
+    def classifier(self, spec: Mapping[str, Any], *, device: str, weights: str | None) -> Loaded:
+        """The classifier of a job spec with its weights, in evaluation mode.
+
+        Args:
+            spec: The job's spec.
+            device: "cpu", "cuda" or "auto".
+            weights: Path of a safetensors file, or None for random or timm's weights.
+
+        Raises:
+            BadWeights: keys or shapes do not fit.
+            ValueError: the model cannot be built for this data.
+        """
+        key = _key(spec["model"], spec["data"], spec["seed"], spec["execution"]["dtype"], device, weights)
+        if self._loaded is None or self._loaded[0] != key:
+            self._loaded = None  # free the old model before the new one is made
+            data = self.data(spec["data"], "train" if spec["kind"] == "train" else "test")
+            self._loaded = (key, _load(spec, data, device, weights))
+        return self._loaded[1]
+
+
+def resolve_device(name: str) -> torch.device:
+    """The torch device of a device class; "auto" takes CUDA where there is one.
+
+    Raises:
+        ValueError: CUDA was asked for and there is none.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("execution.device is 'cuda', but this worker has no CUDA device")
+    return torch.device(name)
+
+
+def state_sha256(module: nn.Module) -> str:
+    """Hash of every tensor of the state dict with its name, dtype and shape, in name order."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        plain = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}|{plain.dtype}|{tuple(plain.shape)}|".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str | None) -> Loaded:
+    model, device = spec["model"], resolve_device(device_name)
+    dtype = DTYPES[spec["execution"]["dtype"]]
+    backbone = _backbone(spec, data)
+    mean, std = data.mean, data.std
+    pretrained = getattr(backbone, "pretrained_cfg", None)
+    if model["weights"] == {"timm": True}:
+        mean, std = _check_pretrained(pretrained, data, model)
+    classifier = Classifier(backbone, mean, std)
+    if weights is not None:
+        _load_weights(classifier, Path(weights))
+    classifier.requires_grad_(spec["kind"] == "train").eval()
+    digest = state_sha256(classifier)
+    classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    return Loaded(
+        classifier=classifier,
+        image_size=_image_size(model, backbone),
+        weights_sha256=digest,
+        untrained=model["weights"] is None,
+        device=device,
+        dtype=dtype,
+    )
+
+
+def _backbone(spec: Mapping[str, Any], data: DataSet) -> nn.Module:
+    model = spec["model"]
+    build = catalog.build("model", model["name"], model["params"])
+    # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
+    seed = int.from_bytes(hashlib.blake2b(f"weights/{spec['seed']}".encode(), digest_size=8).digest()) >> 1
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        own = {"pretrained": True} if model["weights"] == {"timm": True} else {}
+        backbone: nn.Module = build(data.classes, data.channels, **own)
+    return backbone
+
+
+def _check_pretrained(
+    pretrained: Mapping[str, Any] | None, data: DataSet, model: Mapping[str, Any]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    assert pretrained is not None
+    if pretrained["num_classes"] != data.classes:
+        raise BadWeights(
+            f"the pretrained weights of {model['params']['architecture']!r} have {pretrained['num_classes']}"
+            f" classes, the data set {data.name!r} has {data.classes}"
+        )
+    if len(pretrained["mean"]) != data.channels:
+        raise BadWeights(
+            f"the pretrained weights of {model['params']['architecture']!r} are for"
+            f" {len(pretrained['mean'])} channels, the data set {data.name!r} has {data.channels}"
+        )
+    return tuple(pretrained["mean"]), tuple(pretrained["std"])
+
+
+def _load_weights(classifier: Classifier, path: Path) -> None:
+    if not path.is_file():
+        raise BadWeights(f"the weights file {path.name} of job {path.parent.name} is gone")
+    given = safetensors.torch.load_file(path)
+    wanted = classifier.state_dict()
+    faults = [f"missing {name}" for name in wanted if name not in given]
+    faults += [f"unexpected {name}" for name in given if name not in wanted]
+    faults += [
+        f"{name} has shape {tuple(given[name].shape)}, the model's is {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in given and given[name].shape != wanted[name].shape
+    ]
+    if faults:
+        more = f" and {len(faults) - KEYS_SHOWN} more" if len(faults) > KEYS_SHOWN else ""
+        raise BadWeights("the weights do not fit the model: " + "; ".join(faults[:KEYS_SHOWN]) + more)
+    classifier.load_state_dict(given)
+
+
+def _image_size(model: Mapping[str, Any], backbone: nn.Module) -> int:
+    size = model["params"].get("image_size") or getattr(backbone, "image_size", None)
+    if size is None:
+        raise ValueError(f"model {model['name']!r} needs the parameter image_size")
+    return int(size)
+
+
+def _key(*parts: object) -> str:
+    return json.dumps(parts, sort_keys=True)

@@ -1,0 +1,84 @@
+"""The train shard: trains a classifier, resuming from its last checkpoint, then evaluates it once.
+
+The result of a training job is the clean accuracy of the final weights on the data set's held-out split,
+and two artifacts: `weights.safetensors` and `training-log.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workers import catalog, provenance
+from workers.artifacts import describe
+from workers.data.sampling import evaluation_order
+from workers.jobs.evaluate import Shard, answer
+from workers.jobs.plan import choose_batch_size, data_label, measure_cost
+from workers.jobs.session import Session, state_sha256
+from workers.training.loop import train
+
+Report = Callable[[Mapping[str, Any]], None]
+CLEAN: dict[str, Any] = {"name": "clean", "params": {}}
+
+
+def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
+    """Answer a train request.
+
+    Raises:
+        MissingData: the data set is not there.
+        TrainingDiverged: the loss is not finite.
+        ValueError: model and data do not fit each other.
+    """
+    spec, begun = request["spec"], time.monotonic()
+    data = session.data(spec["data"], "train")
+    catalog.check_rules(spec, data)
+    loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
+    _, saved_bytes = measure_cost(loaded, data.channels)
+    batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
+    classifier = loaded.classifier
+    trained = train(
+        classifier,
+        data,
+        catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])(),
+        seed=spec["seed"],
+        image_size=loaded.image_size,
+        batch_size=batch_size,
+        device=loaded.device,
+        dtype=loaded.dtype,
+        folder=Path(request["folder"]),
+        checkpoint_seconds=request["checkpoint_seconds"],
+        report=report,
+        metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)},
+    )
+    # The cached classifier now holds trained weights; the next request must not mistake it for a new one.
+    session.forget()
+    held_out = session.data(spec["data"], "test")
+    order = evaluation_order(held_out.name, held_out.ids, None)
+    outcomes = Shard(held_out, order, loaded, batch_size, spec, _silent).evaluate(CLEAN)
+    outcome = answer(outcomes, time.monotonic() - begun)
+    examples = trained.steps * min(batch_size, len(data.ids))
+    return outcome | {
+        "forward_passes": examples + outcome["forward_passes"],
+        "backward_passes": examples,
+        "extra": {
+            "plan": {
+                "device": loaded.device.type,
+                "batch_size": batch_size,
+                "untrained": False,
+                "weights_sha256": state_sha256(classifier),
+                "data_sha256": {data_label(spec["data"]): data.content_sha256()},
+                "evaluations": [{"n": len(order), "available": len(order)}],
+            },
+            "artifacts": [describe(trained.weights_path), describe(trained.log_path)],
+            "attack": False,
+            "evidence": outcomes.evidence(),
+            "provenance": provenance.collect(loaded.device, loaded.dtype),
+        },
+    }
+
+
+def _silent(message: Mapping[str, Any]) -> None:
+    """The held-out evaluation is not counted as training steps."""

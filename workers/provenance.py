@@ -1,0 +1,86 @@
+"""What a number was computed with: code, packages, device, arithmetic."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "cleverhans", "safetensors")
+CODE = ("models", "attacks", "workers", "service/contract")
+
+
+def collect(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """The `code`, `packages` and `device` parts of a result's provenance."""
+    return {"code": code(), "packages": packages(), "device": describe_device(device, dtype)}
+
+
+@cache
+def code() -> dict[str, Any]:
+    """Version, commit (null outside a checkout) and a hash of the source that computes numbers."""
+    digest = hashlib.sha256()
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return {"version": _version("assay-robustness"), "commit": _commit(), "source_sha256": digest.hexdigest()}
+
+
+@cache
+def packages() -> dict[str, str]:
+    """Versions of the packages that a number can depend on."""
+    found = {name: _version(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | {name: v for name, v in found.items() if v is not None}
+
+
+def describe_device(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """The device class: equal device classes give equal bits."""
+    cuda = device.type == "cuda"
+    return {
+        "type": device.type,
+        "name": torch.cuda.get_device_name(device) if cuda else _processor(),
+        "instruction_set": None if cuda else torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "dtype": str(dtype).removeprefix("torch."),
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    if "ASSAY_COMMIT" in os.environ:
+        return os.environ["ASSAY_COMMIT"]
+    try:
+        answer = subprocess.run(  # noqa: S603 (fixed command)
+            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

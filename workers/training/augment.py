@@ -1,0 +1,88 @@
+"""Augmentation of a whole batch at once, keyed by seed and step.
+
+mixup: Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, with one weight per
+example and the batch mixed with itself in reverse order.
+
+Shapes: B batch, C channels, S image side, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from workers.training.randomness import derive_seed, generator
+from workers.training.recipe import Augmentation
+
+
+def move_pixels(images: Tensor, augmentation: Augmentation, *, seed: int, step: int) -> Tensor:
+    """Rotate, scale, mirror and shift each image by amounts of its own, in one interpolation.
+
+    Args:
+        images: (B, C, S, S); what comes in from outside an image is 0 (black).
+        augmentation: the largest amounts.
+        seed: the job's seed.
+        step: the step that the images are for; the same seed and step give the same amounts on
+            every device.
+
+    Returns:
+        A tensor of the same shape, type and range.
+    """
+    if not augmentation.moves:
+        return images
+    transform = _affine(len(images), augmentation, generator(seed, "augment", step))
+    grid = functional.affine_grid(
+        transform.to(images), list(images.shape), align_corners=False
+    )  # (B, S, S, 2)
+    return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def _affine(n: int, augmentation: Augmentation, draws: torch.Generator) -> Tensor:
+    """Maps from output to input coordinates, which run from -1 to 1 across the image: (n, 2, 3)."""
+    uniform = torch.rand(n, 5, generator=draws, dtype=torch.float64)  # (n, 5)
+    symmetric = 2 * uniform - 1
+    angle = symmetric[:, 0] * math.radians(augmentation.rotate)
+    zoom = 1 + symmetric[:, 1] * augmentation.scale
+    side = 2.0  # of the image, in grid coordinates
+    shift = symmetric[:, 2:4] * augmentation.shift * side  # (n, 2)
+    mirror = torch.ones(n, dtype=torch.float64)
+    if augmentation.flip:
+        mirror[uniform[:, 4] < 0.5] = -1
+    cosine, sine = torch.cos(angle) / zoom, torch.sin(angle) / zoom
+    rows = [cosine * mirror, -sine, shift[:, 0], sine * mirror, cosine, shift[:, 1]]
+    return torch.stack(rows, dim=1).view(n, 2, 3)
+
+
+def mix(
+    images: Tensor, labels: Tensor, augmentation: Augmentation, *, classes: int, seed: int, step: int
+) -> tuple[Tensor, Tensor]:
+    """Mix each example with its mirror image in the batch (mixup).
+
+    Args:
+        images: (B, C, S, S).
+        labels: int64 (B,).
+        augmentation: `mixup` is the Beta parameter; 0 returns images and labels as they are.
+        classes: K.
+        seed: the job's seed.
+        step: the step that the batch is for.
+
+    Returns:
+        Images (B, C, S, S), and labels (B,) or, when mixed, class probabilities (B, K).
+    """
+    if augmentation.mixup == 0:
+        return images, labels
+    draws = random.Random(derive_seed(seed, "mixup", step))
+    alpha = augmentation.mixup
+    own = [draws.betavariate(alpha, alpha) for _ in range(len(images))]
+    weight = torch.tensor(own, dtype=torch.float64).to(images)  # (B,)
+    target = functional.one_hot(labels, classes).to(images)  # (B, K)
+    pixels = weight.view(-1, 1, 1, 1)
+    share = weight.view(-1, 1)
+    return (
+        pixels * images + (1 - pixels) * images.flip(0),
+        share * target + (1 - share) * target.flip(0),
+    )

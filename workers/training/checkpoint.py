@@ -1,0 +1,100 @@
+"""Checkpoints of a training run: durable, checked against their own hash, the last two kept.
+
+A checkpoint is a file `step-000001234.0123456789abcdef.pt`: what `torch.save` wrote, under a name
+that holds the step and the start of the content's SHA-256. A file that does not match its name was
+torn or damaged and is never loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+import torch
+
+from workers.training.files import TEMPORARY_SUFFIX, rename_durably, temporary_path, written_through
+
+logger = logging.getLogger(__name__)
+
+KEPT = 2
+DIGEST_LENGTH = 16
+NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{16})\.pt")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run knows after `step` steps; `state` holds tensors and plain values only."""
+
+    step: int
+    state: Mapping[str, object]
+
+
+class Checkpoints:
+    """The checkpoints of one run in one folder, which is made when it is not there."""
+
+    def __init__(self, folder: Path):
+        """Remove what a killed process left half written."""
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"*{TEMPORARY_SUFFIX}"):
+            leftover.unlink(missing_ok=True)
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint; when this returns, it survives a kill and a power failure.
+
+        Raises:
+            OSError: it could not be written; the ones before are untouched.
+        """
+        stem = f"step-{checkpoint.step:09d}"
+        temporary = temporary_path(self._folder, stem)
+        with written_through(temporary) as file:
+            hashing = _HashingWriter(file)
+            torch.save({"step": checkpoint.step, "state": dict(checkpoint.state)}, cast("IO[bytes]", hashing))
+        path = self._folder / f"{stem}.{hashing.digest()}.pt"
+        rename_durably(temporary, path)
+        for _, old in self._newest_first()[KEPT:]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def newest(self) -> Checkpoint | None:
+        """The newest whole checkpoint; damaged ones are removed with a warning. None: there is none."""
+        for step, path in self._newest_first():
+            if _digest_of(path) == path.suffixes[-2].lstrip("."):
+                loaded = torch.load(path, map_location="cpu", weights_only=True)
+                return Checkpoint(step=step, state=loaded["state"])
+            logger.warning("checkpoint %s is damaged; using the one before it", path)
+            path.unlink(missing_ok=True)
+        return None
+
+    def _newest_first(self) -> list[tuple[int, Path]]:
+        named = [(NAME.fullmatch(path.name), path) for path in self._folder.glob("step-*.pt")]
+        found = [(int(match[1]), path) for match, path in named if match]
+        return sorted(found, key=lambda item: item[0], reverse=True)
+
+
+class _HashingWriter:
+    """Hashes what passes through to a file, so that a large checkpoint is not read back."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()[:DIGEST_LENGTH]
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_LENGTH]

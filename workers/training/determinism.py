@@ -1,0 +1,44 @@
+"""torch set so that the same work gives the same bits, and set back afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.utils.deterministic
+
+# Its attributes are made at import time, out of the type checker's sight.
+_options: Any = torch.utils.deterministic
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Deterministic algorithms, no TF32, no cuDNN benchmarking inside the block.
+
+    cuBLAS reads CUBLAS_WORKSPACE_CONFIG when its first handle is made, so a process that used CUDA
+    before must have set it itself. An operation that has no deterministic version raises a
+    RuntimeError that names it.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    mode = torch.get_deterministic_debug_mode()
+    fill = _options.fill_uninitialized_memory
+    benchmark = torch.backends.cudnn.benchmark
+    matmul, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        # Same as use_deterministic_algorithms, which also imports the whole compiler: seconds.
+        torch.set_deterministic_debug_mode("error")
+        # Filling every fresh tensor would cost time; nothing here reads memory that it has not written.
+        _options.fill_uninitialized_memory = False
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        _options.fill_uninitialized_memory = fill
+        torch.backends.cudnn.benchmark = benchmark
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+        torch.backends.cudnn.allow_tf32 = convolution

@@ -1,0 +1,74 @@
+"""Files that are either whole or absent, whenever the process or the machine stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import safetensors.torch
+from torch import Tensor, nn
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def temporary_path(folder: Path, stem: str) -> Path:
+    """A new name in the folder for something that is still being written."""
+    return folder / f"{stem}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+
+
+@contextmanager
+def written_through(path: Path) -> Iterator[BinaryIO]:
+    """A new file whose content is on the disk when the block ends; removed when the block fails.
+
+    Raises:
+        OSError: it could not be written or synced.
+    """
+    try:
+        with path.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def rename_durably(source: Path, target: Path) -> None:
+    """Rename within a folder, and make the new name survive a power failure."""
+    source.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> None:
+    """Write the state dict of a model as safetensors; equal weights and metadata give equal bytes.
+
+    Args:
+        model: any module; tensors that share memory are written once per name.
+        path: the file to write or replace.
+        metadata: text that goes into the header.
+    """
+    tensors = {name: _own_memory(tensor) for name, tensor in model.state_dict().items()}
+    payload = safetensors.torch.save(tensors, metadata=dict(metadata) or None)
+    length = int.from_bytes(payload[:8], "little")
+    # The library writes metadata in the random order of a hash table.
+    header = json.loads(payload[8 : 8 + length])
+    ordered = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    ordered += b" " * (-len(ordered) % 8)
+    temporary = temporary_path(path.parent, path.name)
+    with written_through(temporary) as file:
+        file.write(len(ordered).to_bytes(8, "little") + ordered)
+        file.write(memoryview(payload)[8 + length :])
+    rename_durably(temporary, path)
+
+
+def _own_memory(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().clone().contiguous()

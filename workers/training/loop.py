@@ -1,0 +1,275 @@
+"""The training loop. A resumed run equals an undisturbed one bit for bit.
+
+Nothing in it depends on when it was interrupted: the order of the data is keyed by seed and epoch,
+augmentation, dropout and drop-path by seed and step, the learning rate is a function of the step, and
+a checkpoint holds everything else (weights, optimiser, average, sums of the epoch, log).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from workers.data.dataset import DataSet
+from workers.training.batches import Batches
+from workers.training.checkpoint import Checkpoint, Checkpoints
+from workers.training.determinism import deterministic
+from workers.training.files import save_weights
+from workers.training.identity import check_same_training, environment, training_identity
+from workers.training.learner import Learner, StepResult
+from workers.training.randomness import caller_generators_restored
+from workers.training.recipe import Recipe
+from workers.training.schedule import cosine_learning_rate
+from workers.training.training_log import EpochRecord, TrainingLog
+
+logger = logging.getLogger(__name__)
+
+Report = Callable[[Mapping[str, object]], None]
+
+# With the one report that always comes at the end, never more than two a second.
+REPORT_SECONDS = 1.0
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+LOG_NAME = "training_log.jsonl"
+WEIGHTS_NAME = "weights.safetensors"
+AVERAGE_NAME = "weights_ema.safetensors"
+
+
+class TrainingDiverged(Exception):
+    """The loss or the weights stopped being finite numbers."""
+
+    def __init__(self, what: str, *, step: int, steps: int, loss: float):
+        """Name the step (counted from 1) and the loss that it had."""
+        super().__init__(f"training diverged: {what} at step {step} of {steps} (loss {loss})")
+        self.step = step
+        self.loss = loss
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training.
+
+    Attributes:
+        steps: optimiser steps.
+        epochs: passes over the data.
+        final_loss: mean training loss of the last epoch.
+        log_path: JSON lines, one `EpochRecord` per epoch.
+        weights_path: state dict of the classifier, safetensors.
+        average_path: the exponential moving average of the weights, in the same form; None when the
+            recipe keeps none.
+    """
+
+    steps: int
+    epochs: int
+    final_loss: float
+    log_path: Path
+    weights_path: Path
+    average_path: Path | None
+
+
+def train(
+    classifier: nn.Module,
+    data: DataSet,
+    recipe: Recipe,
+    *,
+    seed: int,
+    image_size: int,
+    batch_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    folder: Path,
+    checkpoint_seconds: float,
+    report: Report,
+    metadata: Mapping[str, str] | None = None,
+) -> Trained:
+    """Train a classifier, continuing from the newest whole checkpoint in `folder` when there is one.
+
+    Args:
+        classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K); its parameters are the
+            starting point and are trained in place. It is left in eval mode.
+        data: the training split.
+        recipe: how to train.
+        seed: keys all randomness of the training.
+        image_size: S, the side in pixels that images are resized to.
+        batch_size: examples per step; a smaller data set is one batch.
+        device: where to compute.
+        dtype: float32, float64, or bfloat16 (autocast, float32 weights).
+        folder: for checkpoints, log and weights; made when it is not there.
+        checkpoint_seconds: wall time between checkpoints; there is one more at the end.
+        report: gets `{"type": "progress", "done", "total", "message"}` (steps, at most twice a
+            second) and `{"type": "checkpoint", "step"}` after each checkpoint that is on the disk.
+        metadata: text for the header of the weights files.
+
+    Raises:
+        TrainingDiverged: the loss or a weight became infinite or NaN.
+        ValueError: another dtype, an empty data set, nothing to train, or a checkpoint in `folder`
+            that was made by another training.
+        OSError: a checkpoint, the log or the weights could not be written.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype}; allowed: {', '.join(map(str, DTYPES))}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; allowed: at least 1")
+    with caller_generators_restored(device), deterministic():
+        identity = training_identity(classifier, data, recipe, seed, image_size, batch_size, dtype)
+        batches = Batches(data, seed=seed, image_size=image_size, batch_size=batch_size, device=device)
+        learner = Learner(classifier, recipe, seed=seed, classes=data.classes, device=device, dtype=dtype)
+        run = _Run(learner, batches, recipe, identity, folder, report)
+        learner.classifier.train()
+        run.to_the_end(checkpoint_seconds)
+        learner.classifier.eval()
+        return run.write_result(metadata or {})
+
+
+class _Run:
+    """Where a training stands, and how it goes on from there."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        batches: Batches,
+        recipe: Recipe,
+        identity: dict[str, object],
+        folder: Path,
+        report: Report,
+    ):
+        self._learner = learner
+        self._batches = batches
+        self._recipe = recipe
+        self._identity = identity
+        self._folder = folder
+        self._report = report
+        self._per_epoch = batches.steps_per_epoch
+        self._steps = recipe.epochs * self._per_epoch
+        self._warmup_steps = round(recipe.warmup_epochs * self._per_epoch)
+        self._checkpoints = Checkpoints(folder)
+        self._step = 0
+        self._saved_step = 0
+        self._sums = {"loss": 0.0, "correct": 0, "examples": 0}
+        self._seconds_before = 0.0
+        records = self._resume()
+        self._log = TrainingLog(folder / LOG_NAME, records)
+        self._started = self._reported = time.monotonic()
+
+    def to_the_end(self, checkpoint_seconds: float) -> None:
+        self._report_progress()
+        saved_at = time.monotonic()
+        for images, labels in self._batches.between(self._step, self._steps):
+            rate = self._learning_rate(self._step)
+            result = self._learner.update(images, labels, step=self._step, learning_rate=rate)
+            self._step += 1
+            self._count(result, examples=len(labels))
+            if self._step % self._per_epoch == 0:
+                self._close_epoch(rate)
+            now = time.monotonic()
+            if now - self._reported >= REPORT_SECONDS:
+                self._report_progress()
+            if now - saved_at >= checkpoint_seconds and self._step < self._steps:
+                self._save()
+                saved_at = time.monotonic()
+        if not self._learner.weights_are_finite():
+            raise self._diverged("a weight is not finite", self._log.records[-1].loss)
+        if self._saved_step < self._steps:
+            self._save()
+        self._report_progress()
+
+    def write_result(self, metadata: Mapping[str, str]) -> Trained:
+        weights_path = self._folder / WEIGHTS_NAME
+        save_weights(self._learner.classifier, weights_path, metadata)
+        average_path = None
+        if self._learner.average is not None:
+            average_path = self._folder / AVERAGE_NAME
+            save_weights(self._learner.average, average_path, metadata)
+        return Trained(
+            steps=self._steps,
+            epochs=self._recipe.epochs,
+            final_loss=self._log.records[-1].loss,
+            log_path=self._log.path,
+            weights_path=weights_path,
+            average_path=average_path,
+        )
+
+    def _learning_rate(self, step: int) -> float:
+        return cosine_learning_rate(
+            step,
+            steps=self._steps,
+            warmup_steps=self._warmup_steps,
+            peak=self._recipe.learning_rate,
+            start=min(self._recipe.warmup_learning_rate, self._recipe.learning_rate),
+            minimum=self._recipe.minimum_learning_rate,
+        )
+
+    def _count(self, result: StepResult, *, examples: int) -> None:
+        if not math.isfinite(result.loss):
+            raise self._diverged("the loss is not finite", result.loss)
+        self._sums["loss"] += result.loss
+        self._sums["correct"] += result.correct
+        self._sums["examples"] += examples
+
+    def _diverged(self, what: str, loss: float) -> TrainingDiverged:
+        return TrainingDiverged(what, step=self._step, steps=self._steps, loss=loss)
+
+    def _close_epoch(self, learning_rate: float) -> None:
+        record = EpochRecord(
+            epoch=self._step // self._per_epoch,
+            step=self._step,
+            loss=self._sums["loss"] / self._per_epoch,
+            accuracy=self._sums["correct"] / self._sums["examples"],
+            learning_rate=learning_rate,
+            seconds=round(self._seconds(), 3),
+        )
+        self._log.append(record)
+        self._sums = {"loss": 0.0, "correct": 0, "examples": 0}
+
+    def _seconds(self) -> float:
+        return self._seconds_before + time.monotonic() - self._started
+
+    def _report_progress(self) -> None:
+        self._reported = time.monotonic()
+        epoch = min(self._step // self._per_epoch + 1, self._recipe.epochs)
+        message = f"epoch {epoch}/{self._recipe.epochs}"
+        in_epoch = self._step % self._per_epoch
+        if in_epoch:
+            message += f" loss {self._sums['loss'] / in_epoch:.3g}"
+        elif self._log.records:
+            message += f" loss {self._log.records[-1].loss:.3g}"
+        self._report({"type": "progress", "done": self._step, "total": self._steps, "message": message})
+
+    def _save(self) -> None:
+        state = {
+            "identity": self._identity,
+            "environment": environment(),
+            "learner": self._learner.state(),
+            "sums": self._sums,
+            "log": [asdict(record) for record in self._log.records],
+            "seconds": self._seconds(),
+        }
+        self._checkpoints.save(Checkpoint(self._step, state))
+        self._saved_step = self._step
+        self._report({"type": "checkpoint", "step": self._step})
+
+    def _resume(self) -> list[EpochRecord]:
+        checkpoint = self._checkpoints.newest()
+        if checkpoint is None:
+            return []
+        state: Mapping[str, Any] = checkpoint.state
+        check_same_training(state["identity"], self._identity, self._folder)
+        if state["environment"] != environment():
+            logger.warning(
+                "resuming on %s what ran on %s: the result may differ in rounding",
+                environment(),
+                state["environment"],
+            )
+        self._learner.restore(state["learner"])
+        self._step = self._saved_step = checkpoint.step
+        self._sums = dict(state["sums"])
+        self._seconds_before = state["seconds"]
+        logger.info("resuming at step %d of %d", self._step, self._steps)
+        return [EpochRecord(**record) for record in state["log"]]

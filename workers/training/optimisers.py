@@ -1,0 +1,59 @@
+"""AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019) for a recipe.
+
+The rule of what is decayed is timm's, written here because importing timm takes seconds in every
+evaluator process.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from workers.training.recipe import Recipe
+
+# Learned inputs of a transformer rather than weights, although they have three dimensions.
+UNDECAYED = frozenset({"pos_embed", "cls_token", "dist_token", "reg_token", "mask_token"})
+
+
+def undecayed_names(model: nn.Module) -> set[str]:
+    """Full names of the parameters that get no weight decay.
+
+    These are biases and parameters of at most one dimension (norms, scales), those named in
+    `UNDECAYED`, and those that a submodule lists in `no_weight_decay()` (timm's convention).
+    """
+    names = {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.ndim <= 1 or name.endswith(".bias") or name.rpartition(".")[2] in UNDECAYED
+    }
+    for prefix, module in model.named_modules():
+        declared = getattr(module, "no_weight_decay", None)
+        if callable(declared):
+            names |= {f"{prefix}.{name}" if prefix else name for name in declared()}
+    return names
+
+
+def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
+    """An AdamW over the parameters that require gradients; its learning rate is set per step.
+
+    Raises:
+        ValueError: no parameter requires a gradient.
+    """
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    if not trained:
+        raise ValueError("the model has no parameter that requires a gradient: nothing to train")
+    undecayed = undecayed_names(model)
+    decayed_group = [weight for name, weight in trained.items() if name not in undecayed]
+    undecayed_group = [weight for name, weight in trained.items() if name in undecayed]
+    groups = [
+        {"params": decayed_group, "weight_decay": recipe.weight_decay},
+        {"params": undecayed_group, "weight_decay": 0.0},
+    ]
+    # One kernel for all tensors; one call per tensor costs a small model more than its arithmetic.
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=recipe.learning_rate,
+        betas=recipe.betas,
+        eps=recipe.epsilon,
+        fused=True,
+    )

@@ -1,0 +1,50 @@
+"""Random numbers keyed by what they are for, never by what was drawn before.
+
+A run that resumes in the middle of an epoch draws the numbers that an undisturbed run draws there,
+without a generator state in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+def derive_seed(seed: int, purpose: str, number: int) -> int:
+    """A 63-bit seed from the job's seed, a purpose ("order", "augment") and an epoch or step number."""
+    key = f"{seed}/{purpose}/{number}".encode()
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
+
+
+def generator(seed: int, purpose: str, number: int) -> torch.Generator:
+    """A CPU generator for one purpose; the CPU, so that the numbers are the same on every device."""
+    return torch.Generator().manual_seed(derive_seed(seed, purpose, number))
+
+
+def epoch_order(n: int, *, seed: int, epoch: int) -> Tensor:
+    """The order in which an epoch visits the examples: a permutation of 0..n-1, int64 (n,)."""
+    return torch.randperm(n, generator=generator(seed, "order", epoch))
+
+
+def seed_layers(seed: int, step: int, device: torch.device) -> None:
+    """Seed the generators that dropout and drop-path draw from.
+
+    Only those of the CPU and of `device`: `torch.manual_seed` records a stack trace per call while
+    CUDA is not in use.
+    """
+    value = derive_seed(seed, "layers", step)
+    torch.default_generator.manual_seed(value)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(value)
+
+
+@contextmanager
+def caller_generators_restored(device: torch.device) -> Iterator[None]:
+    """Leave torch's global generators as they were found."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield

@@ -1,0 +1,94 @@
+"""How a model is trained: frozen values that the training loop reads and nothing else decides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes of the training images; zero (or False) switches a part off.
+
+    Attributes:
+        shift: largest translation along each axis, as a fraction of the image side, in [0, 1].
+        rotate: largest rotation either way, in degrees, in [0, 180].
+        scale: largest relative change of size either way, in [0, 1).
+        flip: mirror left to right with probability one half.
+        mixup: parameter of the Beta distribution that mixes each example with another one of its
+            batch (Zhang et al., "mixup", ICLR 2018); 0 is off.
+    """
+
+    shift: float = 0.0
+    rotate: float = 0.0
+    scale: float = 0.0
+    flip: bool = False
+    mixup: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse values outside the ranges above."""
+        _within("shift", self.shift, 0, 1)
+        _within("rotate", self.rotate, 0, 180)
+        _within("scale", self.scale, 0, 0.99)
+        _within("mixup", self.mixup, 0, math.inf)
+
+    @property
+    def moves(self) -> bool:
+        """Whether pixels move at all."""
+        return self.flip or max(self.shift, self.rotate, self.scale) > 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """AdamW with linear warm-up and cosine decay, per step.
+
+    Attributes:
+        epochs: passes over the training set, at least 1.
+        learning_rate: the peak, reached at the end of the warm-up.
+        warmup_epochs: length of the linear warm-up; at most `epochs`.
+        warmup_learning_rate: where the warm-up starts.
+        minimum_learning_rate: where the cosine ends.
+        weight_decay: decoupled; never applied to biases, one-dimensional parameters, position
+            embeddings and class tokens.
+        betas: decay rates of AdamW's two moments, each in [0, 1).
+        epsilon: AdamW's denominator constant.
+        label_smoothing: in [0, 1).
+        clip_norm: largest L2 norm of the whole gradient; None does not clip.
+        ema_decay: decay per step of the exponential moving average of the weights, in [0, 1);
+            None tracks none. The average is written beside the raw weights, never in their place.
+        augmentation: random changes of the training images.
+    """
+
+    epochs: int
+    learning_rate: float
+    warmup_epochs: float = 0.0
+    warmup_learning_rate: float = 1e-6
+    minimum_learning_rate: float = 0.0
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    label_smoothing: float = 0.0
+    clip_norm: float | None = None
+    ema_decay: float | None = None
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+    def __post_init__(self) -> None:
+        """Refuse values outside the ranges above."""
+        _within("epochs", self.epochs, 1, math.inf)
+        _within("learning_rate", self.learning_rate, 0, math.inf)
+        _within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
+        _within("warmup_learning_rate", self.warmup_learning_rate, 0, math.inf)
+        _within("minimum_learning_rate", self.minimum_learning_rate, 0, self.learning_rate)
+        _within("weight_decay", self.weight_decay, 0, math.inf)
+        _within("label_smoothing", self.label_smoothing, 0, math.nextafter(1, 0))
+        for beta in self.betas:
+            _within("betas", beta, 0, math.nextafter(1, 0))
+        if self.clip_norm is not None:
+            _within("clip_norm", self.clip_norm, math.ulp(0), math.inf)
+        if self.ema_decay is not None:
+            _within("ema_decay", self.ema_decay, 0, math.nextafter(1, 0))
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        raise ValueError(f"{name} is {value!r}; allowed: a finite number from {low:g} to {high:g}")

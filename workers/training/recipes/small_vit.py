@@ -1,0 +1,74 @@
+"""A recipe for small vision transformers on small images: AdamW, cosine, mild geometric augmentation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Interval, Le
+
+from workers.training.recipe import Augmentation, Recipe
+
+__all__ = ["small_vit"]
+
+RULES = (
+    (
+        "params.warmup_epochs is None or params.warmup_epochs <= params.epochs",
+        "warmup_epochs must not be larger than epochs",
+    ),
+    (
+        "params.minimum_learning_rate <= params.learning_rate",
+        "minimum_learning_rate must not be larger than learning_rate",
+    ),
+)
+
+# The default warm-up is this share of the epochs: 5 of 60.
+WARMUP_SHARE = 1 / 12
+LONGEST_DEFAULT_WARMUP = 5.0
+
+
+def small_vit(
+    *,
+    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 60,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    warmup_epochs: Annotated[float, Ge(0)] | None = None,
+    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
+    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
+    label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.1,
+    clip_norm: Annotated[float, Gt(0)] | None = 1.0,
+    ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
+    shift: Annotated[float, Interval(ge=0, le=1)] = 0.1,
+    rotate: Annotated[float, Interval(ge=0, le=180)] = 10.0,
+    scale: Annotated[float, Interval(ge=0, lt=1)] = 0.1,
+    flip: bool = False,
+    mixup: Annotated[float, Interval(ge=0, le=100)] = 0.0,
+) -> Recipe:
+    """Train a small vision transformer from scratch on small images.
+
+    Args:
+        epochs: passes over the training set.
+        learning_rate: AdamW's peak, for batches of 64.
+        warmup_epochs: linear rise to the peak; null is a twelfth of the epochs, at most 5.
+        minimum_learning_rate: where the cosine ends.
+        weight_decay: of weight matrices only.
+        label_smoothing: probability spread evenly over the classes.
+        clip_norm: largest L2 norm of the gradient; null does not clip.
+        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
+        shift: largest translation, as a fraction of the side.
+        rotate: largest rotation either way, in degrees.
+        scale: largest relative change of size either way.
+        flip: mirror left to right at random; not for digits or letters.
+        mixup: Beta parameter of mixup; 0 is off.
+    """
+    if warmup_epochs is None:
+        warmup_epochs = min(LONGEST_DEFAULT_WARMUP, epochs * WARMUP_SHARE)
+    return Recipe(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        warmup_epochs=warmup_epochs,
+        minimum_learning_rate=minimum_learning_rate,
+        weight_decay=weight_decay,
+        label_smoothing=label_smoothing,
+        clip_norm=clip_norm,
+        ema_decay=ema_decay,
+        augmentation=Augmentation(shift=shift, rotate=rotate, scale=scale, flip=flip, mixup=mixup),
+    )

@@ -1,0 +1,54 @@
+"""The training log: one JSON object per epoch and line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from workers.training.files import rename_durably, temporary_path, written_through
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What one epoch came to.
+
+    Attributes:
+        epoch: counted from 1.
+        step: optimiser steps done since the start of the training.
+        loss: mean over the epoch's batches, of the recipe's loss on the augmented images.
+        accuracy: fraction of the augmented images predicted right, before each update.
+        learning_rate: of the epoch's last step.
+        seconds: wall time of the training so far, without what a kill has thrown away.
+    """
+
+    epoch: int
+    step: int
+    loss: float
+    accuracy: float
+    learning_rate: float
+    seconds: float
+
+
+class TrainingLog:
+    """The records of one run, in memory and in a JSON-lines file."""
+
+    def __init__(self, path: Path, records: Iterable[EpochRecord] = ()):
+        """Make the file hold exactly these records: those of a checkpoint, not what came after it."""
+        self.path = path
+        self.records = list(records)
+        temporary = temporary_path(path.parent, path.name)
+        with written_through(temporary) as file:
+            file.writelines(_line(record).encode() for record in self.records)
+        rename_durably(temporary, path)
+
+    def append(self, record: EpochRecord) -> None:
+        """Add the record of one more epoch."""
+        self.records.append(record)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(record))
+
+
+def _line(record: EpochRecord) -> str:
+    return json.dumps(asdict(record)) + "\n"
