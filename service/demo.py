@@ -183,7 +183,10 @@ def table(results: dict[str, Results], comparison: dict[str, Any]) -> str:
         name = f"{first.name} {first.params.get('epsilon', '')}".strip()
         lines.append(f"{name:<24}" + "".join(f"{c:>26}" for c in cells) + (f"{p:>12.3f}" if p is not None else ""))
     n = results[labels[0]].evaluations[0].metrics["top1"].n
-    lines.append(f"n = {n} held-out digits; Wilson 95 % intervals; paired exact McNemar test.")
+    lines.append(
+        f"n = {n} held-out digits; Wilson 95 % intervals; paired exact McNemar tests,"
+        f" not corrected for there being {len(lines) - 2} of them."
+    )
     return "\n".join(lines)
 
 

@@ -85,9 +85,11 @@ class Shard:
         }
         self._ids = [data.ids[index] for index in order]
         self._labels = data.labels[list(order)]
+        self._message = ""
 
     def evaluate(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an evaluation that is not an attack."""
+        self._message = str(item["name"])
         component = catalog.build("evaluation", item["name"], item["params"])()
         outcomes: Outcomes = component(
             self._loaded.classifier, self._images, self._labels, self._ids, **self._common
@@ -96,6 +98,7 @@ class Shard:
 
     def attack(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an attack under the job's protocol."""
+        self._message = f"{item['name']} {item['params'].get('epsilon', '')}".rstrip()
         attack: Attack = catalog.build("attack", item["name"], item["params"])()
         run_protocol = attack_paper if self._spec["protocol"] == "paper" else attack_pixel
         return run_protocol(
@@ -112,4 +115,4 @@ class Shard:
         return self._data.images([self._order[row] for row in rows], self._loaded.image_size)
 
     def _progress(self, done: int) -> None:
-        self._report({"type": "progress", "done": done, "total": len(self._ids)})
+        self._report({"type": "progress", "done": done, "total": len(self._ids), "message": self._message})

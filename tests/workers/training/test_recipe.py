@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from workers.training.recipe import Augmentation, Recipe
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epochs": 0},
+        {"learning_rate": -1.0},
+        {"learning_rate": math.nan},
+        {"warmup_epochs": 5.5},
+        {"minimum_learning_rate": 2.0},
+        {"weight_decay": -0.1},
+        {"label_smoothing": 1.0},
+        {"clip_norm": 0.0},
+        {"ema_decay": 1.0},
+        {"betas": (0.9, 1.0)},
+    ],
+)
+def test_values_out_of_range_are_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; allowed"):
+        Recipe(**({"epochs": 5, "learning_rate": 1.0} | wrong))
+
+
+@pytest.mark.parametrize("wrong", [{"shift": 1.5}, {"rotate": -1}, {"scale": 1.0}, {"mixup": -0.1}])
+def test_augmentation_out_of_range_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; allowed"):
+        Augmentation(**wrong)
+
+
+def test_a_recipe_cannot_change_under_a_running_training() -> None:
+    recipe = Recipe(epochs=1, learning_rate=0.1)
+    with pytest.raises(FrozenInstanceError):
+        recipe.epochs = 2  # type: ignore[misc]
+
+
+def test_whether_pixels_move() -> None:
+    assert not Augmentation(mixup=1.0).moves
+    assert Augmentation(flip=True).moves
+    assert Augmentation(rotate=1.0).moves
