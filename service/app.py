@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
-from service.api import artifacts, compare, errors, health, jobs, openapi, results
+from service.api import artifacts, compare, docs, errors, health, jobs, openapi, results
 from service.api import catalog as catalog_routes
 from service.api.deps import StoreOpener
 from service.contract.catalog import Catalog, load
@@ -54,6 +54,7 @@ def create_app(
         description=DESCRIPTION,
         lifespan=_lifespan,
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
         middleware=[
             Middleware(ErrorBoundary),
@@ -71,6 +72,7 @@ def create_app(
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes]
     openapi.install(app)
+    docs.install(app)
     return app
 
 

@@ -7,12 +7,14 @@ loopback only.
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+PREFIX = "ASSAY_"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -26,10 +28,23 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Settings(BaseSettings):
-    """Everything that can be configured. Paths are made absolute; times are in seconds."""
+def wrong_settings(error: ValidationError | SettingsError) -> list[str]:
+    """A line for every wrong setting, `ASSAY_PORT: what is wrong (given 70000)`."""
+    if isinstance(error, SettingsError):
+        # Raised before validation, for lists that are no JSON: 'error parsing value for field "x" from ...'.
+        field = re.search(r'field "(\w+)"', str(error))
+        return [f"{PREFIX}{field[1].upper()}: must be a JSON list" if field else str(error)]
+    return [
+        f"{PREFIX}{'.'.join(map(str, item['loc'])).upper()}: "
+        f"{item['msg'].removeprefix('Value error, ')} (given {str(item['input'])[:200]!r})"
+        for item in error.errors()
+    ]
 
-    model_config = SettingsConfigDict(env_prefix="ASSAY_", frozen=True, validate_default=True)
+
+class Settings(BaseSettings):
+    """What the service reads; what only workers read is in `workers.settings`. Paths are made absolute."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, validate_default=True)
 
     state: Path = Field(Path("assay-state"), description="folder for everything that the service writes")
     database_url: str = Field("", description="SQLAlchemy URL; empty means SQLite in the state folder")
@@ -43,16 +58,7 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1)] = 1024 * 1024
     max_json_depth: Annotated[int, Field(ge=1, le=200)] = 32
 
-    workers: Annotated[int, Field(ge=0, le=256)] = 1
-    torch_threads: Annotated[int, Field(ge=1)] = 1
-    evaluator_command: str = Field("", description="command line; empty means python -m workers.evaluator")
-    lease_seconds: Annotated[float, Field(gt=0)] = 90
-    renew_seconds: Annotated[float, Field(gt=0)] = 20
-    poll_seconds: Annotated[float, Field(gt=0)] = 0.5
-    shard_seconds: Annotated[float, Field(gt=0)] = 240
-    checkpoint_seconds: Annotated[float, Field(gt=0)] = 60
-    cancel_grace_seconds: Annotated[float, Field(ge=0)] = 8
-
+    workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("state", "data_root")

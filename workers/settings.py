@@ -11,9 +11,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class WorkerSettings(BaseSettings):
-    """Settings of supervisors, evaluators and the reaper. Times are in seconds."""
+    """Settings of supervisors, evaluators and the reaper. Times are in seconds, and finite."""
 
-    model_config = SettingsConfigDict(env_prefix="ASSAY_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="ASSAY_", extra="ignore", frozen=True, allow_inf_nan=False)
 
     state: Path = Path("assay-state")
     data_root: Path | None = None
@@ -32,6 +32,15 @@ class WorkerSettings(BaseSettings):
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path.expanduser().resolve() if path is not None else None
+
+    @field_validator("evaluator_command")
+    @classmethod
+    def _splits_into_words(cls, command: str) -> str:
+        try:
+            shlex.split(command)
+        except ValueError as error:
+            raise ValueError(f"no command line: {error}") from None
+        return command
 
     @property
     def evaluator_argv(self) -> list[str]:

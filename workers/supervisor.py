@@ -108,7 +108,7 @@ class Supervisor(threading.Thread):
 
     def _beat(self) -> None:
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
-            self._store.workers.beat(self.identity, owner.host(), self._devices[0], owner.pid())
+            self._store.workers.beat(self.identity, owner.host(), self._devices, owner.pid())
             self._last_beat = time.monotonic()
 
     def _warm_evaluator(self) -> EvaluatorProcess:

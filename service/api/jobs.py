@@ -34,6 +34,8 @@ from service.contract.errors import (
 from service.contract.results import Job, Page
 from service.contract.states import JobState
 from service.dispatch import Dispatcher
+from service.store.rows import JobRow
+from service.store.session import Store
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
@@ -87,20 +89,20 @@ def submit(
     dry_run: Annotated[bool, Query(description="validate and estimate, store nothing")] = False,
 ) -> Response:
     """Validates the spec and queues it. Every wrong field is named in the answer."""
+    digest = canonical_sha256(body)
+    # Before validation: a replay asks for the job of then, whatever has become of its data or weights.
+    if idempotency_key is not None and not dry_run:
+        known = store.jobs.known(idempotency_key, digest)
+        if known is not None:
+            return _submitted(store, known, created=False)
     valid = catalog.validate(body, data_root=settings.data_root, find_job=job_finder(store))
     if dry_run:
         answer = DryRun(spec=valid.spec, estimate=valid.estimate, warnings=list(valid.warnings))
         return JSONResponse(answer.model_dump(mode="json"))
-    digest = canonical_sha256(body)
     row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
     if created:
         ring(dispatcher, row.id)
-    view = job_view(store, row)
-    return JSONResponse(
-        view.model_dump(mode="json"),
-        status_code=201 if created else 200,
-        headers={"Location": view.links.self},
-    )
+    return _submitted(store, row, created=created)
 
 
 @router.get(
@@ -178,6 +180,15 @@ def delete_job(job: JobDep, store: StoreDep, settings: SettingsDep) -> None:
     """Deletes the job with its results and artifacts; only when nothing runs or waits on it."""
     store.jobs.delete(job.id)
     remove_artifacts(settings.artifacts, job.id)
+
+
+def _submitted(store: Store, row: JobRow, *, created: bool) -> Response:
+    view = job_view(store, row)
+    return JSONResponse(
+        view.model_dump(mode="json"),
+        status_code=201 if created else 200,
+        headers={"Location": view.links.self},
+    )
 
 
 def canonical_sha256(body: Any) -> str:

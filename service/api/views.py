@@ -23,6 +23,7 @@ from service.store.rows import ArtifactRow, JobRow
 from service.store.session import Store
 
 JOBS_PATH = "/api/v1/jobs"
+NOBODY_LISTENS = "no worker is listening for this job"
 
 
 def iso(seconds: float) -> str:
@@ -70,6 +71,8 @@ class JobViews:
         return [self._view(row) for row in self._rows]
 
     def _view(self, row: JobRow) -> Job:
+        online = self._workers_online(device_of(row))
+        unheard = row.state is JobState.QUEUED and online == 0
         return Job(
             id=row.id,
             kind=row.kind,
@@ -87,8 +90,8 @@ class JobViews:
                 eta_seconds=eta_seconds(row, time.time()),
             ),
             queue_position=self._positions.get(row.id),
-            workers_online=self._workers_online(device_of(row)),
-            message=row.message,
+            workers_online=online,
+            message=NOBODY_LISTENS if unheard else row.message,
             error=job_error(row),
             spec=row.spec,
             links=links(row.id),

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
 
+ALLOWED_URLS = "allowed: sqlite:////path/to/file and postgresql+psycopg://user@host/database"
 LOCK_SECONDS = 30
 # A worker machine that vanishes inside a transaction must not keep a job's row locked.
 IDLE_SECONDS = 60
@@ -23,10 +25,11 @@ class Database:
 
     Raises:
         ValueError: for a URL that is neither a SQLite file nor PostgreSQL through psycopg.
+        OperationalError: when the folder of a SQLite file cannot be made.
     """
 
     def __init__(self, url: str) -> None:
-        self.url = make_url(url)
+        self.url = _parse(url)
         self.engine = _engine(self.url)
         self._immediate = self.engine.execution_options(immediate=True)
 
@@ -52,21 +55,34 @@ class Database:
         self.engine.dispose()
 
 
+def cannot_open(file: Path, error: Exception) -> OperationalError:
+    """What SQLAlchemy would raise for a SQLite file that cannot be used."""
+    return OperationalError(f"open {file}", {}, error)
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        # The URL may hold a password, so it is not repeated here.
+        raise ValueError(f"the database URL cannot be parsed, {ALLOWED_URLS}") from None
+
+
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
         return _sqlite(url)
     if url.drivername == "postgresql+psycopg":
         return _postgresql(url)
-    raise ValueError(
-        f"database URL starts with {url.drivername}://, "
-        "allowed: sqlite:////path/to/file and postgresql+psycopg://user@host/database"
-    )
+    raise ValueError(f"the database URL starts with {url.drivername}://, {ALLOWED_URLS}")
 
 
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise ValueError("the SQLite database must be a file: sqlite:////path/to/file")
-    Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_open(Path(url.database), error) from error
     # SQLite has one writer at a time: a large pool costs file handles only.
     engine = create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_size=10, max_overflow=90)
     event.listen(engine, "connect", _set_up_sqlite)

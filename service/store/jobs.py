@@ -59,6 +59,16 @@ class Jobs:
                 if idempotency_key is None:
                     raise
 
+    def known(self, idempotency_key: str, body_sha256: str) -> JobRow | None:
+        """The job that this key made earlier, or None.
+
+        Raises:
+            IdempotencyMismatch: when the key was used with another body.
+        """
+        with self._database.reading() as connection:
+            job_id = known_job(connection, idempotency_key, body_sha256)
+            return None if job_id is None else read_job(connection, job_id)
+
     def get(self, job_id: str) -> JobRow:
         """Reads a job.
 

@@ -64,7 +64,7 @@ def open_store(url: str, *, migrate: bool = True) -> Store:
 
     Raises:
         ValueError: for another kind of URL.
-        OperationalError: when the database is away.
+        OperationalError: when the database is away, or its file cannot be opened.
     """
     database = Database(url)
     if migrate:

@@ -162,7 +162,7 @@ workers = Table(
     metadata,
     Column("worker", PlainText, primary_key=True),
     Column("host", PlainText, nullable=False),
-    Column("device_class", Text, nullable=False),
+    Column("device_classes", Text, nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
 )

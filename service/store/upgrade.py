@@ -5,21 +5,26 @@ from __future__ import annotations
 import fcntl
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO
 
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
 
-from service.store.database import Database
+from service.store.database import Database, cannot_open
 
 # Any constant that no other program on the server uses: "assay" in ASCII.
 ADVISORY_LOCK = 0x6173736179
 
 
 def upgrade(database: Database) -> None:
-    """Creates or migrates the tables, in one transaction under a lock of the whole database."""
+    """Creates or migrates the tables, in one transaction under a lock of the whole database.
+
+    Raises:
+        OperationalError: when the database is away, or its file cannot be opened.
+    """
     with _alone(database.file), database.writing() as connection:
         if database.file is None:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
@@ -45,15 +50,23 @@ def _alone(file: Path | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    with open(f"{file}.lock", "a") as lock:
+    with _lock_file(file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _use_write_ahead_log(file)
         yield
 
 
-def _use_write_ahead_log(file: Path) -> None:
-    connection = sqlite3.connect(file, timeout=30)
+def _lock_file(file: Path) -> IO[str]:
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
-    finally:
-        connection.close()
+        return open(f"{file}.lock", "a")  # noqa: SIM115 (the caller's with statement closes it)
+    except OSError as error:
+        raise cannot_open(file, error) from error
+
+
+def _use_write_ahead_log(file: Path) -> None:
+    try:
+        with closing(sqlite3.connect(file, timeout=30)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.Error as error:
+        # Also when it is no database at all, which the driver reports as another kind of error.
+        raise cannot_open(file, error) from error

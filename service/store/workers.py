@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import delete, func, select
 
 from service.store.clock import now
@@ -18,19 +20,29 @@ class Workers:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def beat(self, worker: str, host: str, device_class: str, pid: int) -> None:
-        """A worker says that it is alive; workers that have been silent for a day are forgotten."""
-        values = {"worker": worker, "host": host, "device_class": device_class, "pid": pid, "seen_at": now()}
+    def beat(self, worker: str, host: str, device_classes: Sequence[str], pid: int) -> None:
+        """A worker says that it is alive; workers that have been silent for a day are forgotten.
+
+        Args:
+            worker: the worker's id; opaque here.
+            host: the machine it runs on.
+            device_classes: all that it serves: a machine with a GPU also takes jobs for "cpu".
+            pid: its process there.
+        """
+        assert not isinstance(device_classes, str), "a sequence of device classes, not one"
+        # With a comma on both sides of each, so that ",cpu," finds it wherever it stands.
+        served = f",{','.join(device_classes)},"
+        values = {"worker": worker, "host": host, "device_classes": served, "pid": pid, "seen_at": now()}
         with self._database.writing() as connection:
             upsert(connection, workers, values)
             connection.execute(delete(workers).where(workers.c.seen_at < now() - FORGOTTEN_SECONDS))
 
     def online(self, device: str, within_seconds: float = 60) -> int:
-        """How many workers for a device ("auto": any) gave a sign of life in the last seconds."""
+        """How many workers that serve a device ("auto": any) gave a sign of life in the last seconds."""
         alive = workers.c.seen_at >= now() - within_seconds
         statement = select(func.count()).select_from(workers).where(alive)
         if device != "auto":
-            statement = statement.where(workers.c.device_class == device)
+            statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
         with self._database.reading() as connection:
             return connection.execute(statement).scalar_one()
 

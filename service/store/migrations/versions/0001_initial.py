@@ -187,7 +187,7 @@ def _workers() -> None:
         "workers",
         _text("worker"),
         _text("host"),
-        _text("device_class"),
+        _text("device_classes"),
         _big("pid"),
         _real("seen_at"),
         sa.PrimaryKeyConstraint("worker", name="workers_pkey"),
