@@ -1,0 +1,97 @@
+# Everything that a developer or a user types. `make` alone lists it.
+#
+# Every target that needs Python makes .venv first, from plain python3 and the hashed lock, and only
+# when the lock or pyproject.toml changed since.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCK := requirements-dev.txt
+
+export UV_HTTP_TIMEOUT ?= 600
+export UV_PYTHON_DOWNLOADS ?= never
+
+# Two test processes; one thread of linear algebra in each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all check fmt catalog lock clean
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## make .venv with the service, the worker and the `assay` command
+	@echo "installed: $(BIN)/assay"
+
+demo: $(STAMP) ## train, attack and compare two transformers through the real service (minutes)
+	@$(BIN)/python -m service.demo
+
+test: $(STAMP) ## run the tests
+	@$(PYTEST)
+
+test-all: $(STAMP) ## run the tests, the slow ones too
+	@$(PYTEST) -m ''
+
+check: $(STAMP) ## formatting, lint, types, layers, and that the catalog is fresh
+	@failed=; \
+	step() { echo "== $$*"; "$$@" || failed="$$failed\n  $$*"; }; \
+	step $(BIN)/ruff format --check .; \
+	step $(BIN)/ruff check .; \
+	step $(BIN)/mypy; \
+	step $(BIN)/lint-imports; \
+	step $(BIN)/python -m workers.catalog --check; \
+	[ -z "$$failed" ] || { printf "make check: failed:$$failed\n" >&2; exit 1; }
+
+fmt: $(STAMP) ## format the code and mend what lint can mend
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+catalog: $(STAMP) ## write service/contract/catalog.json from the components
+	@$(BIN)/python -m workers.catalog
+
+# The locks name versions and hashes, and no place to fetch them from.
+COMPILE := uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links $(UPGRADE) pyproject.toml
+
+lock: ## resolve the requirements anew into the locks; UPGRADE=--upgrade takes newer releases
+	$(COMPILE) --extra dev -o requirements-dev.txt
+	$(COMPILE) --extra service -c requirements-dev.txt -o requirements-service.txt
+	$(COMPILE) --extra worker -c requirements-dev.txt -o requirements-worker.txt
+
+clean: ## remove .venv, caches and build leftovers; results and job states stay
+	rm -rf $(VENV) .bootstrap build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# uv does the installing: the one on PATH, else one that pip fetches into .bootstrap (Debian's python3
+# has no ensurepip, so that `python3 -m venv` cannot be relied upon), else one from a bootstrap venv.
+$(STAMP): $(LOCK) pyproject.toml
+	@set -eu; \
+	die() { echo "make: $$*" >&2; exit 1; }; \
+	command -v $(PYTHON) >/dev/null || die "$(PYTHON) not found; install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| die "$$($(PYTHON) --version) is too old; Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; \
+	python=$$($(PYTHON) -c 'import sys; print(sys.executable)'); \
+	if uv --version >/dev/null 2>&1; then uv=uv; \
+	elif .bootstrap/bin/uv --version >/dev/null 2>&1; then uv=.bootstrap/bin/uv; \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+		echo "no uv on PATH: fetching one into .bootstrap"; \
+		$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target .bootstrap uv \
+			|| die "pip could not install uv into .bootstrap; its message is above"; \
+		uv=.bootstrap/bin/uv; \
+	else \
+		echo "no uv and no pip: fetching uv into .bootstrap through a virtual environment"; \
+		$(PYTHON) -m venv .bootstrap && .bootstrap/bin/python -m pip install --quiet uv \
+			|| die "no uv, no pip and no working venv module: install one of them (Debian: apt install python3-pip)"; \
+		uv=.bootstrap/bin/uv; \
+	fi; \
+	if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		rm -rf $(VENV); \
+		$$uv venv --quiet --python "$$python" $(VENV) || die "could not make $(VENV) from $$python"; \
+	fi; \
+	echo "installing $(LOCK) into $(VENV) (torch and its libraries: several GB on a first run)"; \
+	$$uv pip sync --quiet --require-hashes --python $(BIN)/python $(LOCK) \
+		|| die "could not install $(LOCK); uv's message is above"; \
+	$$uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable . \
+		|| die "could not install this checkout into $(VENV); uv's message is above"; \
+	touch $(STAMP)

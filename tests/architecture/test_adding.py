@@ -1,0 +1,65 @@
+"""The components of docs/adding.md, added to a copy of the repository: nothing else has to be edited."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = re.compile(r"^`([a-z_/]+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ADDED = {("attack", "mifgsm"), ("attention", "cosine"), ("data", "stripes")}
+
+
+def files_of_the_page() -> dict[str, str]:
+    return dict(FILE.findall((ROOT / "docs" / "adding.md").read_text()))
+
+
+def entries(root: Path) -> dict[tuple[str, str], dict[str, object]]:
+    listed = json.loads((root / "service" / "contract" / "catalog.json").read_text())
+    return {(entry["kind"], entry["name"]): entry for entry in listed}
+
+
+def run(copy: Path, *arguments: str) -> str:
+    process = subprocess.run([sys.executable, "-m", *arguments], cwd=copy, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The packages and tests, with the files of the page."""
+    root = tmp_path / "assay"
+    for folder in ("service", "workers", "models", "attacks", "tests"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", root)
+    for name, source in files_of_the_page().items():
+        assert not (root / name).exists(), "the page's components must not be in the tree"
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(source)
+    return root
+
+
+def test_the_components_of_the_page_enter_the_catalog_and_pass_their_tests_and_the_laws(copy: Path) -> None:
+    before = entries(copy)
+    run(copy, "workers.catalog")
+    after = entries(copy)
+    assert set(after) - set(before) == ADDED
+    assert {key: after[key] for key in before} == before
+    own = [name for name in files_of_the_page() if name.startswith("tests/")]
+    names = " or ".join(name for _, name in ADDED)
+    output = run(copy, "pytest", "-v", "-p", "no:cacheprovider", *own, "tests/laws", "-k", names)
+    for _, name in ADDED:
+        assert re.search(rf"test_{name}\.py::\S+ PASSED", output)
+        assert re.search(rf"tests/laws/\S*\[\S*{name}\S*\] PASSED", output)
+
+
+def test_the_files_of_the_page_are_formatted_and_linted(copy: Path) -> None:
+    files = list(files_of_the_page())
+    run(copy, "ruff", "check", *files)
+    run(copy, "ruff", "format", "--check", *files)

@@ -1,0 +1,72 @@
+"""Taste, as tests: short files and functions, empty `__init__.py` files, nothing left for later."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ["service", "workers", "models", "attacks"]
+FILE_LINES = 400
+FUNCTION_LINES = 60
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+# A path, not a URL: these folders exist on somebody's machine only.
+SOMEBODYS_PATH = re.compile(r"""(?:^|[ "'=:(])/(?:work|farm|root|home)/""", re.MULTILINE)
+REGISTRY = re.compile(r"--(?:extra-)?index-url|--find-links|https?://[^ )\"]*/simple(?:/|\"|$)", re.MULTILINE)
+
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def code_lines(function: Function) -> int:
+    """Lines from the signature to the end, less the docstring: documentation is not length."""
+    assert function.end_lineno is not None
+    lines = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is not None:
+        docstring = function.body[0]
+        assert docstring.end_lineno is not None
+        lines -= docstring.end_lineno - docstring.lineno + 1
+    return lines
+
+
+def long_functions(source: str) -> list[str]:
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, Function)]
+    return [f"{node.name}: {code_lines(node)}" for node in functions if code_lines(node) > FUNCTION_LINES]
+
+
+def test_the_packages_have_sources() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in SOURCES} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_file_is_within_its_budget(path: Path) -> None:
+    source = path.read_text()
+    assert len(source.splitlines()) <= FILE_LINES
+    assert not long_functions(source)
+    assert not UNFINISHED.findall(source)
+    if path.name == "__init__.py":
+        assert source == ""
+
+
+def test_a_long_function_is_noticed_and_a_long_docstring_is_not() -> None:
+    body = "\n".join(["    pass"] * FUNCTION_LINES)
+    docstring = '    """' + "\n" * (2 * FUNCTION_LINES) + '    """'
+    assert long_functions(f"def long():\n{body}\n") == [f"long: {FUNCTION_LINES + 1}"]
+    assert not long_functions(f"def documented():\n{docstring}\n    pass\n")
+
+
+def test_no_file_names_a_registry_or_somebodys_folder() -> None:
+    texts = [*ROOT.glob("*.txt"), *ROOT.glob("*.toml"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts += [ROOT / "Makefile", ROOT / ".ci" / "run", *SOURCES]
+    for path in texts:
+        source = path.read_text()
+        assert not SOMEBODYS_PATH.findall(source), path
+        # The Makefile names the option that keeps such addresses out of the locks.
+        assert not REGISTRY.findall(source.replace("--no-emit-index-url", "")), path

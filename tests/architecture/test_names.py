@@ -1,0 +1,49 @@
+"""The four package names are generic; nothing else that is installed may claim them, nor we theirs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ["service", "workers", "models", "attacks"]
+DISTRIBUTION = "assay-robustness"
+TOP_LEVEL = {
+    *PACKAGES,
+    *("docker", "tests", "docs", "benchmarks", ".ci"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "pyproject.toml"),
+    *("docker-compose.yml", ".gitignore", ".dockerignore"),
+    *("requirements-service.txt", "requirements-worker.txt", "requirements-dev.txt"),
+}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_resolves_inside_the_repository(package: str) -> None:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    assert Path(spec.origin).resolve() == ROOT / package / "__init__.py"
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "tests"])
+def test_no_other_distribution_provides_the_package(package: str) -> None:
+    providers = importlib.metadata.packages_distributions().get(package, [])
+    assert set(providers) <= {DISTRIBUTION}
+
+
+def test_only_known_names_at_the_top_level() -> None:
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    run = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
+    names = {line.partition("/")[0] for line in run.stdout.splitlines()}
+    assert set(PACKAGES) <= names
+    assert not names - TOP_LEVEL
+
+
+def test_tests_and_docker_are_not_packages() -> None:
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+    assert not list((ROOT / "docker").rglob("__init__.py"))
+    assert not (ROOT / "workers" / "celery.py").exists()

@@ -1,0 +1,67 @@
+"""The locks hold what pyproject.toml asks for, with hashes, and say nothing of where it comes from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Lock -> the extras that it was made from; the extras of ours that an extra names are part of it.
+LOCKS = {
+    "requirements-service.txt": ["service"],
+    "requirements-worker.txt": ["worker"],
+    "requirements-dev.txt": ["service", "worker", "demo", "dev"],
+}
+ENTRY = re.compile(r"([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^\s;]+)")
+
+
+def entries(lock: str) -> list[str]:
+    return re.split(r"\n(?=\S)", (ROOT / lock).read_text())
+
+
+def asked_for(extras: list[str]) -> list[Requirement]:
+    lines = list(PROJECT["dependencies"])
+    for extra in extras:
+        lines += PROJECT["optional-dependencies"][extra]
+    return [Requirement(line) for line in lines if not line.startswith(PROJECT["name"])]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_locked_package_has_a_version_and_hashes(lock: str) -> None:
+    assert len(entries(lock)) > 10
+    assert all(ENTRY.match(entry) for entry in entries(lock))
+    assert all("--hash=sha256:" in entry for entry in entries(lock))
+
+
+@pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
+def test_the_lock_holds_what_the_project_asks_for(lock: str, extras: list[str]) -> None:
+    locked = dict(ENTRY.match(entry).groups() for entry in entries(lock))
+    wrong = [
+        str(requirement)
+        for requirement in asked_for(extras)
+        if locked.get(requirement.name) not in requirement.specifier
+    ]
+    assert not wrong, "run `make lock`"
+
+
+def test_the_locks_agree() -> None:
+    everything = {ENTRY.match(entry).groups() for entry in entries("requirements-dev.txt")}
+    for lock in LOCKS:
+        assert {ENTRY.match(entry).groups() for entry in entries(lock)} <= everything
+
+
+def test_torch_comes_from_the_registry_in_any_recent_version() -> None:
+    (torch,) = [r for r in asked_for(["worker"]) if r.name == "torch"]
+    assert {specifier.operator for specifier in torch.specifier} == {">="}
+    # A local version (2.13.0+cpu) comes from a file of one machine.
+    assert "+" not in "".join(ENTRY.match(entry)[2] for entry in entries("requirements-dev.txt"))
+
+
+def test_no_uv_lock() -> None:
+    # It records where packages came from; the hashed requirement files do not.
+    assert not (ROOT / "uv.lock").exists()

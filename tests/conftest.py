@@ -1,0 +1,86 @@
+"""What holds for every test: no network, one thread, a fixed seed."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch or numpy is imported anywhere, and inherited by the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import ipaddress
+import random
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+LOCAL_NAMES = {"", "localhost"}
+
+
+class NetworkBlockedError(RuntimeError):
+    """A test reached for an address that is not on this machine."""
+
+
+def _is_local(host: object) -> bool:
+    if host is None or isinstance(host, bytes):
+        return host in (None, b"", b"localhost", b"127.0.0.1", b"::1")
+    if not isinstance(host, str):
+        return False
+    if host in LOCAL_NAMES:
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def _refuse(sock: socket.socket, address: Any) -> None:
+    if sock.family in (socket.AF_INET, socket.AF_INET6) and not _is_local(address[0]):
+        raise NetworkBlockedError(f"tests may connect to this machine only, not to {address!r}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_network() -> Iterator[None]:
+    """Sockets reach loopback addresses and Unix sockets only, and names resolve only for localhost."""
+    patch = pytest.MonkeyPatch()
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+    getaddrinfo = socket.getaddrinfo
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        _refuse(self, address)
+        connect(self, address)
+
+    def guarded_connect_ex(self: socket.socket, address: Any) -> int:
+        _refuse(self, address)
+        return connect_ex(self, address)
+
+    def guarded_getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_local(host):
+            raise NetworkBlockedError(f"tests may look up this machine only, not {host!r}")
+        return getaddrinfo(host, *args, **kwargs)
+
+    patch.setattr(socket.socket, "connect", guarded_connect)
+    patch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
+    patch.setattr(socket, "getaddrinfo", guarded_getaddrinfo)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same global random state at the start of every test, and one torch thread.
+
+    torch and numpy are not imported for tests that do not use them.
+    """
+    random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
