@@ -48,7 +48,8 @@ class Bars:
         bar = "#" * round(done * WIDTH)
         eta = job.progress.eta_seconds
         left = f"{eta:4.0f} s left" if eta is not None and not job.state.terminal else ""
-        return f"{label:<{self._width}} [{bar:<{WIDTH}}] {done:4.0%} {job.state.value:<9} {left:<11} {job.message[:40]}"
+        standing = f"{job.state.value:<9} {left:<11} {job.message[:40]}"
+        return f"{label:<{self._width}} [{bar:<{WIDTH}}] {done:4.0%} {standing}".rstrip()
 
 
 def share(job: Job) -> float:

@@ -64,7 +64,7 @@ def service(state: Path, *, workers: int) -> Iterator[AssayClient]:
     }
     state.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{state}.log").open("ab") as output:
-        process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+        process = subprocess.Popen(
             [sys.executable, "-m", "workers.embedded"], env=environment, stdout=output, stderr=output
         )
         try:
@@ -151,7 +151,9 @@ def finish(output: Path, results: dict[str, Results], comparison: dict[str, Any]
         (output / name).write_text(json.dumps(body, indent=2) + "\n")
     plot = output / "accuracy-against-epsilon.png"
     accuracy_against_epsilon(results, plot)
-    say(f"\nResults JSON  {output / 'results.json'}\nComparison    {output / 'comparison.json'}\nPlot          {plot}")
+    say(f"\nResults JSON  {output / 'results.json'}")
+    say(f"Comparison    {output / 'comparison.json'}")
+    say(f"Plot          {plot}")
     say(f"Open the service on these jobs:  .venv/bin/assay serve --state {output / 'state'}")
     say("and then http://127.0.0.1:8000/docs or  .venv/bin/assay jobs")
     say(f"Took {seconds:.0f} s.")
@@ -168,9 +170,15 @@ def clean_accuracy(results: Results) -> float | None:
 
 def table(results: dict[str, Results], comparison: dict[str, Any]) -> str:
     """Accuracy of every model in percent with its 95 % interval, and McNemar's p, a row per evaluation."""
-    p_values = {row_key(row["evaluation"], row["params"]): row for row in comparison["rows"] if row["metric"] == "top1"}
+    p_values = {
+        row_key(row["evaluation"], row["params"]): row
+        for row in comparison["rows"]
+        if row["metric"] == "top1"
+    }
     labels = list(results)
-    lines = [f"{'Top-1 accuracy, %':<24}" + "".join(f"{label:>26}" for label in labels) + f"{'McNemar p':>12}"]
+    lines = [
+        f"{'Top-1 accuracy, %':<24}" + "".join(f"{label:>26}" for label in labels) + f"{'McNemar p':>12}"
+    ]
     lines.append("-" * len(lines[0]))
     for parts in zip(*(r.evaluations for r in results.values()), strict=True):
         first = parts[0]
@@ -181,7 +189,9 @@ def table(results: dict[str, Results], comparison: dict[str, Any]) -> str:
         row = p_values.get(row_key(first.name, first.params))
         p = row["test"]["p_value"] if row and row.get("test") else None
         name = f"{first.name} {first.params.get('epsilon', '')}".strip()
-        lines.append(f"{name:<24}" + "".join(f"{c:>26}" for c in cells) + (f"{p:>12.3f}" if p is not None else ""))
+        lines.append(
+            f"{name:<24}" + "".join(f"{c:>26}" for c in cells) + (f"{p:>12.3f}" if p is not None else "")
+        )
     n = results[labels[0]].evaluations[0].metrics["top1"].n
     lines.append(
         f"n = {n} held-out digits; Wilson 95 % intervals; paired exact McNemar tests,"

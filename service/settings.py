@@ -64,7 +64,10 @@ class Settings(BaseSettings):
     @field_validator("state", "data_root")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
-        return None if path is None else path.expanduser().absolute()
+        try:
+            return None if path is None else path.expanduser().absolute()
+        except RuntimeError:
+            raise ValueError(f"path {str(path)!r} is in the home folder of an unknown user") from None
 
     @field_validator("host")
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 
 from service.contract.errors import AssayError, ErrorDetail
 from service.contract.report import path_text
-from service.contract.results import Artifact, EvaluationResult, Job, Metric, Results
+from service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Warning
 from service.contract.wording import describe
 
 PROPORTIONS = frozenset(
@@ -96,21 +96,77 @@ def job_text(job: Job) -> str:
 
 
 def results_table(results: Results) -> str:
-    """A line for every metric of every evaluation, then the warnings."""
+    """A line for every metric of every evaluation, then the parameters they share and the warnings."""
+    shown, shared = split_params([(part.name, _conditions(part)) for part in results.evaluations])
     rows = [
-        (evaluation.name, params_text(evaluation.params), name, *metric_cells(name, metric))
-        for evaluation in results.evaluations
-        for name, metric in _all_metrics(evaluation)
+        (part.name, params, name, *metric_cells(name, metric), _codes(part.warnings))
+        for part, params in zip(results.evaluations, shown, strict=True)
+        for name, metric in _all_metrics(part)
     ]
-    parts = [table(("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N"), rows)]
+    header = ("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N", "WARNINGS")
+    parts = [table(header, rows), *shared]
     if not results.complete:
         parts.append("Not complete: evaluations are missing.")
     if results.error is not None:
         parts.append(printable(f"The job failed: {results.error.type}: {results.error.message}"))
-    warnings = [("", warning) for warning in results.warnings]
-    warnings += [(f"{part.name}: ", warning) for part in results.evaluations for warning in part.warnings]
-    parts += [printable(f"warning: {place}{warning.message}") for place, warning in warnings]
-    return "\n".join(parts)
+    found = [("", warning) for warning in results.warnings]
+    found += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
+    return "\n".join([*parts, *warning_lines(found)])
+
+
+def _conditions(evaluation: EvaluationResult) -> dict[str, Any]:
+    data = evaluation.data.get("name")
+    return {**evaluation.params, "protocol": evaluation.protocol, "data": data}
+
+
+def _codes(warnings: Sequence[Warning]) -> str:
+    return " ".join(dict.fromkeys(warning.code for warning in warnings))
+
+
+def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
+    """A line for every different warning, with the names of the evaluations that have it."""
+    places: dict[tuple[str, str], dict[str, None]] = {}
+    for place, warning in found:
+        places.setdefault((warning.code, warning.message), {})[place] = None
+    lines = []
+    for (code, message), names in places.items():
+        where = ", ".join(filter(None, names))
+        lines.append(printable(f"warning {code}{f' ({where})' if where else ''}: {message}"))
+    return lines
+
+
+def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
+    """The parameters in two parts, so that a table of twenty attacks fits a terminal.
+
+    Args:
+        evaluations: name and parameters of each.
+
+    Returns:
+        For each evaluation its `epsilon` and what differs among those of its name; and a line for each
+        name with the rest, without what is not set.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for name, params in evaluations:
+        groups.setdefault(name, []).append(params)
+    shared = {name: _same_in_all(group) for name, group in groups.items()}
+    shown = [
+        params_text({key: value for key, value in params.items() if key not in shared[name]})
+        for name, params in evaluations
+    ]
+    texts = {
+        name: params_text({key: value for key, value in params.items() if value is not None})
+        for name, params in shared.items()
+    }
+    return shown, [printable(f"{name}: {text}") for name, text in texts.items() if text]
+
+
+def _same_in_all(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first = group[0]
+    return {
+        key: value
+        for key, value in first.items()
+        if key != "epsilon" and all(key in other and other[key] == value for other in group)
+    }
 
 
 def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
@@ -143,30 +199,36 @@ def params_text(params: Mapping[str, Any]) -> str:
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> str:
-    """A line for every metric and pair of jobs, then the warnings."""
+    """A line for every metric and pair of jobs, then the parameters they share and the warnings."""
     letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
     legend = [f"{letter} = job {job}" for job, letter in letters.items()]
-    rows = []
-    for row in comparison["rows"]:
-        name, (first, second) = row["metric"], row["values"]
-        interval = f"[{number(name, row['ci_low'], sign=True)}, {number(name, row['ci_high'], sign=True)}]"
-        rows.append(
-            (
-                row["evaluation"],
-                params_text(row["params"]),
-                name,
-                f"{letters[second['job']]} - {letters[first['job']]}",
-                number(name, first["value"]),
-                number(name, second["value"]),
-                number(name, row["difference"], sign=True),
-                interval if row["ci_low"] is not None else "-",
-                f"{row['test']['p_value']:.3g}" if row["test"] else "-",
-            )
-        )
+    found = comparison["rows"]
+    conditions = [
+        (row["evaluation"], {**row["params"], "protocol": row["protocol"], "data": row["data"].get("name")})
+        for row in found
+    ]
+    shown, shared = split_params(conditions)
+    rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
     names = "EVALUATION PARAMS METRIC PAIR FIRST SECOND DIFFERENCE"
     header = (*names.split(), "95 % INTERVAL", "MCNEMAR P")
-    warnings = [printable(f"warning: {warning['message']}") for warning in comparison["warnings"]]
-    return "\n".join([*legend, table(header, rows), *warnings])
+    warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
+    return "\n".join([*legend, table(header, rows), *shared, *warnings])
+
+
+def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:
+    name, (first, second) = row["metric"], row["values"]
+    interval = f"[{number(name, row['ci_low'], sign=True)}, {number(name, row['ci_high'], sign=True)}]"
+    return (
+        row["evaluation"],
+        params,
+        name,
+        f"{letters[second['job']]} - {letters[first['job']]}",
+        number(name, first["value"]),
+        number(name, second["value"]),
+        number(name, row["difference"], sign=True),
+        interval if row["ci_low"] is not None else "-",
+        f"{row['test']['p_value']:.3g}" if row["test"] else "-",
+    )
 
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:

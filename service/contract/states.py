@@ -43,8 +43,15 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.CANCELED, JobState.TIMED_OUT, JobState.FAILED}),
     # starting: a worker holds the plan or train shard and loads model and data.
     JobState.STARTING: frozenset(
-        {JobState.RUNNING, JobState.QUEUED, JobState.CANCELING, JobState.CANCELED, JobState.FAILED,
-         JobState.TIMED_OUT, JobState.SUCCEEDED}
+        {
+            JobState.RUNNING,
+            JobState.QUEUED,
+            JobState.CANCELING,
+            JobState.CANCELED,
+            JobState.FAILED,
+            JobState.TIMED_OUT,
+            JobState.SUCCEEDED,
+        }
     ),
     JobState.RUNNING: frozenset(
         {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT}

@@ -47,8 +47,9 @@ def _not_monotone(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
             if rise > TOLERANCE:
                 yield Warning(
                     code="accuracy_rises_with_epsilon",
-                    message=f"{larger.name}: accuracy rises by {rise:.4f} from epsilon {smaller.params['epsilon']}"
-                    f" to {larger.params['epsilon']}; the attack is not converged or gradients are masked",
+                    message=f"{larger.name}: accuracy rises by {rise:.4f} from epsilon"
+                    f" {smaller.params['epsilon']} to {larger.params['epsilon']}; the attack is not"
+                    " converged or gradients are masked",
                     evidence={"smaller": _evidence(smaller), "larger": _evidence(larger)},
                 )
 
@@ -73,8 +74,9 @@ def _high_at_large_epsilon(attacks: Sequence[EvaluationResult]) -> Iterable[Warn
         if attack.name == ITERATIVE and _epsilon(attack) >= LARGE_EPSILON and _top1(attack) > NEAR_ZERO:
             yield Warning(
                 code="robust_at_large_epsilon",
-                message=f"{attack.name}: accuracy is {_top1(attack):.4f} at epsilon {attack.params['epsilon']},"
-                " where any model should fall to near 0; gradients may be masked",
+                message=f"{attack.name}: accuracy is {_top1(attack):.4f} at epsilon"
+                f" {attack.params['epsilon']}, where any model should fall to near 0;"
+                " gradients may be masked",
                 evidence=_evidence(attack),
             )
 

@@ -58,6 +58,25 @@ def take(
     return _claim(job, shard, worker, fence)
 
 
+def retake(connection: Connection, claim: Claim) -> bool:
+    """Gives a shard back to its last claim, if it was taken away and nobody has claimed it since.
+
+    For a worker that was cut off and has meanwhile finished: its fence is still the newest, so what it
+    measured would only be measured again.
+
+    Returns:
+        Whether the claim holds again.
+    """
+    job = lock_job(connection, claim.job_id)
+    if job is None or JobState(job.state) not in CLAIMABLE:
+        return False
+    untouched = (shards.c.id == claim.shard_id) & (shards.c.fence == claim.fence)
+    if not move_shards(connection, untouched, {ShardState.QUEUED}, ShardState.RUNNING, owner=claim.worker):
+        return False
+    start_job(connection, job, running=claim.kind == "evaluate")
+    return True
+
+
 def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
     """Moves a queued job to `starting`, or on to `running`; its clock starts with its first claim."""
     times: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, select, update
 
 from service.contract.states import JobState, ShardState
-from service.store.claiming import candidate, take
+from service.store.claiming import candidate, retake, take
 from service.store.clock import now
 from service.store.database import Database
 from service.store.endings import cancel_when_idle, one_line
@@ -123,13 +123,16 @@ class Shards:
         """Writes what a shard measured and counts it done, together.
 
         An outcome that arrives after its job was canceled or has failed is kept: it is right, and
-        a retry need not repeat it.
+        a retry need not repeat it. So is one whose lease has run out, unless somebody else has
+        claimed the shard since.
 
         Returns:
             What it completed, or None when the claim is void and nothing was written.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
+            if found is None and retake(connection, claim):
+                found = lock_claim(connection, claim)
             if found is None:
                 return None
             job, shard = found

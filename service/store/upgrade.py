@@ -58,7 +58,7 @@ def _alone(file: Path | None) -> Iterator[None]:
 
 def _lock_file(file: Path) -> IO[str]:
     try:
-        return open(f"{file}.lock", "a")  # noqa: SIM115 (the caller's with statement closes it)
+        return open(f"{file}.lock", "a")
     except OSError as error:
         raise cannot_open(file, error) from error
 

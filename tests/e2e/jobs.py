@@ -30,10 +30,14 @@ def attacking(
     weights: str | None, evaluations: list[dict[str, Any]], *, model: str = "symvit", **top: Any
 ) -> dict[str, Any]:
     """An evaluation job over trained (or random) weights."""
-    reference: dict[str, Any] = {"name": model, "weights": {"job": weights}} if weights else {
-        "name": model,
-        "params": SHAPE,
-    }
+    reference: dict[str, Any] = (
+        {"name": model, "weights": {"job": weights}}
+        if weights
+        else {
+            "name": model,
+            "params": SHAPE,
+        }
+    )
     return {
         "kind": "evaluate",
         "model": reference,
