@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from service import terminal
 from service.bars import Bars
 from service.client import AssayClient
 from service.contract.results import Job
 from service.contract.states import JobState
-from service.settings import Settings
+from service.settings import PREFIX, Settings, wrong_settings
 
 OK = 0
 JOB_FAILED = 1
@@ -37,10 +38,12 @@ def serve(options: Options) -> int:
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
         Settings(**given)
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-        raise UsageError("; ".join(lines)) from None
-    environment = {f"ASSAY_{name.upper()}": str(value) for name, value in given.items()}
+    except (ValidationError, SettingsError) as error:
+        lines = "; ".join(wrong_settings(error))
+        for name in given:
+            lines = lines.replace(f"{PREFIX}{name.upper()}: ", f"--{name.replace('_', '-')}: ")
+        raise UsageError(lines) from None
+    environment = {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
     return run_module("workers.embedded", [], environment)
 
 

@@ -34,11 +34,13 @@ def wrong_settings(error: ValidationError | SettingsError) -> list[str]:
         # Raised before validation, for lists that are no JSON: 'error parsing value for field "x" from ...'.
         field = re.search(r'field "(\w+)"', str(error))
         return [f"{PREFIX}{field[1].upper()}: must be a JSON list" if field else str(error)]
-    return [
-        f"{PREFIX}{'.'.join(map(str, item['loc'])).upper()}: "
-        f"{item['msg'].removeprefix('Value error, ')} (given {str(item['input'])[:200]!r})"
-        for item in error.errors()
-    ]
+    lines = []
+    for item in error.errors():
+        message = item["msg"].removeprefix("Value error, ")
+        name = ".".join(map(str, item["loc"])).upper()
+        # A rule about several settings has no name, and its message says which they are.
+        lines.append(f"{PREFIX}{name}: {message} (given {str(item['input'])[:200]!r})" if name else message)
+    return lines
 
 
 class Settings(BaseSettings):

@@ -3,8 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
-from service.settings import Settings, is_loopback
+from service.settings import Settings, is_loopback, wrong_settings
 
 
 def test_defaults_are_the_embedded_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -20,12 +22,10 @@ def test_the_environment_overrides(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("ASSAY_STATE", str(tmp_path))
     monkeypatch.setenv("ASSAY_PORT", "9000")
     monkeypatch.setenv("ASSAY_DATABASE_URL", "postgresql+psycopg://me@db/assay")
-    monkeypatch.setenv("ASSAY_EVALUATOR_COMMAND", "python -m workers.evaluator")
     monkeypatch.setenv("ASSAY_SOMETHING_ELSE", "x")
     settings = Settings()
     assert (settings.state, settings.port) == (tmp_path, 9000)
     assert settings.database == "postgresql+psycopg://me@db/assay"
-    assert settings.evaluator_command == "python -m workers.evaluator"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", ""])
@@ -46,7 +46,30 @@ def test_wildcards_among_the_allowed_hosts_are_refused(hosts: list[str]) -> None
         Settings(allowed_hosts=hosts)
 
 
-@pytest.mark.parametrize(("name", "value"), [("port", 70000), ("workers", -1), ("lease_seconds", 0)])
+@pytest.mark.parametrize(("name", "value"), [("port", 70000), ("workers", -1), ("max_json_depth", 0)])
 def test_out_of_range_is_refused(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=name):
         Settings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_every_wrong_setting_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_PORT", "70000")
+    monkeypatch.setenv("ASSAY_HOST", "0.0.0.0")
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    host, port = wrong_settings(caught.value)
+    assert port == "ASSAY_PORT: Input should be less than or equal to 65535 (given '70000')"
+    assert host.startswith("ASSAY_HOST: host '0.0.0.0' can be reached from other machines")
+
+
+def test_a_list_that_is_no_json_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_ALLOWED_HOSTS", "localhost,example.org")
+    with pytest.raises(SettingsError) as caught:
+        Settings()
+    assert wrong_settings(caught.value) == ["ASSAY_ALLOWED_HOSTS: must be a JSON list"]
+
+
+def test_what_only_workers_read_is_not_here() -> None:
+    from workers.settings import WorkerSettings
+
+    assert set(Settings.model_fields) & set(WorkerSettings.model_fields) == {"state", "data_root"}

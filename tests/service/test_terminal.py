@@ -80,9 +80,62 @@ def results(**changes: Any) -> Results:
 
 def test_results_have_intervals_and_warnings() -> None:
     lines = terminal.results_table(results()).splitlines()
-    cells = ["pgd", "epsilon=2/255 steps=3", "top1", "50.0 %", "[10.0 %, 90.0 %]", "4"]
+    cells = ["pgd", "epsilon=2/255", "top1", "50.0 %", "[10.0 %, 90.0 %]", "4", "c"]
     assert re.split(r" {2,}", lines[1]) == cells
-    assert lines[2:] == ["warning: pgd: be careful"]
+    assert lines[2:] == ["pgd: steps=3 protocol=pixel", "warning c (pgd): be careful"]
+
+
+def test_warnings_of_several_evaluations_are_one_line() -> None:
+    (part,) = results().evaluations
+    parts = [part, part.model_copy(update={"name": "fgsm"}), part.model_copy(update={"warnings": []})]
+    whole = Warning(code="across", message="look at all")
+    lines = terminal.results_table(results(evaluations=parts, warnings=[whole])).splitlines()
+    assert [line.split()[-1] for line in lines[1:4]] == ["c", "c", "4"]
+    assert lines[-2:] == ["warning across: look at all", "warning c (pgd, fgsm): be careful"]
+
+
+def test_rows_show_what_tells_them_apart() -> None:
+    common = {"norm": "Linf", "step_size": None}
+    shown, shared = terminal.split_params(
+        [
+            ("clean", {"data": "digits"}),
+            ("pgd", {"epsilon": "2/255", "steps": 20, **common}),
+            ("pgd", {"epsilon": "4/255", "steps": 40, **common}),
+            ("fgsm", {"epsilon": "4/255", "targeted": False}),
+            ("noise", {"norm": "L2"}),
+            ("noise", {"draws": 1}),
+        ]
+    )
+    apart = ["", "epsilon=2/255 steps=20", "epsilon=4/255 steps=40", "epsilon=4/255", "norm=L2", "draws=1"]
+    assert shown == apart
+    assert shared == ["clean: data=digits", "pgd: norm=Linf", "fgsm: targeted=false"]
+
+
+def test_comparisons_have_p_values() -> None:
+    values = [{"job": job, "value": value} for job, value in (("x", 0.5), ("y", 0.75))]
+    row = {
+        "evaluation": "pgd",
+        "params": {"epsilon": "2/255"},
+        "protocol": "paper",
+        "data": {"name": "digits"},
+        "metric": "top1",
+        "values": values,
+        "difference": 0.25,
+        "ci_low": -0.1,
+        "ci_high": 0.6,
+        "test": {"p_value": 0.03125},
+    }
+    untested = {**row, "metric": "perplexity", "ci_low": None, "ci_high": None, "test": None}
+    warning = {"code": "not_common", "message": "only one", "evidence": {}}
+    text = terminal.comparison_table({"jobs": ["x", "y"], "rows": [row, untested], "warnings": [warning]})
+    lines = text.splitlines()
+    assert lines[:2] == ["A = job x", "B = job y"]
+    assert re.split(r" {2,}", lines[3]) == [
+        "pgd", "epsilon=2/255", "top1", "B - A", "50.0 %", "75.0 %", "+25.0 %", "[-10.0 %, +60.0 %]",
+        "0.0312",
+    ]  # fmt: skip
+    assert re.split(r" {2,}", lines[4])[-2:] == ["-", "-"]
+    assert lines[5:] == ["pgd: protocol=paper data=digits", "warning not_common: only one"]
 
 
 def test_partial_and_failed_results_say_so() -> None:

@@ -19,14 +19,14 @@ def test_liveness(api: httpx.Client) -> None:
 
 
 def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None:
-    app_store.workers.beat("a", "host", "cpu", 1)
-    app_store.workers.beat("b", "host", "cuda", 2)
+    app_store.workers.beat("a", "host", ["cpu"], 1)
+    app_store.workers.beat("b", "host", ["cuda", "cpu"], 2)
     answer = api.get("/readyz")
     assert answer.status_code == 200
     assert answer.json() == {
         "status": "ready",
         "database": "ok",
-        "workers_online": {"auto": 2, "cpu": 1, "cuda": 1},
+        "workers_online": {"auto": 2, "cpu": 2, "cuda": 1},
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import event
 
 from service.api.jobs import canonical_sha256
 
@@ -112,31 +113,6 @@ def test_other_content_types_are_400(api: httpx.Client, kind: str) -> None:
 def test_a_charset_in_the_content_type_is_fine(api: httpx.Client) -> None:
     answer = api.post(JOBS, content=b"{}", headers={"content-type": "application/json; charset=utf-8"})
     assert answer.status_code == 422
-
-
-def test_the_same_key_and_body_is_the_same_job(api: httpx.Client, train_body: Make, bell: Any) -> None:
-    headers = {"Idempotency-Key": "key 1"}
-    first = api.post(JOBS, json=train_body(), headers=headers)
-    again = api.post(JOBS, json=dict(reversed(train_body().items())), headers=headers)
-    assert (first.status_code, again.status_code) == (201, 200)
-    assert again.json()["id"] == first.json()["id"]
-    assert again.headers["location"] == first.headers["location"]
-    assert bell.rung == [first.json()["id"]]
-
-
-def test_the_same_key_and_another_body_is_422(api: httpx.Client, train_body: Make) -> None:
-    headers = {"Idempotency-Key": "key"}
-    api.post(JOBS, json=train_body(), headers=headers)
-    other = api.post(JOBS, json=train_body(seed=1), headers=headers)
-    assert other.status_code == 422
-    assert other.json()["error"]["type"] == "idempotency_mismatch"
-    assert len(api.get(JOBS).json()["items"]) == 1
-
-
-@pytest.mark.parametrize("key", ["", "x" * 201, "caf\u00e9", " padded\t"])
-def test_odd_keys_are_refused(api: httpx.Client, train_body: Make, key: str) -> None:
-    answer = api.post(JOBS, json=train_body(), headers=[(b"Idempotency-Key", key.encode("latin-1"))])
-    assert details(answer)[0]["loc"] == ["header", "Idempotency-Key"]
 
 
 def test_a_dry_run_stores_nothing(api: httpx.Client, evaluate_body: Make, bell: Any) -> None:
@@ -281,7 +257,7 @@ def test_progress_and_eta_are_shown(
     api: httpx.Client, post: Any, train_body: Make, worker: Any, app_store: Any
 ) -> None:
     job_id = post(train_body())
-    app_store.workers.beat("w", "host", "cpu", 1)
+    app_store.workers.beat("w", "host", ["cpu"], 1)
     claim = worker.claim(job_id)
     app_store.shards.progress(claim, 25, 100, "epoch 3 of 12")
     job = api.get(f"{JOBS}/{job_id}").json()
@@ -294,6 +270,49 @@ def test_progress_and_eta_are_shown(
     }
     assert job["progress"]["eta_seconds"] >= 0
     assert job["queue_position"] is None
+
+
+def test_a_queued_job_says_when_nobody_listens(
+    api: httpx.Client, post: Any, train_body: Make, app_store: Any
+) -> None:
+    listens_not = "no worker is listening for this job"
+    gpu = post(train_body(execution={"device": "cuda"}))
+    anywhere = post(train_body())
+
+    def messages() -> list[str]:
+        listed = {job["id"]: job["message"] for job in api.get(JOBS).json()["items"]}
+        assert listed == {job_id: api.get(f"{JOBS}/{job_id}").json()["message"] for job_id in listed}
+        return [listed[gpu], listed[anywhere]]
+
+    assert messages() == [listens_not, listens_not]
+    app_store.workers.beat("w", "host", ["cpu"], 1)
+    assert messages() == [listens_not, ""]
+    app_store.workers.beat("v", "host", ["cuda", "cpu"], 2)
+    assert messages() == ["", ""]
+    app_store.workers.gone("v")
+    api.post(f"{JOBS}/{gpu}/cancel")
+    assert messages() == ["", ""]
+
+
+def test_a_page_needs_as_many_queries_as_one_job(
+    api: httpx.Client, post: Any, train_body: Make, app_store: Any
+) -> None:
+    statements: list[str] = []
+    event.listen(
+        app_store._database.engine, "before_cursor_execute", lambda *call: statements.append(call[2])
+    )
+
+    def queries() -> int:
+        statements.clear()
+        positions = [job["queue_position"] for job in api.get(JOBS).json()["items"]]
+        assert positions == list(range(len(positions), 0, -1))
+        return len(statements)
+
+    post(train_body())
+    one = queries()
+    for _ in range(4):
+        post(train_body())
+    assert queries() == one > 0
 
 
 def weights(job_id: str, **model: Any) -> dict[str, Any]:

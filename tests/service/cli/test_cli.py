@@ -201,7 +201,8 @@ def test_results_in_three_formats(run: Run, submit: Any, evaluate_body: Make, wo
     worker.run(job_id, [1, 1, 1, 0], [1, 0, 0, 0])
     table = run("results", job_id)[1]
     assert "75.0 %" in table
-    assert "epsilon=2/255 steps=10" in table
+    assert "epsilon=2/255" in table
+    assert "pgd: steps=10 protocol=pixel data=digits" in table
     assert json.loads(run("results", job_id, "--format", "json")[1])["complete"] is True
     assert run("results", job_id, "--format", "csv")[1].startswith("evaluation,params")
 
@@ -284,12 +285,26 @@ def test_serve_becomes_the_embedded_service(run: Run, executed: Any, tmp_path: P
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
-    [("--host", "0.0.0.0", "no API keys"), ("--port", "70000", "port"), ("--workers", "-1", "workers")],
+    [
+        ("--host", "0.0.0.0", "--host: host '0.0.0.0' can be reached"),
+        ("--port", "70000", "--port: Input should be less than or equal to 65535"),
+        ("--workers", "-1", "--workers: Input should be greater than or equal to 0"),
+        ("--data-root", "~no-such-name/x", "--data-root: path '~no-such-name/x'"),
+    ],
 )
 def test_serve_refuses_bad_settings(run: Run, executed: Any, option: str, value: str, message: str) -> None:
     code, _, err = run("serve", option, value)
     assert (code, executed) == (2, [])
     assert message in err
+
+
+def test_serve_names_wrong_variables_too(run: Run, executed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_ALLOWED_HOSTS", "localhost")
+    assert run("serve") == (2, "", "error: ASSAY_ALLOWED_HOSTS: must be a JSON list\n")
+    monkeypatch.delenv("ASSAY_ALLOWED_HOSTS")
+    monkeypatch.setenv("ASSAY_LOG_LEVEL", "LOUD")
+    assert run("serve")[2].startswith("error: ASSAY_LOG_LEVEL: ")
+    assert executed == []
 
 
 def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_path: Path) -> None:

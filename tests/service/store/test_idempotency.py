@@ -27,6 +27,17 @@ def test_the_same_key_with_another_body_is_refused(store: Store) -> None:
     assert len(store.jobs.page()[0]) == 1
 
 
+def test_a_key_leads_to_its_job_without_a_spec(store: Store) -> None:
+    job, _ = store.jobs.add(evaluate_spec(), body_sha256="a", idempotency_key="k")
+    assert store.jobs.known("k", "a") == job
+    assert store.jobs.known("other", "a") is None
+    with pytest.raises(IdempotencyMismatch):
+        store.jobs.known("k", "b")
+    store.jobs.cancel(job.id)
+    store.jobs.delete(job.id)
+    assert store.jobs.known("k", "a") is None
+
+
 def test_other_keys_and_no_key_make_jobs_of_their_own(store: Store) -> None:
     for key in ("k", "K", "", "\0", None, None):
         assert store.jobs.add(evaluate_spec(), body_sha256="a", idempotency_key=key)[1]

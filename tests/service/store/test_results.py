@@ -103,15 +103,27 @@ def test_what_belongs_to_a_deleted_job_is_not_written(store: Store) -> None:
         store.artifacts.add(UNKNOWN, "a", "/a", 1, "sha", "text/plain")
 
 
+def online(store: Store) -> list[int]:
+    return [store.workers.online(device) for device in ("auto", "cpu", "cuda")]
+
+
 def test_workers_count_while_they_give_signs_of_life(store: Store) -> None:
-    store.workers.beat("w1", "host", "cpu", 1)
-    store.workers.beat("w2", "host", "cuda", 2)
-    store.workers.beat("w2", "host", "cuda", 2)
-    assert [store.workers.online(device) for device in ("auto", "cpu", "cuda")] == [2, 1, 1]
+    store.workers.beat("w1", "host", ["cpu"], 1)
+    store.workers.beat("w2", "host", ["cuda"], 2)
+    store.workers.beat("w2", "host", ["cuda"], 2)
+    assert online(store) == [2, 1, 1]
     assert store.workers.online("auto", within_seconds=-1) == 0
     store.workers.gone("w1")
     store.workers.gone("w1")
-    assert [store.workers.online(device) for device in ("auto", "cpu", "cuda")] == [1, 0, 1]
+    assert online(store) == [1, 0, 1]
+
+
+def test_a_worker_counts_for_every_device_class_that_it_serves(store: Store) -> None:
+    store.workers.beat("gpu", "host", ["cuda", "cpu"], 1)
+    assert online(store) == [1, 1, 1]
+    store.workers.beat("gpu", "host", ["cuda"], 1)
+    assert online(store) == [1, 0, 1], "a later beat replaces what it serves"
+    assert [store.workers.online(device) for device in ("cud", "uda", "%", "_____", "cuda,")] == [0] * 5
 
 
 def test_ping_answers_and_says_when_the_database_is_away(store: Store) -> None:
