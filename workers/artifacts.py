@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from pathlib import Path
 from typing import TypedDict
 
@@ -40,9 +41,16 @@ def describe(path: Path) -> Described:
 
 
 def write_text(path: Path, text: str) -> Described:
-    """Write a file whole or not at all, and describe it."""
+    """Write a file whole or not at all, and describe it; several may write the same file at once.
+
+    Raises:
+        OSError: it could not be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8", newline="")
-    temporary.replace(path)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return describe(path)

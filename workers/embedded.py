@@ -43,7 +43,7 @@ class ThreadDispatcher:
     def __init__(self, supervisors: Sequence[Supervisor]) -> None:
         self._supervisors = supervisors
 
-    def ring(self, job_id: str) -> None:  # noqa: ARG002 (the doorbell needs no id in one process)
+    def ring(self, job_id: str) -> None:
         """Wake every supervisor; the database says what there is to do."""
         for supervisor in self._supervisors:
             supervisor.ring()
@@ -69,9 +69,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _end)
     try:
         # The port comes before the database and the workers: nothing is claimed that must be given back.
-        with _exclusive(settings.state), closing(_listen(settings.host, settings.port)) as listener:
-            with closing(_open_store(settings.database)) as store:
-                _serve(settings, worker_settings, store, listener)
+        with (
+            _exclusive(settings.state),
+            closing(_listen(settings.host, settings.port)) as listener,
+            closing(_open_store(settings.database)) as store,
+        ):
+            _serve(settings, worker_settings, store, listener)
     except CannotStart as error:
         sys.stderr.write(f"{error}\n")
         return CANNOT_START
@@ -102,7 +105,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))
-        # Now, and not when everything else has started: two sockets may be bound to a port, but only one listens.
+        # Now, and not once everything has started: several may be bound to a port, but only one listens.
         listener.listen()
     except OSError as error:
         listener.close()
@@ -122,7 +125,9 @@ def _open_store(url: str) -> Store:
         raise CannotStart(f"cannot open the database: {' '.join(str(error.orig).split())}") from None
 
 
-def _serve(settings: Settings, worker_settings: WorkerSettings, store: Store, listener: socket.socket) -> None:
+def _serve(
+    settings: Settings, worker_settings: WorkerSettings, store: Store, listener: socket.socket
+) -> None:
     with _workers(store, worker_settings, settings.workers) as supervisors:
         app = create_app(settings, store=store, dispatcher=ThreadDispatcher(supervisors))
         config = uvicorn.Config(

@@ -72,9 +72,9 @@ def _serve(request: Mapping[str, Any], session: Any, report: Reporter) -> None:
     from workers.jobs import evaluate, plan, train
     from workers.jobs.failures import describe
 
-    handler = {"plan": plan.run, "train": train.run, "evaluate": evaluate.run}[request["kind"]]
+    handlers = {"plan": plan.run, "train": train.run, "evaluate": evaluate.run}
     try:
-        report(handler(request, session, report))
+        report(handlers[request["kind"]](request, session, report))
     except Exception as error:  # whatever a shard raises is the answer to the request
         text = traceback.format_exc()
         log.error("%s", text)
@@ -83,10 +83,19 @@ def _serve(request: Mapping[str, Any], session: Any, report: Reporter) -> None:
 
 
 def _read(descriptor: int, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    with os.fdopen(descriptor) as lines:
-        for line in lines:
-            requests.put(json.loads(line))
-    os._exit(0)  # the supervisor is gone: nobody waits for what is being computed
+    try:
+        with os.fdopen(descriptor) as lines:
+            for line in lines:
+                requests.put(json.loads(line))
+    finally:
+        _end()
+
+
+def _end() -> None:
+    """The supervisor is gone: nobody waits for what is being computed, here or in a child process."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(0)
 
 
 def _die_with_parent() -> None:

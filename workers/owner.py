@@ -1,4 +1,8 @@
-"""Who holds a lease: host, boot, process and thread, so that a dead owner on this machine is recognised."""
+"""Who holds a lease: host, boot, process and thread, so that a dead owner on this machine is recognised.
+
+Taking a shard from a living worker wastes its work, waiting for the lease of a dead one costs a minute
+and a half. So an owner is called dead only when that is certain; of all others the lease decides.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import socket
 from functools import cache
 from pathlib import Path
 
+PARTS = 5
+
 
 def identity(number: int) -> str:
-    """The owner string of supervisor `number` of this process: host:boot:pid:start:number."""
-    return f"{host()}:{_boot()}:{pid()}:{_started(pid())}:{number}"
+    """The owner string of supervisor `number` of this process: host:kernel:pid:start:number."""
+    return f"{host()}:{_kernel()}:{pid()}:{_started(pid())}:{number}"
 
 
 def host() -> str:
@@ -24,30 +30,36 @@ def pid() -> int:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the owner was a process of this machine and boot, or of an earlier boot, that is gone.
+    """Whether the owner was a process under this kernel that is gone.
 
-    False for owners on other machines: only their lease can tell.
+    False for owners under other kernels (other machines, with whatever name, and earlier boots) and in
+    other process namespaces (containers): their process numbers mean nothing here.
     """
     parts = owner.split(":")
-    if len(parts) != 5 or parts[0] != host():
+    if len(parts) != PARTS or parts[1] != _kernel() or not parts[2].isdecimal():
         return False
-    if parts[1] != _boot():
-        return True
     return _started(int(parts[2])) != parts[3]
 
 
 @cache
-def _boot() -> str:
+def _kernel() -> str:
+    """This boot of this machine, and the namespace in which process numbers are counted."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         return "unknown"
+    return f"{boot}.{namespace}"
 
 
 def _started(process: int) -> str:
-    """Start time in clock ticks (field 22 of /proc/PID/stat): a reused pid has another one."""
+    """Start time in clock ticks (field 22 of /proc/PID/stat): a reused pid has another one.
+
+    Where there is no /proc every process is "gone", identities included, so that none is called dead.
+    """
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
     except OSError:
         return "gone"
-    return stat.rpartition(")")[2].split()[19]
+    fields = stat.rpartition(")")[2].split()
+    return "gone" if fields[0] in {"Z", "X"} else fields[19]

@@ -3,6 +3,8 @@
 The evaluator has a pipe of its own for requests and one for reports, because libraries print to
 stdout. It runs in its own session, so that one signal ends its process group, and it ends itself
 when its request pipe closes (`workers.evaluator`).
+
+Nothing here waits without a limit for the evaluator: it may be stuck, or half dead.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from workers.settings import WorkerSettings
 
@@ -28,34 +30,55 @@ log = logging.getLogger(__name__)
 Message = dict[str, Any]
 REQUESTS = "ASSAY_REQUESTS_FD"
 REPORTS = "ASSAY_REPORTS_FD"
-# An evaluator holds no credentials: it gets these variables and nothing else that starts with ASSAY_.
-PASSED_ON = ("ASSAY_DATA_ROOT", "ASSAY_TORCH_THREADS")
+# An evaluator holds no credentials: of ours it gets these variables, and none of the database's (PG...).
+PASSED_ON = ("ASSAY_COMMIT", "ASSAY_DATA_ROOT")
+WITHHELD = ("ASSAY_", "PG", "DATABASE_URL")
+CHUNK = 1 << 16
+# A progress bar may never end its line: what it prints is cut into pieces of this size.
+LONGEST_LINE = 4096
+LINES_KEPT = 50
+LOOK_SECONDS = 0.5
+LAST_WORDS_SECONDS = 1.0
 
 
 class EvaluatorDied(Exception):
-    """The evaluator's report pipe closed before it answered."""
+    """The evaluator ended, or closed its pipe, or broke the protocol, before it answered."""
 
 
 class EvaluatorProcess:
-    """One evaluator. Make it in a long-lived thread: the death signal follows that thread."""
+    """One evaluator. Make it in a long-lived thread: the death signal follows that thread.
+
+    Raises:
+        OSError: its program cannot be started.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
-        request_read, self._request_write = os.pipe()
-        self._report_read, report_write = os.pipe()
-        self._process = subprocess.Popen(  # noqa: S603 (the command is the operator's setting)
-            settings.evaluator_argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(request_read, report_write),
-            start_new_session=True,
-            env=_environment(settings, request_read, report_write),
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            request_read, self._request_write = os.pipe()
+            theirs.callback(os.close, request_read)
+            ours.callback(os.close, self._request_write)
+            self._report_read, report_write = os.pipe()
+            theirs.callback(os.close, report_write)
+            ours.callback(os.close, self._report_read)
+            self._process = subprocess.Popen(  # noqa: S603 (the command is the operator's setting)
+                settings.evaluator_argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(request_read, report_write),
+                start_new_session=True,
+                env=_environment(settings, request_read, report_write),
+            )
+            self._pipes = ours.pop_all()  # closed by `stop`; before it, if there is no process
+        os.set_blocking(self._request_write, False)
+        self._outgoing = b""
+        self._incoming = bytearray()
+        self._tail: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
+        assert self._process.stdout is not None
+        self._drainer = threading.Thread(
+            target=self._drain, args=(self._process.stdout,), name=f"drain-{self.pid}", daemon=True
         )
-        os.close(request_read)
-        os.close(report_write)
-        self._buffer = b""
-        self._tail: collections.deque[str] = collections.deque(maxlen=50)
-        threading.Thread(target=self._drain, name=f"drain-{self.pid}", daemon=True).start()
+        self._drainer.start()
 
     @property
     def pid(self) -> int:
@@ -65,72 +88,142 @@ class EvaluatorProcess:
     @property
     def last_output(self) -> str:
         """The last lines that the process printed."""
-        return "\n".join(self._tail)
+        return "\n".join(list(self._tail))
 
     def alive(self) -> bool:
         """Whether the process still runs."""
-        return self._process.poll() is None
+        return self._exit() is None
 
     def send(self, request: Mapping[str, Any]) -> None:
-        """Hand over one request.
-
-        Raises:
-            EvaluatorDied: it no longer reads.
-        """
-        line = json.dumps(request, separators=(",", ":")).encode() + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._request_write, line) :]
-        except OSError as error:
-            raise EvaluatorDied(str(error)) from error
+        """Hand over one request, without waiting for the evaluator to read it: `receive` sends the rest."""
+        self._outgoing += json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        self._push()
 
     def receive(self, timeout: float) -> Message | None:
         """The next report, or None when none came within `timeout` seconds.
 
         Raises:
-            EvaluatorDied: the pipe closed.
+            EvaluatorDied: the process has ended or closed its pipe, or what came is no report.
         """
         deadline = time.monotonic() + timeout
-        while b"\n" not in self._buffer:
+        while (line := self._line()) is None:
             left = deadline - time.monotonic()
-            if not select.select([self._report_read], [], [], max(left, 0))[0]:
+            readable = self._wait(min(max(left, 0.0), LOOK_SECONDS))
+            if readable:
+                chunk = os.read(self._report_read, CHUNK)
+                if not chunk:
+                    raise EvaluatorDied(self._how_it_ended())
+                self._incoming += chunk
+            elif not self.alive() and not self._wait(0):
+                # The pipe would stay open as long as something that the evaluator started holds it.
+                raise EvaluatorDied(self._how_it_ended())
+            elif left <= 0:
                 return None
-            chunk = os.read(self._report_read, 1 << 16)
-            if not chunk:
-                raise EvaluatorDied(f"exit code {self._process.wait()}")
-            self._buffer += chunk
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        message: Message = json.loads(line)
-        return message
+        return _parsed(line)
 
     def stop(self, grace: float) -> None:
         """SIGTERM to the group, `grace` seconds later SIGKILL; returns when the process is gone."""
+        if self._process.returncode is not None:
+            return
         self._signal(signal.SIGTERM)
-        try:
-            self._process.wait(timeout=grace)
-        except subprocess.TimeoutExpired:
+        if not self._gone_within(grace):
             log.warning("evaluator %d ignored SIGTERM for %.0f s", self.pid, grace)
-        # Children that it left behind are in its group too.
+        # Children that it left behind are in its group too. The process is not reaped yet, so that
+        # its number cannot belong to another group by now.
         self._signal(signal.SIGKILL)
         self._process.wait()
-        for descriptor in (self._request_write, self._report_read):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        self._pipes.close()
+        # What left the group may hold stdout open; the drainer ends with it.
+        self._drainer.join(LOOK_SECONDS)
+
+    def _exit(self) -> int | None:
+        """The exit code (negative: the signal), without reaping; None while it runs."""
+        if self._process.returncode is not None:
+            return self._process.returncode
+        found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is None:
+            return None
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+    def _gone_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        return True
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def _drain(self) -> None:
-        assert self._process.stdout is not None
-        for raw in self._process.stdout:
-            line = raw.decode(errors="replace").rstrip()
-            self._tail.append(line)
-            log.info("evaluator %d: %s", self.pid, line)
+    def _push(self) -> None:
+        try:
+            while self._outgoing:
+                self._outgoing = self._outgoing[os.write(self._request_write, self._outgoing) :]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise EvaluatorDied(self._how_it_ended()) from error
+
+    def _wait(self, seconds: float) -> bool:
+        """Whether there is something to read within some seconds; sends meanwhile what has not been sent."""
+        # Not select(): it refuses descriptors above 1023, and a busy service has more.
+        poll = select.poll()
+        poll.register(self._report_read, select.POLLIN)
+        if self._outgoing:
+            poll.register(self._request_write, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
+        if self._request_write in ready:
+            self._push()
+        return self._report_read in ready
+
+    def _line(self) -> bytes | None:
+        end = self._incoming.find(b"\n")
+        if end < 0:
+            return None
+        line = bytes(self._incoming[:end])
+        del self._incoming[: end + 1]
+        return line
+
+    def _how_it_ended(self) -> str:
+        if not self._gone_within(LAST_WORDS_SECONDS):
+            return "closed its pipe, but still runs"
+        self._drainer.join(LAST_WORDS_SECONDS)  # so that its last output is complete
+        code = self._exit()
+        if code == -signal.SIGKILL:
+            return "killed by SIGKILL, perhaps for want of memory"
+        if code is not None and code < 0:
+            return f"killed by {_signal_name(-code)}"
+        return f"exit code {code}"
+
+    def _drain(self, stdout: IO[bytes]) -> None:
+        with stdout:
+            for raw in iter(lambda: stdout.readline(LONGEST_LINE), b""):
+                line = raw.decode(errors="replace").rstrip()
+                self._tail.append(line)
+                log.info("evaluator %d: %s", self.pid, line)
+
+
+def _parsed(line: bytes) -> Message:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        message = None
+    if not isinstance(message, dict) or "type" not in message:
+        raise EvaluatorDied(f"it sent what is not a report: {line[:200]!r}")
+    return message
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(WITHHELD)}
     kept |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     if settings.data_root is not None:
         kept["ASSAY_DATA_ROOT"] = str(settings.data_root)

@@ -25,7 +25,10 @@ def collect(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
 
 @cache
 def code() -> dict[str, Any]:
-    """Version, commit (null outside a checkout) and a hash of the source that computes numbers."""
+    """Version, commit (null outside a checkout) and a hash of the source that computes numbers.
+
+    The commit ends in "-dirty" when files were changed.
+    """
     digest = hashlib.sha256()
     for folder in CODE:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -36,7 +39,8 @@ def code() -> dict[str, Any]:
 @cache
 def packages() -> dict[str, str]:
     """Versions of the packages that a number can depend on."""
-    found = {name: _version(name) for name in PACKAGES}
+    # Of torch with the build ("+cpu", "+cu132"): its kernels differ.
+    found = {name: _version(name) for name in PACKAGES} | {"torch": str(torch.__version__)}
     return {"python": platform.python_version()} | {name: v for name, v in found.items() if v is not None}
 
 
@@ -72,10 +76,12 @@ def _version(name: str) -> str | None:
 
 def _commit() -> str | None:
     if "ASSAY_COMMIT" in os.environ:
-        return os.environ["ASSAY_COMMIT"]
+        return os.environ["ASSAY_COMMIT"] or None
+    if not (ROOT / ".git").exists():
+        return None  # installed: the repository that a virtual environment lies in is not ours
     try:
         answer = subprocess.run(  # noqa: S603 (fixed command)
-            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40"],  # noqa: S607
+            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],  # noqa: S607
             capture_output=True,
             text=True,
             timeout=10,

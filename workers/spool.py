@@ -1,7 +1,8 @@
 """Keeps a measured outcome on disk until the database has it, or refuses it.
 
 What was measured is never lost: the outcome is written to a file before it is recorded, and the file
-goes only when the store has answered. Files that a killed worker left are recorded at its next start.
+goes only when the store has answered. Files that a killed worker left are recorded by the next worker
+that uses this folder. Anybody may record them: the fence decides whether the outcome still counts.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
+import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from service.store.rows import Claim, Finished, OutcomeRow
 from service.store.session import Store
 from workers import owner
+from workers.away import DATABASE_AWAY
 
 log = logging.getLogger(__name__)
+# The owner of an older file is gone or stuck, even where (on another machine) nobody can tell.
+ABANDONED_SECONDS = 120.0
 
 
 class Spool:
@@ -32,35 +38,72 @@ class Spool:
         """Write the outcome down, then record it; None when the fence refuses it.
 
         Raises:
-            OperationalError: the database is away; `flush` tries again.
+            OperationalError: the database is away; call again, or leave it to `flush`.
         """
         path = self._folder / f"{claim.shard_id}-{claim.fence}.json"
-        body = {
-            "owner": self._identity,
-            "claim": dataclasses.asdict(claim),
-            "outcome": dataclasses.asdict(row),
-        }
-        temporary = path.with_suffix(f".{os.getpid()}.part")
-        temporary.write_text(json.dumps(body))
-        temporary.replace(path)
+        try:
+            self._write(path, claim, row)
+        except OSError as error:  # a full disk is no reason not to ask the database
+            log.warning("shard %s: outcome not kept on disk: %s", claim.shard_id, error)
         finished = self._store.shards.finish(claim, row)
         path.unlink(missing_ok=True)
         return finished
 
-    def flush(self) -> None:
-        """Record what this supervisor, or one that is dead, could not record.
+    def flush(self) -> Iterator[tuple[Claim, Finished]]:
+        """Record what this supervisor, or one that is dead, could not record; yields what was taken.
 
         Raises:
             OperationalError: the database is still away.
         """
         for path in sorted(self._folder.glob("*.json")):
             try:
-                body = json.loads(path.read_text())
+                entry = self._read(path)
+                finished = self._store.shards.finish(*entry) if entry is not None else None
             except FileNotFoundError:
-                continue  # another supervisor of this machine was faster
-            if body["owner"] != self._identity and not owner.is_dead(body["owner"]):
+                continue  # another supervisor was faster
+            except DATABASE_AWAY:
+                raise
+            except Exception:  # damaged, or of another version: it must not stop all that follows
+                log.exception("%s: set aside, it cannot be recorded", path)
+                path.replace(path.with_suffix(".bad"))
                 continue
-            claim, row = Claim(**body["claim"]), OutcomeRow(**body["outcome"])
-            finished = self._store.shards.finish(claim, row)
-            log.info("shard %s: outcome from disk %s", claim.shard_id, "recorded" if finished else "refused")
+            if entry is None:
+                continue
+            log.info("%s: outcome from disk %s", path.name, "recorded" if finished else "refused")
             path.unlink(missing_ok=True)
+            if finished is not None:
+                yield entry[0], finished
+        self._sweep()
+
+    def _write(self, path: Path, claim: Claim, row: OutcomeRow) -> None:
+        body = {
+            "owner": self._identity,
+            "claim": dataclasses.asdict(claim),
+            "outcome": dataclasses.asdict(row),
+        }
+        temporary = path.with_suffix(f".{uuid.uuid4().hex}.part")
+        try:
+            temporary.write_text(json.dumps(body))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> tuple[Claim, OutcomeRow] | None:
+        """The claim and outcome of a file; None when its owner is about to record it."""
+        body = json.loads(path.read_text())
+        if body["owner"] != self._identity and not owner.is_dead(body["owner"]) and not _old(path):
+            return None
+        return Claim(**body["claim"]), OutcomeRow(**body["outcome"])
+
+    def _sweep(self) -> None:
+        """Remove half-written files of killed workers."""
+        for path in self._folder.glob("*.part"):
+            if _old(path):
+                path.unlink(missing_ok=True)
+
+
+def _old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        return False

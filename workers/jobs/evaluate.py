@@ -26,7 +26,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
 
     Raises:
         MissingData: the data set is not there any more.
-        ValueError: data or weights changed since the job was planned.
+        ValueError: the weights, or the number of examples, changed since the job was planned.
     """
     spec, plan = request["spec"], request["plan"]
     item = spec["evaluations"][request["evaluation"]]
@@ -34,6 +34,11 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     loaded = session.classifier(spec, device=plan["device"], weights=request["weights"])
     if loaded.weights_sha256 != plan["weights_sha256"]:
         raise ValueError("the weights changed since the job was planned")
+    available = plan["evaluations"][request["evaluation"]]["available"]
+    if len(data.ids) != available:
+        raise ValueError(
+            f"{data.name!r} has {len(data.ids)} examples, it had {available} when the job was planned"
+        )
     order = evaluation_order(data.name, data.ids, spec["limit"])[request["start"] : request["stop"]]
     shard = Shard(data, order, loaded, plan["batch_size"], spec, report)
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"

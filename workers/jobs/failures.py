@@ -34,8 +34,9 @@ def describe(error: Exception) -> Failure:
     if isinstance(error, AssayError):
         text = "; ".join([error.message, *(detail.message for detail in error.details)])
         return Failure(error_type=error.type, message=text, retry=False)
-    if isinstance(error, torch.OutOfMemoryError):
-        return Failure(error_type="out_of_memory", message=str(error), retry=False)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        message = f"out of memory; a smaller execution.batch_size may help. {error}".strip()
+        return Failure(error_type="out_of_memory", message=message, retry=False)
     if isinstance(error, ValueError):
         return Failure(error_type="invalid_value", message=str(error), retry=False)
     return Failure(error_type="evaluator_raised", message=f"{type(error).__name__}: {error}", retry=True)

@@ -10,34 +10,50 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from service.contract.results import EvaluationResult, Provenance, Warning
+from service.contract.results import EvaluationResult, Provenance
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
+from workers.jobs.warnings import of_evaluation
 from workers.metrics.classification import classification_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
 
-def save(store: Store, folder: Path, job_id: str, evaluation: int | None, *, job_done: bool) -> None:
-    """Merge one evaluation (None: every finished one), save it with its outcome table, end a done job.
+def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) -> None:
+    """Merge one evaluation whose shards are all done; save it with its outcome table.
 
     Raises:
-        OSError: the artifact could not be written.
+        NotFound: the job has been deleted.
+        OSError: the table could not be written.
+        ValueError: outcomes are missing, or an example was measured twice.
     """
-    job = store.jobs.get(job_id)
-    wanted = range(len(evaluations(job))) if evaluation is None else [evaluation]
-    for index in wanted:
+    _save_one(store, folder, store.jobs.get(job_id), evaluation, store.results.outcomes(job_id, evaluation))
+
+
+def save_job(store: Store, folder: Path, job_id: str) -> None:
+    """Merge the evaluations that have no result yet, and end the job; its shards are all done.
+
+    Raises:
+        NotFound: the job has been deleted.
+        OSError: a table could not be written.
+        ValueError: outcomes are missing, or an example was measured twice.
+    """
+    job, merged = store.jobs.get(job_id), store.results.of(job_id)
+    measured: list[OutcomeRow] = []
+    for index in range(len(evaluations(job))):
         rows = store.results.outcomes(job_id, index)
-        if rows:
+        if index not in merged:
             _save_one(store, folder, job, index, rows)
-    if job_done:
-        store.jobs.succeed(job_id, provenance(job, store.results.outcomes(job_id, None)))
+        # Of millions of examples, the columns of one evaluation at a time are enough.
+        measured += [replace(row, columns={}) for row in rows]
+    store.jobs.succeed(job_id, provenance(job, measured))
 
 
 def evaluations(job: JobRow) -> list[dict[str, Any]]:
@@ -77,18 +93,28 @@ def merge_evaluation(
 ) -> EvaluationResult:
     """One row of the results."""
     item, plan = evaluations(job)[index], plan_of(job, rows)
+    planned, measured = plan["evaluations"][index]["n"], len(columns["id"])
+    if measured != planned:
+        raise ValueError(f"{measured} of {planned} examples of evaluation {index} were measured")
     attack = rows[0].extra["attack"]
-    protocol = job.spec.get("protocol", "pixel")
+    protocol, backend = job.spec.get("protocol", "pixel"), str(item["params"].get("backend", "native"))
     return EvaluationResult(
         name=item["name"],
         params=item["params"],
         data=item["data"] or job.spec["data"],
         protocol=protocol,
-        backend=str(item["params"].get("backend", "native")),
+        backend=backend,
         metrics=classification_metrics(
             columns, initially_correct=columns["clean_correct"] if attack else None
         ),
-        warnings=warnings(job, plan, index, rows, columns, attack=attack),
+        warnings=of_evaluation(
+            plan,
+            [row.extra["evidence"] for row in rows],
+            n=measured,
+            available=plan["evaluations"][index]["available"],
+            backend=backend,
+            pixel_attack=attack and protocol == "pixel",
+        ),
         seconds=math.fsum(row.seconds for row in rows),
         forward_passes=sum(row.forward_passes for row in rows),
         backward_passes=sum(row.backward_passes for row in rows),
@@ -97,63 +123,9 @@ def merge_evaluation(
 
 def plan_of(job: JobRow, rows: Sequence[OutcomeRow]) -> Mapping[str, Any]:
     """The job's plan; a training shard brings its own."""
+    if not rows:
+        raise ValueError("there are no outcomes")
     return job.plan if job.plan is not None else rows[0].extra["plan"]
-
-
-def warnings(
-    job: JobRow,
-    plan: Mapping[str, Any],
-    index: int,
-    rows: Sequence[OutcomeRow],
-    columns: Mapping[str, Sequence[Any]],
-    *,
-    attack: bool,
-) -> list[Warning]:
-    """What the reader of this row must know."""
-    size, n = plan["evaluations"][index], len(columns["id"])
-    evidence = {key: sum(row.extra["evidence"].get(key, 0) for row in rows) for key in _EVIDENCE}
-    found = [
-        Warning(code=code, message=text.format(count=evidence[code], n=n), evidence={"count": evidence[code], "n": n})
-        for code, text in _EVIDENCE.items()
-        if evidence[code]
-    ]
-    if plan["untrained"]:
-        found.append(Warning(code="untrained_weights", message="the model's weights are random: it was never trained"))
-    if size["n"] < size["available"]:
-        found.append(
-            Warning(
-                code="subset",
-                message=f"{size['n']} of {size['available']} examples: those with the smallest"
-                " sha256 of data name and example id",
-                evidence=dict(size),
-            )
-        )
-    backend = evaluations(job)[index]["params"].get("backend", "native")
-    if backend != "native":
-        found.append(
-            Warning(
-                code="library_backend",
-                message=f"run by {backend}: its random draws are made per batch, so numbers depend on the batch size",
-                evidence={"batch_size": plan["batch_size"]},
-            )
-        )
-    if attack and job.spec["protocol"] == "pixel":
-        found.append(
-            Warning(
-                code="top5_upper_bound",
-                message="top5 was measured under an attack on top-1 that stops at the first success:"
-                " it is an upper bound of accuracy under an attack on top-5",
-            )
-        )
-    return found
-
-
-_EVIDENCE = {
-    "zero_gradient": "the gradient at the first step was exactly zero for {count} of {n} examples:"
-    " gradients may be masked",
-    "nonfinite_gradient": "the gradient at the first step was not finite for {count} of {n} examples",
-    "nonfinite": "the logits were not finite for {count} of {n} examples; they count as wrong",
-}
 
 
 def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> dict[str, Any]:

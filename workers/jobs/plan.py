@@ -42,7 +42,9 @@ def run(
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
     flops, saved_bytes = measure_cost(loaded, data.channels)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
-    evaluations, shards, hashes = [], [], {}
+    evaluations: list[dict[str, int]] = []
+    shards: list[dict[str, Any]] = []
+    hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
         examples = session.data(item["data"] or spec["data"], "test")
         _check_fit(examples, data, index)
@@ -50,8 +52,12 @@ def run(
         cost = example_seconds(item, flops, loaded.device.type)
         evaluations.append({"n": n, "available": len(examples.ids)})
         shards += cut(index, n, cost, batch_size, request["shard_seconds"])
-        hashes[data_label(item["data"] or spec["data"])] = examples.content_sha256()
-        report({"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"})
+        label = data_label(item["data"] or spec["data"])
+        if label not in hashes:  # of a large set it takes minutes
+            hashes[label] = examples.content_sha256()
+        report(
+            {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
+        )
     plan = {
         "device": loaded.device.type,
         "batch_size": batch_size,
@@ -66,7 +72,9 @@ def run(
     return {"type": "plan", "plan": plan}
 
 
-def cut(evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds: float) -> list[dict[str, Any]]:
+def cut(
+    evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds: float
+) -> list[dict[str, Any]]:
     """Ranges of at most `shard_seconds` nominal seconds, each a multiple of the batch size long."""
     batches = max(1, math.floor(shard_seconds / (seconds * batch_size)))
     length = batches * batch_size
@@ -82,9 +90,10 @@ def cut(evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds:
 
 
 def example_seconds(item: Mapping[str, Any], flops: float, device: str) -> float:
-    """Nominal seconds for one example of an evaluation, from the passes that the component declares."""
+    """Nominal seconds (above 0) for one example of an evaluation, from the passes that it declares."""
     passes = catalog.passes(item["name"], item["params"])
-    return flops * (passes.forward + BACKWARD_COST * passes.backward) / NOMINAL_FLOPS[device]
+    work = max(passes.forward + BACKWARD_COST * passes.backward, 1.0)
+    return flops * work / NOMINAL_FLOPS[device]
 
 
 def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
@@ -98,7 +107,7 @@ def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
 def measure_cost(loaded: Loaded, channels: int) -> tuple[float, int]:
     """Operations of one forward pass of one example, and the bytes it saves for the backward pass."""
     pixels = torch.zeros(1, channels, loaded.image_size, loaded.image_size, device=loaded.device)
-    pixels = pixels.to(next(loaded.classifier.parameters()).dtype).requires_grad_()
+    pixels = pixels.to(loaded.classifier.mean.dtype).requires_grad_()
     storages: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
+import torch.utils.deterministic
 from torch import nn
 
 from models.layers import Classifier
 from workers import catalog
 from workers.data.dataset import DataSet
 from workers.jobs.failures import BadWeights
+
+# Its attributes are made at import time, out of the type checker's sight.
+_deterministic: Any = torch.utils.deterministic
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 KEPT_DATA_SETS = 4
@@ -27,7 +32,9 @@ KEYS_SHOWN = 8
 def configure(threads: int) -> None:
     """Pin threads and choose arithmetic that repeats: no TF32, deterministic kernels."""
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(mode=True)
+    # Same as use_deterministic_algorithms, which also imports the whole compiler: seconds.
+    torch.set_deterministic_debug_mode("error")
+    _deterministic.fill_uninitialized_memory = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
@@ -64,13 +71,15 @@ class Session:
             MissingData: it is not where it should be.
         """
         key = _key(spec, split)
-        if key not in self._data:
+        data = self._data.pop(key, None)
+        if data is None:
             root = os.environ.get("ASSAY_DATA_ROOT")
             build = catalog.build("data", spec["name"], spec["params"])
             if len(self._data) >= KEPT_DATA_SETS:
-                self._data.pop(next(iter(self._data)))
-            self._data[key] = build(Path(root) if root else None, split)
-        return self._data[key]
+                self._data.pop(next(iter(self._data)))  # the one whose last use is longest ago
+            data = build(Path(root) if root else None, split)
+        self._data[key] = data
+        return data
 
     def classifier(self, spec: Mapping[str, Any], *, device: str, weights: str | None) -> Loaded:
         """The classifier of a job spec with its weights, in evaluation mode.
@@ -84,7 +93,9 @@ class Session:
             BadWeights: keys or shapes do not fit.
             ValueError: the model cannot be built for this data.
         """
-        key = _key(spec["model"], spec["data"], spec["seed"], spec["execution"]["dtype"], device, weights)
+        # The kind too: a model that is to be trained has its gradients switched on.
+        execution = (spec["execution"]["dtype"], device)
+        key = _key(spec["kind"], spec["model"], spec["data"], spec["seed"], execution, weights)
         if self._loaded is None or self._loaded[0] != key:
             self._loaded = None  # free the old model before the new one is made
             data = self.data(spec["data"], "train" if spec["kind"] == "train" else "test")
@@ -145,7 +156,7 @@ def _backbone(spec: Mapping[str, Any], data: DataSet) -> nn.Module:
     # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
     seed = int.from_bytes(hashlib.blake2b(f"weights/{spec['seed']}".encode(), digest_size=8).digest()) >> 1
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
         own = {"pretrained": True} if model["weights"] == {"timm": True} else {}
         backbone: nn.Module = build(data.classes, data.channels, **own)
     return backbone
@@ -171,7 +182,10 @@ def _check_pretrained(
 def _load_weights(classifier: Classifier, path: Path) -> None:
     if not path.is_file():
         raise BadWeights(f"the weights file {path.name} of job {path.parent.name} is gone")
-    given = safetensors.torch.load_file(path)
+    try:
+        given = safetensors.torch.load_file(path)
+    except safetensors.SafetensorError as error:
+        raise BadWeights(f"{path.name} of job {path.parent.name} is damaged: {error}") from error
     wanted = classifier.state_dict()
     faults = [f"missing {name}" for name in wanted if name not in given]
     faults += [f"unexpected {name}" for name in given if name not in wanted]
@@ -183,6 +197,9 @@ def _load_weights(classifier: Classifier, path: Path) -> None:
     if faults:
         more = f" and {len(faults) - KEYS_SHOWN} more" if len(faults) > KEYS_SHOWN else ""
         raise BadWeights("the weights do not fit the model: " + "; ".join(faults[:KEYS_SHOWN]) + more)
+    # In the precision that they were trained in, so that their hash is the training job's.
+    floats = {tensor.dtype for tensor in given.values() if tensor.is_floating_point()}
+    classifier.to(max(floats, key=lambda dtype: dtype.itemsize, default=torch.float32))
     classifier.load_state_dict(given)
 
 

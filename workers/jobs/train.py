@@ -1,7 +1,8 @@
 """The train shard: trains a classifier, resuming from its last checkpoint, then evaluates it once.
 
 The result of a training job is the clean accuracy of the final weights on the data set's held-out split,
-and two artifacts: `weights.safetensors` and `training-log.jsonl`.
+and artifacts: `weights.safetensors` and `training_log.jsonl`; a recipe that keeps an average of
+the weights leaves `weights_ema.safetensors` too.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     order = evaluation_order(held_out.name, held_out.ids, None)
     outcomes = Shard(held_out, order, loaded, batch_size, spec, _silent).evaluate(CLEAN)
     outcome = answer(outcomes, time.monotonic() - begun)
+    left = [trained.weights_path, trained.log_path, trained.average_path]
     examples = trained.steps * min(batch_size, len(data.ids))
     return outcome | {
         "forward_passes": examples + outcome["forward_passes"],
@@ -72,7 +74,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
                 "data_sha256": {data_label(spec["data"]): data.content_sha256()},
                 "evaluations": [{"n": len(order), "available": len(order)}],
             },
-            "artifacts": [describe(trained.weights_path), describe(trained.log_path)],
+            "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,
             "evidence": outcomes.evidence(),
             "provenance": provenance.collect(loaded.device, loaded.dtype),

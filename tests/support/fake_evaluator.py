@@ -1,0 +1,199 @@
+"""An evaluator without torch that speaks the protocol and misbehaves on demand.
+
+    ASSAY_EVALUATOR_COMMAND="python tests/support/fake_evaluator.py"
+
+What it does stands in the job's `name`, or in the environment variable FAKE_EVALUATOR, as words:
+
+    shards=K        shards of each evaluation (2)          examples=N     examples of each shard (5)
+    seconds=S       each shard takes so long (0)           steps=N        steps of a training (10)
+    crash=once      exits in the middle of each shard, the first time it gets it (see `_marked`)
+    crash=always    ... every time                         kill=once      the same by SIGKILL
+    error=final     answers with an error report that says retry: false (error=again, error=once: true)
+    checkpoint      a training reports a checkpoint halfway
+    garbage         writes what is no report               noise          prints much, also without line ends
+    hang            never answers                          deaf           ignores SIGTERM
+    child           starts a process that outlives it      holder         ... and holds its report pipe open
+    short           answers with an example too few
+
+A word may be limited to one kind of shard: `evaluate:crash=once`. Outcomes depend on the example's id alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+REPORTS = int(os.environ["ASSAY_REPORTS_FD"])
+CHILD = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
+
+
+class Told(Exception):
+    """The request was answered by an error report."""
+
+
+def main() -> None:
+    requests: queue.SimpleQueue[Json] = queue.SimpleQueue()
+    threading.Thread(target=read, args=(requests,), daemon=True).start()
+    while True:
+        request = requests.get()
+        with contextlib.suppress(Told):
+            serve(request, words(request))
+
+
+def read(requests: queue.SimpleQueue[Json]) -> None:
+    with os.fdopen(int(os.environ["ASSAY_REQUESTS_FD"])) as lines:
+        for line in lines:
+            requests.put(json.loads(line))
+    os._exit(0)
+
+
+def words(request: Json) -> dict[str, str]:
+    """The behaviour for this request: word -> what stands after its equals sign."""
+    found = {}
+    for word in f"{os.environ.get('FAKE_EVALUATOR', '')} {request['spec']['name']}".split():
+        kind, _, rest = word.rpartition(":")
+        if kind in ("", request["kind"]):
+            name, _, value = rest.partition("=")
+            found[name] = value
+    return found
+
+
+def serve(request: Json, how: dict[str, str]) -> None:
+    if "deaf" in how:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "noise" in how:
+        print('{"type": "outcome"}\n{"type": "plan", "plan": null}\n' * 20 + "x" * 300_000, flush=True)
+    if "child" in how or "holder" in how:
+        child = subprocess.Popen(CHILD, pass_fds=(REPORTS,) if "holder" in how else ())
+        Path(request["folder"]).mkdir(parents=True, exist_ok=True)
+        (Path(request["folder"]) / "child.pid").write_text(str(child.pid))
+    if "hang" in how:
+        time.sleep(600)
+    if "garbage" in how:
+        os.write(REPORTS, b"Epoch 1: 100%|#####|\n")
+        time.sleep(600)
+    {"plan": plan, "train": train, "evaluate": evaluate}[request["kind"]](request, how)
+
+
+def plan(request: Json, how: dict[str, str]) -> None:
+    work(request, how, total=1)
+    shards, examples = int(how.get("shards", 2)), int(how.get("examples", 5))
+    count = len(request["spec"]["evaluations"])
+    cut = [
+        {"evaluation": e, "number": s, "start": s * examples, "stop": (s + 1) * examples, "cost": 1.0}
+        for e in range(count)
+        for s in range(shards)
+    ]
+    n = shards * examples
+    report({"type": "plan", "plan": {**facts([n] * count), "device": "cpu", "image_size": 8, "shards": cut}})
+
+
+def train(request: Json, how: dict[str, str]) -> None:
+    work(request, how, total=int(how.get("steps", 10)))
+    ids = list(range(7))
+    outcome(request, ids, how, {"plan": facts([len(ids)])})
+
+
+def evaluate(request: Json, how: dict[str, str]) -> None:
+    ids = list(range(request["start"], request["stop"]))
+    work(request, how, total=len(ids))
+    outcome(request, ids[1:] if "short" in how else ids, how, {})
+
+
+def work(request: Json, how: dict[str, str], total: int) -> None:
+    """Count to `total`; halfway the accidents happen."""
+    for done in range(total + 1):
+        report({"type": "progress", "done": done, "total": total, "message": f"{done} of {total}"})
+        if done == (total + 1) // 2:
+            checkpoint(request, done)
+            accidents(request, how)
+        time.sleep(float(how.get("seconds", 0)) / (total + 1))
+
+
+def checkpoint(request: Json, done: int) -> None:
+    if request["kind"] == "train" and "checkpoint" in request["spec"]["name"]:
+        report({"type": "checkpoint", "step": done})
+
+
+def accidents(request: Json, how: dict[str, str]) -> None:
+    if how.get("crash") == "always" or (how.get("crash") == "once" and not _marked(request)):
+        print("last words", flush=True)
+        os._exit(7)
+    if how.get("kill") == "always" or (how.get("kill") == "once" and not _marked(request)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "error" in how and (how["error"] != "once" or not _marked(request)):
+        retry = how["error"] != "final"
+        report({"type": "error", "error_type": "told_to", "message": "as told", "retry": retry})
+        raise Told
+
+
+def _marked(request: Json) -> bool:
+    """Whether this shard has had its accident; the mark lies in the job's folder."""
+    folder = Path(request["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / f"had-{request['kind']}-{request['evaluation']}-{request['start']}"
+    if mark.exists():
+        return True
+    mark.touch()
+    return False
+
+
+def facts(sizes: list[int]) -> Json:
+    return {
+        "batch_size": 5,
+        "untrained": False,
+        "weights_sha256": "w",
+        "data_sha256": {"digits": "d"},
+        "evaluations": [{"n": n, "available": n} for n in sizes],
+    }
+
+
+def outcome(request: Json, ids: list[int], how: dict[str, str], extra: Json) -> None:
+    draws = [hashlib.sha256(f"{request['spec']['seed']}/{i}".encode()).digest() for i in ids]
+    columns = {
+        "id": [f"{i:05d}" for i in ids],
+        "label": [d[0] % 10 for d in draws],
+        "prediction": [d[0] % 10 if d[1] % 2 else (d[0] + 1) % 10 for d in draws],
+        "correct": [bool(d[1] % 2) for d in draws],
+        "correct5": [True for _ in draws],
+        "clean_correct": [True for _ in draws],
+        "loss": [d[2] / 7 for d in draws],
+        "forward": [3 for _ in draws],
+        "backward": [2 for _ in draws],
+    }
+    report(
+        {
+            "type": "outcome",
+            "n": len(ids),
+            "columns": columns,
+            "seconds": 0.25,
+            "forward_passes": 3 * len(ids),
+            "backward_passes": 2 * len(ids),
+            "extra": {"attack": False, "evidence": {}, "provenance": provenance(), **extra},
+        }
+    )
+
+
+def provenance() -> Json:
+    return {"code": {"version": "0"}, "packages": {}, "device": {"type": "cpu"}}
+
+
+def report(message: Json) -> None:
+    line = json.dumps(message).encode() + b"\n"
+    while line:
+        line = line[os.write(REPORTS, line) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Supervisors on a fake evaluator, and a look at the processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from service.store.rows import JobRow
+from service.store.session import Store
+from tests.support.jobs import evaluate_spec, train_spec
+from workers.settings import WorkerSettings
+from workers.supervisor import Supervisor
+
+FAKE = Path(__file__).with_name("fake_evaluator.py")
+CLEAN = {"name": "clean", "params": {}, "data": None}
+ENDED = {"succeeded", "failed", "canceled", "timed_out"}
+
+
+def settings(state: Path, **changes: Any) -> WorkerSettings:
+    """Short intervals and the fake evaluator."""
+    values: dict[str, Any] = {
+        "state": state,
+        "evaluator_command": f"{sys.executable} -S {FAKE}",
+        "lease_seconds": 30,
+        "poll_seconds": 0.02,
+        "control_seconds": 0.05,
+        "database_away_seconds": 0.05,
+        "cancel_grace_seconds": 2,
+    }
+    return WorkerSettings(**(values | changes))
+
+
+@contextmanager
+def supervising(store: Store, chosen: WorkerSettings, count: int = 1) -> Iterator[list[Supervisor]]:
+    """Running supervisors, stopped at the end."""
+    supervisors = [Supervisor(store, chosen, device_classes=("cpu",), number=n) for n in range(count)]
+    for supervisor in supervisors:
+        supervisor.start()
+    try:
+        yield supervisors
+    finally:
+        for supervisor in supervisors:
+            supervisor.stop()
+        for supervisor in supervisors:
+            supervisor.join(30)
+            assert not supervisor.is_alive()
+
+
+def submit(store: Store, name: str, *, evaluations: int = 1, **changes: Any) -> str:
+    """An evaluation job whose name tells the fake evaluator what to do."""
+    spec = evaluate_spec(name=name, **changes) | {"evaluations": [CLEAN] * evaluations}
+    return store.jobs.add(spec, body_sha256="sha")[0].id
+
+
+def submit_training(store: Store, name: str, **changes: Any) -> str:
+    """A training job whose name tells the fake evaluator what to do."""
+    return store.jobs.add(train_spec(name=name, **changes), body_sha256="sha")[0].id
+
+
+def ended(store: Store, job_id: str, seconds: float = 60) -> JobRow:
+    """The job, once it has ended."""
+    return wait_for(lambda: (row := store.jobs.get(job_id)).state in ENDED and row, seconds)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    """Poll until the condition holds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"not within {seconds} s")
+
+
+def running(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def group(pgid: int) -> list[int]:
+    """The living processes of a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and running(int(entry.name)):
+            try:
+                if os.getpgid(int(entry.name)) == pgid:
+                    found.append(int(entry.name))
+            except ProcessLookupError:
+                continue
+    return found

@@ -1,0 +1,141 @@
+"""The batch size changes nothing but rounding: issue 2's law, on two trained transformers and real digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+import torch
+
+from attacks.randomness import Randomness
+from models.layers import Classifier
+from models.rpc_symvit import rpc_symvit
+from models.symvit import symvit
+from workers.data.digits import digits
+from workers.data.sampling import evaluation_order
+from workers.evaluation.outcomes import Outcomes
+from workers.jobs.evaluate import Shard
+from workers.jobs.session import Loaded
+from workers.training.loop import train
+from workers.training.recipes.small_vit import small_vit
+
+SIZE = 32
+SHAPE = {"image_size": SIZE, "patch_size": 8, "depth": 2, "width": 48, "heads": 3, "drop_path": 0.0}
+EXAMPLES = 500
+BATCH_SIZES = (7, 64, 500)
+STEPS = 20
+# Breaks neither few nor nearly all, so that examples leave their batches at many different steps.
+EPSILON = {"symvit": 0.018, "rpc_symvit": 0.018}
+BUILDERS = {"symvit": symvit, "rpc_symvit": rpc_symvit}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Outcomes of one batch size, and the random starts it drew, by example id."""
+
+    outcomes: Outcomes
+    starts: dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Classifier]:
+    """Both models, trained for some seconds."""
+    data, found = digits(None, "train"), {}
+    torch.set_num_threads(1)
+    for name, build in BUILDERS.items():
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            classifier = Classifier(build(data.classes, data.channels, **SHAPE), data.mean, data.std)
+        train(
+            classifier,
+            data,
+            small_vit(epochs=9, learning_rate=4e-3, warmup_epochs=1, shift=0.0, rotate=0.0, scale=0.0),
+            seed=0,
+            image_size=SIZE,
+            batch_size=64,
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+            folder=tmp_path_factory.mktemp(name),
+            checkpoint_seconds=3600,
+            report=lambda _: None,
+        )
+        found[name] = classifier.requires_grad_(False)
+    return found
+
+
+@pytest.fixture(scope="session")
+def attacked(trained: dict[str, Classifier]):
+    """Runs PGD with a random start; remembers what it has run."""
+    data = digits(None, "train")
+    order = evaluation_order(data.name, data.ids, EXAMPLES)
+
+    @cache
+    def run(name: str, dtype: str, batch_size: int) -> Run:
+        starts: dict[str, torch.Tensor] = {}
+        uniform = Randomness.uniform
+
+        def noting(self, ids, shape, **key):
+            drawn = uniform(self, ids, shape, **key)
+            if key.get("step", 0) == 0:
+                starts.update({i: one.double().cpu() for i, one in zip(ids, drawn, strict=True)})
+            return drawn
+
+        precision = getattr(torch, dtype)
+        loaded = Loaded(
+            trained[name].to(precision),
+            SIZE,
+            "",
+            untrained=False,
+            device=torch.device("cpu"),
+            dtype=precision,
+        )
+        spec = {"seed": 5, "protocol": "pixel", "execution": {"dtype": dtype}}
+        shard = Shard(data, order, loaded, batch_size, spec, lambda _: None)
+        params = {"epsilon": EPSILON[name], "steps": STEPS}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Randomness, "uniform", noting)
+            return Run(shard.attack({"name": "pgd", "params": params}), starts)
+
+    return run
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_batch_sizes_change_nothing_but_rounding(
+    attacked, name: str, dtype: str, record_property, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *others = (attacked(name, dtype, size) for size in BATCH_SIZES)
+    right, left = (c.double().mean().item() for c in (first.outcomes.clean_correct, first.outcomes.correct))
+    broken = right - left
+    assert 0.2 <= broken <= 0.8, f"{broken:.0%} broken: the test would prove nothing"
+    assert right > 0.7, "trained"
+    assert len(first.starts) == first.outcomes.clean_correct.sum()
+    allowed = 0 if dtype == "float64" else EXAMPLES // 500
+    for size, other in zip(BATCH_SIZES[1:], others, strict=True):
+        assert other.starts.keys() == first.starts.keys()
+        assert all(torch.equal(other.starts[i], start) for i, start in first.starts.items())
+        assert other.outcomes.ids == first.outcomes.ids
+        differing = different(first.outcomes, other.outcomes)
+        record_property(f"differing_{name}_{dtype}_{BATCH_SIZES[0]}_{size}", differing)
+        with capsys.disabled():
+            print(
+                f"\n{name}, {dtype}, batch size {size} against {BATCH_SIZES[0]}: {differing} of {EXAMPLES}"
+                f" outcomes differ ({broken:.1%} broken, {right:.1%} right before)",
+                end="",
+            )
+        assert differing <= allowed
+
+
+def different(one: Outcomes, other: Outcomes) -> int:
+    """How many examples differ in prediction, correctness or number of passes."""
+    columns = ("prediction", "correct", "forward", "backward")
+    unequal = [getattr(one, column) != getattr(other, column) for column in columns]
+    return int(torch.stack(unequal).any(0).sum())
+
+
+def test_a_difference_would_be_seen(attacked) -> None:
+    outcomes = attacked("symvit", "float64", BATCH_SIZES[0]).outcomes
+    changed = outcomes.forward.clone()
+    changed[3] += 1
+    assert different(outcomes, replace(outcomes, forward=changed)) == 1

@@ -1,0 +1,57 @@
+"""Which failures are the user's to mend, and which may pass by themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from service.contract.errors import InvalidSpec, NotFound
+from workers.data.dataset import MissingData
+from workers.jobs.failures import BadWeights, describe
+from workers.training.loop import TrainingDiverged
+
+
+@pytest.mark.parametrize(
+    ("error", "error_type", "text"),
+    [
+        (BadWeights("missing head"), "bad_weights", "missing head"),
+        (
+            TrainingDiverged("the loss is not finite", step=3, steps=9, loss=float("nan")),
+            "training_diverged",
+            "step 3 of 9",
+        ),
+        (torch.OutOfMemoryError("tried to allocate 9 GiB"), "out_of_memory", "execution.batch_size may help"),
+        (MemoryError(), "out_of_memory", "execution.batch_size may help"),
+        (ValueError("epsilon is -1"), "invalid_value", "epsilon is -1"),
+        (NotFound("no attack 'pdg'"), "not_found", "no attack 'pdg'"),
+    ],
+)
+def test_what_would_fail_again_is_not_tried_again(error: Exception, error_type: str, text: str) -> None:
+    failure = describe(error)
+    assert failure["error_type"] == error_type
+    assert text in failure["message"]
+    assert failure["retry"] is False
+
+
+def test_missing_data_is_no_mere_value_error() -> None:
+    error = MissingData.__new__(MissingData)
+    error.args = ("no folder pictures",)
+    assert describe(error) == {"error_type": "data_missing", "message": "no folder pictures", "retry": False}
+
+
+def test_details_of_a_spec_error_are_told() -> None:
+    from service.contract.errors import ErrorDetail
+
+    detail = ErrorDetail(loc=["data", "name"], message="unknown data 'digit'")
+    failure = describe(InvalidSpec("the spec is invalid", [detail]))
+    assert failure["error_type"] == "invalid_spec"
+    assert "unknown data 'digit'" in failure["message"]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("cuBLAS failed"), OSError(5, "Input/output error"), KeyError("x")]
+)
+def test_what_nobody_foresaw_is_tried_again(error: Exception) -> None:
+    failure = describe(error)
+    assert (failure["error_type"], failure["retry"]) == ("evaluator_raised", True)
+    assert type(error).__name__ in failure["message"]

@@ -1,0 +1,213 @@
+"""From outcomes to results: in any order, exactly once, or not at all."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.contract.errors import NotFound
+from service.store.rows import Finished, JobRow, OutcomeRow
+from service.store.session import Store
+from tests.support.jobs import add, claim, evaluate_spec, train_spec
+from tests.support.outcomes import columns, rows
+from tests.support.workers import settings
+from workers.finishing import finish_job, merge_and_finish
+from workers.jobs import merge
+from workers.jobs.warnings import of_evaluation
+
+PGD = {"name": "pgd", "params": {"epsilon": 0.1}, "data": None}
+FACTS = {"batch_size": 4, "untrained": False, "weights_sha256": "w", "data_sha256": {"digits": "d"}}
+SIZE = 4
+
+
+def plan(count: int, evaluations: int = 1) -> dict[str, Any]:
+    shards = [
+        {"evaluation": e, "number": i, "start": i * SIZE, "stop": (i + 1) * SIZE, "cost": 1.0}
+        for e in range(evaluations)
+        for i in range(count)
+    ]
+    sizes = [{"n": count * SIZE, "available": count * SIZE}] * evaluations
+    return {"device": "cpu", "evaluations": sizes, **FACTS, "shards": shards}
+
+
+def measured_job(store: Store, count: int = 3, evaluations: int = 1) -> JobRow:
+    """A job all of whose shards are done, and nothing is merged."""
+    job_id = add(store, evaluate_spec() | {"evaluations": [PGD] * evaluations})
+    assert store.shards.finish_plan(claim(store), plan(count, evaluations))
+    for evaluation in range(evaluations):
+        for row in rows(count, evaluation=evaluation):
+            assert store.shards.finish(claim(store), row) is not None
+    return store.jobs.get(job_id)
+
+
+def merged(job: JobRow, outcomes: list[OutcomeRow]) -> str:
+    table = merge.sorted_columns(outcomes)
+    result = merge.merge_evaluation(job, 0, outcomes, table)
+    return result.model_dump_json() + merge.as_csv(table)
+
+
+def test_any_order_of_shards_gives_the_same_bits(store: Store) -> None:
+    job, outcomes = measured_job(store, 4), rows(4)
+    assert len({merged(job, list(order)) for order in itertools.permutations(outcomes)}) == 1
+
+
+def test_any_cut_into_shards_gives_the_same_metrics(store: Store) -> None:
+    job = measured_job(store, 6)
+    everything = merge.sorted_columns(rows(6))
+    shuffled = list(everything["id"])
+    random.Random(3).shuffle(shuffled)
+    whole = replace(rows(1)[0], columns=columns(shuffled), n=24)
+    assert merge.sorted_columns([whole]) == everything
+    one, many = (merge.merge_evaluation(job, 0, r, everything).metrics for r in ([whole], rows(6)))
+    assert one == many
+
+
+def test_metrics_and_passes(store: Store) -> None:
+    job = measured_job(store)
+    table = merge.sorted_columns(rows(3))
+    result = merge.merge_evaluation(job, 0, rows(3), table)
+    assert result.metrics["top1"].value == sum(table["correct"]) / 12
+    before = [now for now, was in zip(table["correct"], table["clean_correct"], strict=True) if was]
+    assert result.metrics["attack_success_rate"].n == len(before)
+    assert (result.forward_passes, result.backward_passes) == (36, 24)
+    assert result.seconds == math.fsum([0.1, 0.2, 0.1 * 3])
+    assert (result.backend, result.protocol) == ("native", "pixel")
+
+
+def test_without_attack_there_is_no_success_rate(store: Store) -> None:
+    outcomes = rows(3, attack=False)
+    result = merge.merge_evaluation(measured_job(store), 0, outcomes, merge.sorted_columns(outcomes))
+    assert "attack_success_rate" not in result.metrics
+    assert result.warnings == []
+
+
+def test_an_example_that_was_measured_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        merge.sorted_columns([*rows(2), rows(2)[1]])
+
+
+def test_missing_examples_are_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="8 of 12 examples"):
+        merged(measured_job(store, 3), rows(2))
+    with pytest.raises(ValueError, match="no outcomes"):
+        merged(measured_job(store, 3), [])
+
+
+def test_a_loss_that_is_not_finite_is_an_empty_cell(store: Store) -> None:
+    outcomes = rows(3)
+    outcomes[0].columns["loss"][:] = [None] * SIZE
+    job = measured_job(store)
+    table = merge.sorted_columns(outcomes)
+    merge.merge_evaluation(job, 0, outcomes, table)
+    cells = list(csv.DictReader(merge.as_csv(table).splitlines()))
+    assert [c["loss"] for c in cells].count("") == SIZE
+    assert [float(c["loss"]) for c in cells if c["loss"]] == [x for x in table["loss"] if x is not None]
+    assert {c["correct"] for c in cells} == {"0", "1"}
+    assert [c["id"] for c in cells] == sorted(c["id"] for c in cells)
+
+
+def codes(**changes: Any) -> dict[str, dict[str, Any]]:
+    facts = {"n": 12, "available": 12, "backend": "native", "pixel_attack": False}
+    found = {key: changes.pop(key, value) for key, value in facts.items()}
+    evidence = changes.pop("evidence", [{}])
+    return {w.code: w.evidence for w in of_evaluation(FACTS | changes, evidence, **found)}
+
+
+def test_nothing_to_say_is_no_warning() -> None:
+    assert codes() == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"untrained": True}, {"untrained_weights": {}}),
+        ({"n": 5}, {"subset": {"n": 5, "available": 12}}),
+        ({"backend": "cleverhans"}, {"library_backend": {"batch_size": 4}}),
+        ({"pixel_attack": True}, {"top5_upper_bound": {}}),
+        (
+            {"evidence": [{"zero_gradient": 1}, {"zero_gradient": 2, "gradients": 9}]},
+            {"zero_gradient": {"count": 3, "n": 12}},
+        ),
+        ({"evidence": [{"nonfinite_gradient": 1}]}, {"nonfinite_gradient": {"count": 1, "n": 12}}),
+        ({"evidence": [{"nonfinite": 2}]}, {"nonfinite": {"count": 2, "n": 12}}),
+    ],
+)
+def test_warnings(changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert codes(**changes) == expected
+
+
+def test_saving_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
+    chosen, job = settings(tmp_path), measured_job(store, evaluations=2)
+    states = []
+    for _ in range(2):
+        for evaluation in range(2):
+            merge.save_evaluation(store, chosen.artifacts(job.id), job.id, evaluation)
+        finish_job(store, chosen, job.id)
+        files = {a.name: (a.sha256, Path(a.path).read_bytes()) for a in store.artifacts.of(job.id)}
+        states.append((store.results.of(job.id), files, store.jobs.get(job.id).state))
+    assert states[0] == states[1]
+    assert states[0][2] == "succeeded"
+    assert sorted(files) == ["outcomes-000-pgd.csv", "outcomes-001-pgd.csv"]
+    assert {p.name for p in chosen.artifacts(job.id).iterdir()} == set(files), "no half-written files"
+
+
+def test_an_evaluation_is_merged_before_the_job_is_done(store: Store, tmp_path: Path) -> None:
+    job = measured_job(store, evaluations=2)
+    finished = Finished(evaluation_done=True, job_done=False)
+    held = replace(a_claim(store), job_id=job.id, evaluation=1)
+    merge_and_finish(store, settings(tmp_path), held, finished)
+    assert list(store.results.of(job.id)) == [1]
+    assert store.jobs.get(job.id).state == "running"
+
+
+def a_claim(store: Store) -> Any:
+    add(store, evaluate_spec())
+    return claim(store)
+
+
+def test_a_file_that_cannot_be_written_fails_the_job(store: Store, tmp_path: Path) -> None:
+    job = measured_job(store)
+    (tmp_path / "artifacts").write_text("in the way")
+    finish_job(store, settings(tmp_path), job.id)
+    failed = store.jobs.get(job.id)
+    assert failed.state == "failed"
+    assert failed.error is not None
+    assert failed.error["type"] == "save_failed"
+    assert str(tmp_path) in failed.error["message"]
+
+
+def test_a_deleted_job_is_no_error(store: Store, tmp_path: Path) -> None:
+    finish_job(store, settings(tmp_path), "0" * 26)
+    with pytest.raises(NotFound):
+        merge.save_job(store, tmp_path, "0" * 26)
+
+
+def test_provenance_names_all_devices_once(store: Store) -> None:
+    outcomes = rows(3)
+    outcomes[2].extra["provenance"]["device"] = {"type": "cuda"}
+    found = merge.provenance(measured_job(store), outcomes)
+    assert found["device"] == {"type": "cpu", "mixed": [{"type": "cpu"}, {"type": "cuda"}], "batch_size": 4}
+    assert "mixed" not in merge.provenance(measured_job(store), rows(3))["device"]
+    assert (found["weights_sha256"], found["data_sha256"]) == ("w", {"digits": "d"})
+    assert found["times"]["shards"] == 3
+    json.dumps(found)
+
+
+def test_a_training_brings_its_own_plan_and_files(store: Store, tmp_path: Path) -> None:
+    job_id = add(store, train_spec())
+    file = {"name": "weights.safetensors", "path": "/w", "size": 3, "sha256": "s", "media_type": "m"}
+    (row,) = rows(1, attack=False, artifacts=[file], plan=plan(1))
+    finished = store.shards.finish(claim(store), row)
+    assert finished == Finished(evaluation_done=True, job_done=True)
+    merge_and_finish(store, settings(tmp_path), replace(a_claim(store), job_id=job_id), finished)
+    assert store.jobs.get(job_id).state == "succeeded"
+    assert store.results.of(job_id)[0]["name"] == "clean"
+    assert {a.name for a in store.artifacts.of(job_id)} == {"weights.safetensors", "outcomes-000-clean.csv"}

@@ -1,0 +1,177 @@
+"""The plan: ranges that cover everything once, sizes and costs that anybody computes alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from models.layers import Classifier
+from workers.jobs import plan
+from workers.jobs.plan import (
+    BATCH_BYTES,
+    LARGEST_BATCH,
+    choose_batch_size,
+    cut,
+    example_seconds,
+    measure_cost,
+)
+from workers.jobs.session import Loaded, Session
+
+PGD = {"epsilon": 0.1, "restarts": 1, "random_start": True, "backend": "native"}
+CUTS = {
+    "n": st.integers(1, 3000),
+    "seconds": st.floats(1e-9, 1e4),
+    "batch_size": st.integers(1, 700),
+    "shard_seconds": st.floats(0.01, 1e4),
+}
+
+
+@given(**CUTS)
+def test_shards_cover_every_example_once_in_whole_batches(
+    n: int, seconds: float, batch_size: int, shard_seconds: float
+) -> None:
+    shards = cut(3, n, seconds, batch_size, shard_seconds)
+    assert [s["start"] for s in shards] == [0, *(s["stop"] for s in shards[:-1])]
+    assert shards[-1]["stop"] == n
+    assert all(s["start"] < s["stop"] for s in shards)
+    assert all(s["start"] % batch_size == 0 for s in shards)
+    assert all(s["evaluation"] == 3 for s in shards)
+    assert sum(s["cost"] for s in shards) == pytest.approx(n * seconds)
+    # No longer than asked, unless it is a single batch.
+    assert all(
+        s["cost"] <= shard_seconds * (1 + 1e-9) or s["stop"] - s["start"] <= batch_size for s in shards
+    )
+
+
+@given(**CUTS)
+def test_cutting_is_pure(n: int, seconds: float, batch_size: int, shard_seconds: float) -> None:
+    arguments = (0, n, seconds, batch_size, shard_seconds)
+    assert cut(*arguments) == cut(*arguments)
+
+
+def test_shards_are_as_long_as_asked() -> None:
+    shards = cut(0, 1000, 1.0, 10, 240)
+    assert [(s["start"], s["stop"]) for s in shards] == [
+        (0, 240),
+        (240, 480),
+        (480, 720),
+        (720, 960),
+        (960, 1000),
+    ]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_automatic_batches_are_powers_of_two_that_fit(device: str) -> None:
+    budget = BATCH_BYTES[device]
+    assert choose_batch_size("auto", device, 0) == LARGEST_BATCH[device]
+    assert choose_batch_size("auto", device, budget // 10) == 8
+    assert choose_batch_size("auto", device, budget) == 1
+    assert choose_batch_size("auto", device, 10 * budget) == 1
+    sizes = [choose_batch_size("auto", device, saved) for saved in range(1, budget, budget // 50)]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_an_asked_batch_size_is_taken_as_it_is() -> None:
+    assert choose_batch_size(7, "cpu", 10**15) == 7
+
+
+def loaded(backbone: nn.Module, size: int = 16) -> Loaded:
+    classifier = Classifier(backbone, (0.5,), (0.25,)).requires_grad_(False).eval()
+    return Loaded(classifier, size, "", untrained=True, device=torch.device("cpu"), dtype=torch.float32)
+
+
+def test_cost_is_counted_in_operations_and_saved_bytes() -> None:
+    flops, saved = measure_cost(loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10), nn.GELU())), 1)
+    assert flops == 2 * 256 * 10
+    # The buffer `std` (4 bytes), by which the gradient is divided, and the GELU's input.
+    assert saved == pytest.approx(10 * 4, abs=8), "weights do not grow with the batch, activations do"
+
+
+def test_cost_is_deterministic_and_counts_attention(spec: dict[str, Any]) -> None:
+    session = Session()
+    small = session.classifier(spec, device="cpu", weights=None)
+    flops, saved = measure_cost(small, 1)
+    assert (flops, saved) == measure_cost(small, 1)
+    assert saved > 0
+    tokens, width = 4 + 1, 12
+    linear = 2 * (4 * 64 * width + tokens * width * width * (2 + 1 + 8) + width * 10)
+    attention = 2 * 2 * tokens * tokens * width
+    assert flops == pytest.approx(linear + attention, rel=0.05)
+    assert flops - attention < flops
+    without = measure_cost(loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10))), 1)[0]
+    assert flops > without
+
+
+def test_attention_is_part_of_the_cost() -> None:
+    """torch's counter has to know the fused kernel of the CPU, or long sequences would look cheap."""
+
+    class Attending(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = x.flatten(1).view(-1, 1, 64, 4)
+            return nn.functional.scaled_dot_product_attention(q, q, q).flatten(1)
+
+    flops, _ = measure_cost(loaded(Attending()), 1)
+    assert flops == 2 * 2 * 64 * 64 * 4
+
+
+def test_seconds_grow_with_the_passes_and_are_never_zero() -> None:
+    clean = example_seconds({"name": "clean", "params": {}}, 1e9, "cpu")
+    pgd = [
+        example_seconds({"name": "pgd", "params": PGD | {"steps": steps}}, 1e9, "cpu") for steps in (5, 50)
+    ]
+    assert 0 < clean < pgd[0] < pgd[1]
+    assert clean == pytest.approx(1e9 / plan.NOMINAL_FLOPS["cpu"])
+
+
+def request(spec: dict[str, Any], shard_seconds: float = 1e-4) -> dict[str, Any]:
+    return {"spec": spec, "weights": None, "shard_seconds": shard_seconds}
+
+
+def test_a_plan_is_the_same_whoever_makes_it(spec: dict[str, Any]) -> None:
+    reports: list[dict[str, Any]] = []
+    made = plan.run(request(spec), Session(), reports.append)["plan"]
+    assert made == plan.run(request(spec), Session(), reports.append)["plan"]
+    assert made["device"] == "cpu"
+    assert (made["batch_size"], made["image_size"], made["untrained"]) == (32, 16, True)
+    assert made["evaluations"] == [{"n": 355, "available": 355}] * 2
+    assert list(made["data_sha256"]) == ["digits"]
+    assert [s["number"] for s in made["shards"]] == list(range(len(made["shards"])))
+    assert len([s for s in made["shards"] if s["evaluation"] == 1]) > 1
+    assert [r["done"] for r in reports[:2]] == [1, 2]
+
+
+def test_a_limit_is_planned_for(spec: dict[str, Any]) -> None:
+    made = plan.run(request(spec | {"limit": 50}), Session(), lambda _: None)["plan"]
+    assert made["evaluations"] == [{"n": 50, "available": 355}] * 2
+    assert max(s["stop"] for s in made["shards"]) == 50
+
+
+def test_data_that_does_not_fit_the_model_is_refused(
+    spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session()
+    real = session.data
+
+    class Three:
+        """Another data set than the model's, with three channels."""
+
+        name, classes, channels = "colours", 10, 3
+        ids, labels = ("a",), torch.zeros(1, dtype=torch.int64)
+
+    monkeypatch.setattr(session, "data", lambda s, split: Three() if s.get("other") else real(s, split))
+    spec["evaluations"][1]["data"] = {"name": "digits", "params": {}, "other": True}
+    with pytest.raises(ValueError, match=r"evaluations\[1\].data: 'colours' has 3 channels, the model .* 1"):
+        plan.run(request(spec), session, lambda _: None)
+
+
+def test_the_data_is_hashed_once(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    session, calls = Session(), []
+    data = type(session.data(spec["data"], "test"))
+    monkeypatch.setattr(data, "content_sha256", lambda self: calls.append(1) or "h")
+    plan.run(request(spec), session, lambda _: None)
+    assert len(calls) == 1

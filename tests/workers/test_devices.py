@@ -1,0 +1,45 @@
+"""Device classes are read from /dev and CUDA_VISIBLE_DEVICES, without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workers.devices import device_classes
+
+
+@pytest.fixture
+def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path
+
+
+def test_a_machine_without_gpu(dev: Path) -> None:
+    (dev / "nvidiactl").touch()
+    (dev / "nvidia-uvm").touch()
+    assert device_classes(dev) == ("cpu",)
+
+
+def test_a_gpu_also_serves_cpu(dev: Path) -> None:
+    (dev / "nvidia0").touch()
+    assert device_classes(dev) == ("cuda", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [("", ("cpu",)), ("-1", ("cpu",)), ("0", ("cuda", "cpu")), ("1,2", ("cuda", "cpu"))],
+)
+def test_hidden_gpus_do_not_count(
+    dev: Path, monkeypatch: pytest.MonkeyPatch, visible: str, expected: tuple[str, ...]
+) -> None:
+    (dev / "nvidia0").touch()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert device_classes(dev) == expected
+
+
+def test_looking_does_not_import_torch() -> None:
+    code = "import sys, workers.devices, workers.supervisor, workers.reaper; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0

@@ -1,0 +1,66 @@
+"""An owner is called dead only when that is certain."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from workers import owner
+
+
+def named(**changes: str) -> str:
+    """This process's identity with some parts replaced."""
+    parts = dict(zip(("host", "kernel", "pid", "start", "number"), owner.identity(0).split(":"), strict=True))
+    return ":".join((parts | changes).values())
+
+
+def test_identities_differ_by_thread_and_have_five_parts() -> None:
+    assert owner.identity(0) != owner.identity(1)
+    assert owner.identity(0) == owner.identity(0)
+    assert owner.identity(0).count(":") == 4
+
+
+def test_the_living_are_not_dead() -> None:
+    assert not owner.is_dead(owner.identity(0))
+    assert not owner.is_dead(owner.identity(7)), "another thread of this process"
+
+
+def test_an_ended_process_is_dead() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    alive = named(pid=str(child.pid), start=owner._started(child.pid))
+    assert not owner.is_dead(alive)
+    child.kill()
+    deadline = time.monotonic() + 30
+    while not owner.is_dead(alive):  # a zombie, before anybody waited for it
+        assert time.monotonic() < deadline
+    child.communicate()
+    assert owner.is_dead(alive)
+
+
+def test_a_reused_process_number_is_another_process() -> None:
+    assert owner.is_dead(named(pid=str(os.getpid()), start="1"))
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        named(kernel="another-boot.4026531836", pid="999999999"),
+        named(host="elsewhere", kernel="another-boot.1", pid="999999999"),
+        "",
+        "celery@host",
+        "host:boot:1:2:0",
+        named(pid="one"),
+        named() + ":more",
+    ],
+)
+def test_nothing_is_known_about_other_kernels_and_other_names(elsewhere: str) -> None:
+    """Another machine may have this host's name; another container may count its processes anew."""
+    assert not owner.is_dead(elsewhere)
+
+
+def test_the_host_name_does_not_matter_under_one_kernel() -> None:
+    assert owner.is_dead(named(host="renamed", pid="999999999"))

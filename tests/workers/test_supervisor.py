@@ -1,0 +1,414 @@
+"""Supervisors on real stores and real processes; only the evaluator is a fake."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from service.store.rows import Claim, Finished
+from service.store.session import Store
+from tests.support.workers import (
+    ended,
+    group,
+    running,
+    settings,
+    submit,
+    submit_training,
+    supervising,
+    wait_for,
+)
+from workers import supervisor as supervising_module
+from workers.finishing import merge_and_finish
+from workers.reaper import Reaper
+from workers.supervisor import Supervisor
+
+
+def away(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the store that cannot reach its database the first few times."""
+    left = [times]
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            raise OperationalError("", {}, Exception("connection refused"))
+        return then(*arguments, **options)
+
+    return call
+
+
+def losses_and_failures(store: Store, job_id: str) -> tuple[int, int]:
+    shards = store.shards.of(job_id)
+    return sum(s.losses for s in shards), sum(s.failures for s in shards)
+
+
+def measured(store: Store, job_id: str) -> list[str]:
+    rows = store.results.outcomes(job_id, 0)
+    return sorted(i for row in rows for i in row.columns["id"])
+
+
+def test_plan_shards_merge_succeed(either_store: Store, tmp_path: Path) -> None:
+    store = either_store
+    job_id = submit(store, "shards=3 noise", evaluations=2)
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert (job.state, job.error) == ("succeeded", None)
+    assert job.progress_done == job.progress_total == 30
+    assert len(measured(store, job_id)) == 15
+    results = store.results.of(job_id)
+    assert sorted(results) == [0, 1]
+    assert results[0]["metrics"]["top1"]["n"] == 15
+    assert {a.name for a in store.artifacts.of(job_id)} == {
+        "outcomes-000-clean.csv",
+        "outcomes-001-clean.csv",
+    }
+    assert job.provenance is not None
+    assert job.provenance["times"]["shards"] == 6
+    assert losses_and_failures(store, job_id) == (0, 0)
+    assert store.workers.online("cpu") == 0, "it said goodbye"
+
+
+def test_training_reports_steps_and_releases_what_waits(store: Store, tmp_path: Path) -> None:
+    source = submit_training(store, "steps=10 checkpoint")
+    waiting = submit(store, "", weights_from=source)
+    assert store.jobs.get(waiting).state == "waiting"
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, source).state == "succeeded"
+        assert ended(store, waiting).state == "succeeded"
+    trained = store.jobs.get(source)
+    assert (trained.progress_done, trained.progress_total, trained.progress_unit) == (10, 10, "steps")
+    assert store.results.of(source)[0]["name"] == "clean"
+
+
+def test_progress_is_recorded_while_a_shard_runs(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1 examples=10 evaluate:seconds=0.5")
+    seen: set[tuple[int, str]] = set()
+
+    def look() -> bool:
+        job = store.jobs.get(job_id)
+        seen.add((job.progress_done, job.message))
+        return job.state == "succeeded"
+
+    with supervising(store, settings(tmp_path)):
+        wait_for(look)
+    assert len({done for done, _ in seen}) > 3
+    assert any(message.endswith(" of 10") for _, message in seen)
+
+
+@pytest.mark.parametrize("how", ["evaluate:hang", "evaluate:seconds=600", "evaluate:hang deaf child", "hang"])
+def test_cancel_ends_a_busy_evaluator(store: Store, tmp_path: Path, how: str) -> None:
+    """The contract promises 20 s; SIGTERM is answered at once, and SIGKILL follows after the grace."""
+    state = "starting" if how == "hang" else "running"
+    job_id = submit(store, how)
+    chosen = settings(tmp_path, cancel_grace_seconds=0.3)
+    with supervising(store, chosen) as (supervisor,):
+        wait_for(lambda: store.jobs.get(job_id).state == state and supervisor.evaluator_pid)
+        pid = supervisor.evaluator_pid
+        assert pid is not None
+        begun = time.monotonic()
+        store.jobs.cancel(job_id)
+        wait_for(lambda: store.jobs.get(job_id).state == "canceled", 20)
+        wait_for(lambda: not group(pid), 20)
+        assert time.monotonic() - begun < 20
+        assert supervisor.evaluator_pid is None
+        other = submit(store, "")
+        assert ended(store, other).state == "succeeded", "the supervisor goes on"
+    assert losses_and_failures(store, job_id) == (0, 0)
+
+
+def test_cancel_ends_an_idle_warm_evaluator(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker's shard keeps the job going; the memory of its model here is given back too."""
+    claim, left = store.shards.claim, [None, None]  # the plan and one shard of two
+
+    def limited(*arguments: Any, **options: Any) -> Claim | None:
+        return claim(*arguments, **options) if left and not left.pop() else None
+
+    monkeypatch.setattr(store.shards, "claim", limited)
+    job_id = submit(store, "shards=2")
+    with supervising(store, settings(tmp_path)) as (supervisor,):
+        wait_for(lambda: len(measured(store, job_id)) == 5)
+        theirs = claim("other:k:1:2:0", ["cpu"], lease_seconds=60)
+        assert theirs is not None
+        pid = supervisor.evaluator_pid
+        assert pid is not None
+        assert running(pid), "it stays warm between shards"
+        assert store.jobs.cancel(job_id).state == "canceling"
+        wait_for(lambda: not running(pid), 20)
+        store.shards.canceled(theirs)
+    assert store.jobs.get(job_id).state == "canceled"
+
+
+def test_an_idle_evaluator_is_ended_in_the_end(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "")
+    with supervising(store, settings(tmp_path, idle_seconds=0.2)) as (supervisor,):
+        ended(store, job_id)
+        wait_for(lambda: supervisor.evaluator_pid is None)
+
+
+@pytest.mark.parametrize("accident", ["crash", "kill", "error"])
+def test_what_fails_once_is_tried_again_and_counted_once(
+    either_store: Store, tmp_path: Path, accident: str
+) -> None:
+    job_id = submit(either_store, f"shards=2 evaluate:{accident}=once")
+    with supervising(either_store, settings(tmp_path)):
+        assert ended(either_store, job_id).state == "succeeded"
+    assert losses_and_failures(either_store, job_id) == (0, 2), "one for each of two shards"
+    assert len(measured(either_store, job_id)) == 10
+
+
+def test_what_always_crashes_fails_with_the_reason(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1 evaluate:crash=always")
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+        other = submit(store, "")
+        assert ended(store, other).state == "succeeded"
+    assert job.state == "failed"
+    assert job.error is not None
+    assert job.error["type"] == "evaluator_died"
+    assert "exit code 7" in job.error["message"]
+    assert "last words" in job.error["message"]
+    assert losses_and_failures(store, job_id) == (0, 3)
+
+
+def test_a_final_error_fails_at_once(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "evaluate:error=final shards=1")
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert job.error == {"type": "told_to", "message": "as told"}
+    assert losses_and_failures(store, job_id) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("how", "error_type", "text"),
+    [
+        ("garbage", "evaluator_died", "not a report"),
+        ("evaluate:short", "worker_raised", "measured 4 examples, the shard has 5"),
+    ],
+)
+def test_answers_that_break_the_protocol_fail_the_job(
+    store: Store, tmp_path: Path, how: str, error_type: str, text: str
+) -> None:
+    job_id = submit(store, how)
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert job.error is not None
+    assert job.error["type"] == error_type
+    assert text in job.error["message"]
+
+
+def test_an_evaluator_that_cannot_be_started_fails_the_job(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "")
+    with supervising(store, settings(tmp_path, evaluator_command="/no/such/program")) as (supervisor,):
+        job = ended(store, job_id)
+        assert supervisor.is_alive()
+    assert job.error is not None
+    assert "/no/such/program" in job.error["message"]
+
+
+def test_a_lost_lease_writes_nothing(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker has claimed the shard: whatever comes here is not recorded, nor counted."""
+    store, claim = either_store, either_store.shards.claim
+    job_id = submit(store, "shards=1 evaluate:seconds=600")
+    with supervising(store, settings(tmp_path)) as (supervisor,):
+        row = wait_for(lambda: next((s for s in store.shards.running() if s.kind == "evaluate"), None))
+        pid = wait_for(lambda: supervisor.evaluator_pid)
+        monkeypatch.setattr(store.shards, "claim", lambda *a, **o: None)
+        assert store.shards.expire(dead_owners=[row.worker]) == 1
+        theirs = claim("other:k:1:2:0", ["cpu"], lease_seconds=60)
+        assert theirs is not None
+        assert theirs.fence == row.fence + 1
+        wait_for(lambda: not group(pid), 20)
+        wait_for(lambda: supervisor.evaluator_pid is None)
+    (shard,) = store.shards.running()
+    assert (shard.owner, shard.fence, shard.failures) == ("other:k:1:2:0", theirs.fence, 0)
+    assert measured(store, job_id) == []
+
+
+def test_stop_releases_the_shard_uncounted(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1 evaluate:hang")
+    with supervising(store, settings(tmp_path)) as (supervisor,):
+        wait_for(lambda: store.jobs.get(job_id).state == "running" and store.shards.running())
+        pid = supervisor.evaluator_pid
+    assert pid is not None
+    assert group(pid) == []
+    assert store.shards.running() == []
+    assert losses_and_failures(store, job_id) == (0, 0)
+    assert {s.state for s in store.shards.of(job_id)} == {"done", "queued"}
+    assert store.jobs.get(job_id).state == "running"
+
+
+@pytest.mark.parametrize("method", ["finish", "finish_plan", "progress", "claim", "renew", "fail"])
+def test_a_database_that_is_away_loses_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(store.shards, method, away(3, getattr(store.shards, method)))
+    job_id = submit(store, "shards=2 evaluate:seconds=0.1 evaluate:crash=once", evaluations=2)
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id).state == "succeeded"
+    assert losses_and_failures(store, job_id) == (0, 4), "each shard crashed once, and nothing else counts"
+    assert sorted(store.results.of(job_id)) == [0, 1]
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_a_progress_report_that_is_not_recorded_never_mixes_up_two_shards(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every outcome holds the examples of its own shard, whatever the database did meanwhile."""
+    flaky = iter(range(10_000))
+    real = store.shards.progress
+
+    def progress(*arguments: Any) -> None:
+        if next(flaky) % 2:
+            raise OperationalError("", {}, Exception("connection refused"))
+        real(*arguments)
+
+    monkeypatch.setattr(store.shards, "progress", progress)
+    job_id = submit(store, "shards=4")
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id).state == "succeeded"
+    for row in store.results.outcomes(job_id, 0):
+        assert row.columns["id"] == [f"{i:05d}" for i in range(row.number * 5, row.number * 5 + 5)]
+
+
+def test_an_outcome_outlives_its_worker(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured while the database is away, the worker stopped, its lease taken: the next one records it."""
+    job_id = submit(store, "shards=1 evaluate:crash=once")
+    finish = store.shards.finish
+    monkeypatch.setattr(store.shards, "finish", away(10**9, finish))
+    with supervising(store, settings(tmp_path)):
+        wait_for(lambda: list((tmp_path / "spool").glob("*.json")))
+    assert measured(store, job_id) == []
+    (row,) = store.shards.running()
+    assert store.shards.expire(dead_owners=[row.worker]) == 1
+    assert {s.state for s in store.shards.of(job_id)} == {"done", "queued"}
+    monkeypatch.setattr(store.shards, "finish", finish)
+    monkeypatch.setattr(store.shards, "claim", lambda *a, **o: None)  # nothing is computed again
+    monkeypatch.setattr("workers.spool.ABANDONED_SECONDS", 0.0)
+    with supervising(store, settings(tmp_path), count=2):
+        assert ended(store, job_id).state == "succeeded"
+    assert len(measured(store, job_id)) == 5
+    assert list(store.results.of(job_id)) == [0]
+
+
+def test_two_supervisors_share_a_job(either_store: Store, tmp_path: Path) -> None:
+    store = either_store
+    alone, shared = submit(store, "shards=6", priority=9), submit(store, "shards=6 evaluate:seconds=0.3")
+    with supervising(store, settings(tmp_path)):
+        ended(store, alone)
+    owners = set()
+    with supervising(store, settings(tmp_path), count=2):
+        wait_for(
+            lambda: owners.update(s.owner for s in store.shards.running()) or (len(owners) == 2),
+        )
+        assert ended(store, shared).state == "succeeded"
+    assert losses_and_failures(store, shared) == (0, 0)
+    same = [[row.columns for row in store.results.outcomes(job_id, 0)] for job_id in (alone, shared)]
+    assert same[0] == same[1], "the number of workers changes nothing"
+
+
+def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_path: Path) -> None:
+    """A worker may be killed between the last shard of an evaluation and its merge."""
+    job_id = submit(store, "shards=1", evaluations=2)
+    chosen = settings(tmp_path)
+    with supervising(store, chosen):
+        ended(store, job_id)
+    claims: list[Claim] = []
+    second = submit(store, "shards=1", evaluations=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "workers.shard_run.merge_and_finish", lambda s, c, claim, finished: claims.append(claim)
+        )
+        with supervising(store, chosen):
+            wait_for(lambda: len(claims) == 2)
+    assert store.results.of(second) == {}
+    merge_and_finish(store, chosen, claims[-1], Finished(evaluation_done=True, job_done=True))
+    assert sorted(store.results.of(second)) == [0, 1]
+    assert store.jobs.get(second).state == "succeeded"
+
+
+def test_beats_go_on_during_a_long_shard(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising_module, "BEAT_SECONDS", 0.05)
+    beats: list[str] = []
+    beat = store.workers.beat
+    monkeypatch.setattr(
+        store.workers, "beat", lambda *a: (beats.append(threading.current_thread().name), beat(*a))[1]
+    )
+    job_id = submit(store, "shards=1 evaluate:hang")
+    with supervising(store, settings(tmp_path)):
+        wait_for(lambda: store.jobs.get(job_id).state == "running" and store.shards.running())
+        wait_for(lambda: sum(name.startswith("renew-") for name in beats) >= 3)
+        assert store.workers.online("cpu", within_seconds=30) == 1
+        assert store.workers.online("cuda", within_seconds=30) == 0
+
+
+def test_a_deleted_job_does_not_stop_the_supervisor(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1 evaluate:seconds=0.5 evaluate:error=final")
+    with supervising(store, settings(tmp_path, control_seconds=5)) as (supervisor,):
+        wait_for(lambda: store.jobs.get(job_id).state == "running" and store.shards.running())
+        store.jobs.fail(job_id, "by_hand", "for the test")
+        store.jobs.delete(job_id)
+        other = submit(store, "")
+        assert ended(store, other).state == "succeeded"
+        assert supervisor.is_alive()
+
+
+def test_unexpected_errors_do_not_end_a_supervisor(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, raised = store.shards.claim, []
+
+    def broken(*arguments: Any, **options: Any) -> Claim | None:
+        if not raised:
+            raised.append(True)
+            raise RuntimeError("a defect")
+        return claim(*arguments, **options)
+
+    monkeypatch.setattr(store.shards, "claim", broken)
+    job_id = submit(store, "")
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id).state == "succeeded"
+
+
+def test_what_cannot_be_saved_fails_the_job(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1")
+    (tmp_path / "artifacts").write_text("in the way")
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert job.error is not None
+    assert job.error["type"] == "save_failed"
+    assert len(measured(store, job_id)) == 5, "what was measured stays readable"
+
+
+def test_the_reaper_and_a_supervisor_together_lose_no_job(store: Store, tmp_path: Path) -> None:
+    """They may merge the same job at the same time."""
+    chosen = settings(tmp_path)
+    reaper = Reaper(store, chosen, interval=0.001)
+    reaper.start()
+    jobs = [submit(store, "shards=1", evaluations=3) for _ in range(4)]
+    with supervising(store, chosen, count=2):
+        assert {ended(store, job_id).state for job_id in jobs} == {"succeeded"}
+    reaper.stop()
+    reaper.join(30)
+    assert all(len(store.results.of(job_id)) == 3 for job_id in jobs)
+
+
+def test_ringing_wakes_a_sleeping_supervisor(store: Store, tmp_path: Path) -> None:
+    with supervising(store, settings(tmp_path, poll_seconds=300)) as (supervisor,):
+        assert isinstance(supervisor, Supervisor)
+        time.sleep(0.2)  # it looks once and then sleeps for five minutes
+        job_id = submit(store, "")
+        supervisor.ring()
+        assert ended(store, job_id).state == "succeeded"

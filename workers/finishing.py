@@ -1,0 +1,47 @@
+"""What follows a finished shard: its evaluation is merged, and a job without shards left is ended."""
+
+from __future__ import annotations
+
+import logging
+
+from service.contract.errors import NotFound
+from service.store.rows import Claim, Finished
+from service.store.session import Store
+from workers.away import DATABASE_AWAY
+from workers.jobs import merge
+from workers.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
+
+
+def merge_and_finish(store: Store, settings: WorkerSettings, claim: Claim, finished: Finished) -> None:
+    """Do what the shard of this claim completed: merge its evaluation, end its job."""
+    if finished.job_done:
+        finish_job(store, settings, claim.job_id)
+    elif finished.evaluation_done:
+        _save(store, settings, claim.job_id, claim.evaluation)
+
+
+def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
+    """Merge every evaluation that has no result yet, then end the job.
+
+    Safe to repeat, and for several at once: results are replaced by equal ones.
+    """
+    _save(store, settings, job_id, None)
+
+
+def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int | None) -> None:
+    folder = settings.artifacts(job_id)
+    try:
+        if evaluation is None:
+            merge.save_job(store, folder, job_id)
+        else:
+            merge.save_evaluation(store, folder, job_id, evaluation)
+    except DATABASE_AWAY as error:
+        # The measurements are recorded: who ends the job merges what is missing, at the latest the reaper.
+        log.warning("job %s: the database is away, merging later: %s", job_id, error)
+    except NotFound:
+        log.info("job %s: deleted before its results were merged", job_id)
+    except Exception as error:  # what cannot be saved fails the job, whatever the reason
+        log.exception("job %s: the results could not be saved", job_id)
+        store.jobs.fail(job_id, "save_failed", f"the results could not be saved: {error}")

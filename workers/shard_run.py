@@ -1,0 +1,215 @@
+"""One claimed shard, from request to record.
+
+While the evaluator works, a second thread renews the lease and asks whether to go on, so that a slow
+evaluator never loses its lease and a cancelled one is ended in time. It goes on while a record waits for a
+database that is away.
+
+An evaluator that has not answered its request is ended, whatever the reason: the next shard must never
+read the answer to this one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from service.contract.errors import NotFound
+from service.store.rows import Claim, OutcomeRow
+from service.store.session import Store
+from workers.away import DATABASE_AWAY
+from workers.finishing import merge_and_finish
+from workers.process import EvaluatorDied, EvaluatorProcess, Message
+from workers.settings import WorkerSettings
+from workers.spool import Spool
+from workers.warm import WarmEvaluator
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+RECEIVE_SECONDS = 0.2
+OUTPUT_SHOWN = 1500
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a supervisor lends to each of its shard runs.
+
+    Attributes:
+        beat: gives a sign of life when one is due; called from the renewing thread.
+        stopping: set when the supervisor shuts down.
+    """
+
+    store: Store
+    settings: WorkerSettings
+    evaluator: WarmEvaluator
+    spool: Spool
+    beat: Callable[[], None]
+    stopping: threading.Event
+
+
+class ShardRun:
+    """Runs one claim to its end; use it once."""
+
+    def __init__(self, place: Workplace, claim: Claim) -> None:
+        self._place = place
+        self._store = place.store
+        self._claim = claim
+        self._verdict: Literal["run", "cancel", "lost"] = "run"
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Send the request, follow the reports, record the end.
+
+        Raises:
+            OperationalError: the database was away until the supervisor was stopped.
+        """
+        name = f"renew-{self._claim.shard_id}"
+        renewer = threading.Thread(target=self._renew, name=name, daemon=True)
+        renewer.start()
+        try:
+            answer = self._ask()
+            if answer is not None:
+                self._record(answer)
+        except DATABASE_AWAY:
+            raise
+        except NotFound:
+            log.info("shard %s: its job was deleted", self._claim.shard_id)
+        except Exception as error:  # a defect must not end the supervisor and hold up all other jobs
+            log.exception("shard %s: could not be recorded", self._claim.shard_id)
+            self._fail("worker_raised", f"{type(error).__name__}: {error}", retry=True)
+        finally:
+            self._over.set()
+            renewer.join()
+
+    def _ask(self) -> Message | None:
+        """The evaluator's last report; None when there is none and the shard's end is recorded."""
+        answer, failure = None, ""
+        try:
+            answer = self._follow(self._place.evaluator.ready())
+        except EvaluatorDied as error:
+            process = self._place.evaluator.process
+            output = process.last_output[-OUTPUT_SHOWN:] if process is not None else ""
+            failure = f"the evaluator process died: {error}. {output}"
+        except OSError as error:
+            failure = f"the evaluator process could not be started: {error}"
+        finally:
+            if answer is None:
+                self._place.evaluator.end()
+        if answer is None and not self._interrupted():
+            self._fail("evaluator_died", failure, retry=True)
+        elif answer is None:
+            self._leave()
+        return answer
+
+    def _follow(self, evaluator: EvaluatorProcess) -> Message | None:
+        evaluator.send(self._request())
+        while not self._interrupted():
+            message = evaluator.receive(timeout=RECEIVE_SECONDS)
+            if message is None:
+                continue
+            if message["type"] not in {"progress", "checkpoint"}:
+                return message
+            self._note(message)
+        return None
+
+    def _interrupted(self) -> bool:
+        """Whether the shard has to end now for a reason outside it."""
+        return self._verdict != "run" or self._place.stopping.is_set()
+
+    def _note(self, message: Message) -> None:
+        try:
+            if message["type"] == "checkpoint":
+                self._store.shards.checkpoint(self._claim)
+            else:
+                text = message.get("message")
+                self._store.shards.progress(self._claim, message["done"], message["total"], text)
+        except DATABASE_AWAY as error:
+            log.warning("shard %s: progress not recorded: %s", self._claim.shard_id, error)
+
+    def _leave(self) -> None:
+        log.info("shard %s: interrupted (%s)", self._claim.shard_id, self._verdict)
+        if self._verdict == "cancel":
+            self._insist(lambda: self._store.shards.canceled(self._claim))
+        elif self._verdict == "run":
+            self._insist(lambda: self._store.shards.release(self._claim))
+
+    def _record(self, message: Message) -> None:
+        self._place.evaluator.job = self._claim.job_id
+        if message["type"] == "outcome":
+            self._finish(message)
+        elif message["type"] == "plan":
+            self._insist(lambda: self._store.shards.finish_plan(self._claim, message["plan"]))
+        else:
+            if message["retry"]:
+                self._place.evaluator.end()  # the next attempt starts from nothing
+            self._fail(message["error_type"], message["message"], retry=message["retry"])
+
+    def _finish(self, message: Message) -> None:
+        row = _outcome(self._claim, message)
+        finished = self._insist(lambda: self._place.spool.record(self._claim, row))
+        if finished is None:
+            log.warning("shard %s: outcome refused, another worker has it", self._claim.shard_id)
+        else:
+            merge_and_finish(self._store, self._place.settings, self._claim, finished)
+
+    def _fail(self, error_type: str, message: str, *, retry: bool) -> None:
+        log.warning("shard %s: %s: %s", self._claim.shard_id, error_type, message)
+        try:
+            job = self._insist(lambda: self._store.shards.fail(self._claim, error_type, message, retry=retry))
+        except NotFound:
+            return
+        log.info("shard %s: job is %s", self._claim.shard_id, job.state)
+
+    def _insist(self, write: Callable[[], T]) -> T:
+        """Write until the database takes it; a supervisor that stops gives up."""
+        while True:
+            try:
+                return write()
+            except DATABASE_AWAY as error:
+                log.warning("shard %s: the database is away: %s", self._claim.shard_id, error)
+                if self._place.stopping.wait(self._place.settings.database_away_seconds):
+                    raise
+
+    def _request(self) -> dict[str, Any]:
+        claim, settings = self._claim, self._place.settings
+        source = (claim.spec["model"].get("weights") or {}).get("job")
+        return {
+            "kind": claim.kind,
+            "job": claim.job_id,
+            "spec": claim.spec,
+            "plan": claim.plan,
+            "evaluation": claim.evaluation,
+            "start": claim.start,
+            "stop": claim.stop,
+            "folder": str(settings.artifacts(claim.job_id)),
+            "weights": str(settings.artifacts(source) / "weights.safetensors") if source else None,
+            "shard_seconds": settings.shard_seconds,
+            "checkpoint_seconds": settings.checkpoint_seconds,
+        }
+
+    def _renew(self) -> None:
+        settings = self._place.settings
+        while self._verdict == "run" and not self._over.wait(settings.renewal_seconds):
+            try:
+                self._verdict = self._store.shards.renew(self._claim, settings.lease_seconds)
+                self._place.beat()
+            except Exception as error:  # of whatever kind: the lease must not run out because of it
+                log.warning("shard %s: lease not renewed: %s", self._claim.shard_id, error)
+
+
+def _outcome(claim: Claim, message: Message) -> OutcomeRow:
+    expected = claim.stop - claim.start
+    if claim.kind == "evaluate" and message["n"] != expected:
+        raise ValueError(f"the evaluator measured {message['n']} examples, the shard has {expected}")
+    return OutcomeRow(
+        evaluation=claim.evaluation,
+        number=claim.number,
+        n=message["n"],
+        columns=message["columns"],
+        seconds=message["seconds"],
+        forward_passes=message["forward_passes"],
+        backward_passes=message["backward_passes"],
+        extra=message["extra"],
+    )
