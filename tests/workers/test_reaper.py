@@ -29,7 +29,7 @@ def test_a_dead_owner_loses_its_shard_before_its_lease_is_over(either_store: Sto
     assert (str(shard.state), shard.losses, shard.failures) == ("queued", 1, 0)
 
 
-@pytest.mark.parametrize("worker", [ME, "elsewhere:kernel:1:2:0"])
+@pytest.mark.parametrize("worker", [ME, "elsewhere:kernel:1:2:0"], ids=["me", "elsewhere"])
 def test_living_and_unknown_owners_keep_theirs(store: Store, tmp_path: Path, worker: str) -> None:
     job_id = planned(store, 1)
     claim(store, worker)

@@ -59,7 +59,7 @@ def test_the_file_is_there_before_the_store_is_asked(
     assert seen == [f"{held.shard_id}-{held.fence}.json"]
 
 
-@pytest.mark.parametrize("whose", [ME, DEAD])
+@pytest.mark.parametrize("whose", [ME, DEAD], ids=["me", "dead"])
 def test_own_and_dead_workers_files_are_recorded_whole(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
