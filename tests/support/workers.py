@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import OperationalError
+
 from service.store.rows import JobRow
 from service.store.session import Store
 from tests.support.jobs import evaluate_spec, train_spec
@@ -97,3 +99,28 @@ def group(pgid: int) -> list[int]:
             except ProcessLookupError:
                 continue
     return found
+
+
+def away(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the store that cannot reach its database the first few times."""
+    left = [times]
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            raise OperationalError("", {}, Exception("connection refused"))
+        return then(*arguments, **options)
+
+    return call
+
+
+def losses_and_failures(store: Store, job_id: str) -> tuple[int, int]:
+    """How often the job's shards were lost, and failed."""
+    shards = store.shards.of(job_id)
+    return sum(s.losses for s in shards), sum(s.failures for s in shards)
+
+
+def measured(store: Store, job_id: str) -> list[str]:
+    """The ids of the examples of the first evaluation that have an outcome."""
+    rows = store.results.outcomes(job_id, 0)
+    return sorted(i for row in rows for i in row.columns["id"])

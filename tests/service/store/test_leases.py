@@ -24,8 +24,11 @@ WRITES: dict[str, Callable[[Store, Claim], object]] = {
 }
 
 
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("again", [True, False], ids=["claimed again", "queued again"])
+@pytest.mark.parametrize(
+    ("write", "again"),
+    # But `finish` of a shard that was only queued again: the test below.
+    [(write, again) for write in WRITES for again in (True, False) if again or write != "finish"],
+)
 def test_a_stale_claim_writes_nothing(store: Store, write: str, again: bool) -> None:
     job_id = planned(store, 2)
     stale = claim(store, "slow", lease_seconds=-1)
@@ -37,6 +40,21 @@ def test_a_stale_claim_writes_nothing(store: Store, write: str, again: bool) -> 
     assert (store.jobs.get(job_id), store.shards.of(job_id)) == before
     assert store.results.outcomes(job_id, None) == []
     assert answer == {"renew": "lost", "fail": before[0]}.get(write)
+
+
+def test_an_outcome_counts_until_somebody_else_claims_the_shard(store: Store) -> None:
+    """Its fence is still the newest: measuring again would give the same numbers."""
+    job_id = planned(store, 2)
+    late = claim(store, "slow", lease_seconds=-1)
+    assert store.shards.expire() == 1
+    finished = store.shards.finish(late, outcome(late))
+    assert finished is not None
+    assert not finished.evaluation_done
+    (row,) = store.results.outcomes(job_id, None)
+    assert row == outcome(late)
+    assert sorted(str(s.state) for s in store.shards.of(job_id)) == ["done", "done", "queued"]
+    assert store.jobs.get(job_id).progress_done == 10
+    assert store.shards.finish(late, outcome(late)) is None, "once"
 
 
 def test_a_stale_plan_is_refused_and_the_new_one_holds(store: Store) -> None:
