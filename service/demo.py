@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when both models reach the clean accuracy that the README promises."""
     parser = argparse.ArgumentParser(prog="assay demo", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("demo-output"))
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=40)
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
