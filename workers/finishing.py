@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from service.contract.errors import NotFound
+from service.contract.states import JobState
 from service.store.rows import Claim, Finished
 from service.store.session import Store
 from workers.away import DATABASE_AWAY
@@ -12,6 +13,7 @@ from workers.jobs import merge
 from workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
+CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py names them; that module needs torch
 
 
 def merge_and_finish(store: Store, settings: WorkerSettings, claim: Claim, finished: Finished) -> None:
@@ -28,6 +30,7 @@ def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
     Safe to repeat, and for several at once: results are replaced by equal ones.
     """
     _save(store, settings, job_id, None)
+    _drop_checkpoints(store, settings, job_id)
 
 
 def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int | None) -> None:
@@ -45,3 +48,14 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
     except Exception as error:  # what cannot be saved fails the job, whatever the reason
         log.exception("job %s: the results could not be saved", job_id)
         store.jobs.fail(job_id, "save_failed", f"the results could not be saved: {error}")
+
+
+def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> None:
+    """A training that succeeded is never resumed; one that failed may be, by a retry."""
+    try:
+        succeeded = store.jobs.get(job_id).state == JobState.SUCCEEDED
+    except (NotFound, *DATABASE_AWAY):
+        return
+    if succeeded:
+        for path in settings.artifacts(job_id).glob(CHECKPOINTS):
+            path.unlink(missing_ok=True)

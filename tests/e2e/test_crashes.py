@@ -51,9 +51,12 @@ def test_killed_training_resumes_with_the_same_weights(start_service: Start, tmp
     rough = start_service(tmp_path / "rough", ASSAY_CHECKPOINT_SECONDS="0.3")
     job_id = rough.client.submit(spec).id
     wait_for(lambda: rough.client.job(job_id).progress.done > 150, 120)
+    assert list((rough.state / "artifacts" / job_id).glob("step-*")), "there is something to resume from"
     kill(rough.evaluators()[0])
     wait_for(lambda: rough.client.job(job_id).progress.done > 400, 120)
     crash_and_restart(rough)
     finished(rough.client, job_id)
+    assert list((rough.state / "artifacts" / job_id).glob("weights.safetensors"))
+    wait_for(lambda: not list((rough.state / "artifacts" / job_id).glob("step-*")), 10)
     finished(calm.client, expected)
     assert weights(rough.client, job_id) == weights(calm.client, expected)
