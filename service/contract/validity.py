@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from service.contract.results import EvaluationResult, Warning
@@ -42,7 +42,7 @@ def epsilon_value(given: str | float) -> float:
 
 def _not_monotone(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
     for group in _groups(attacks):
-        for smaller, larger in pairwise(sorted(group, key=_epsilon)):
+        for smaller, larger in pairwise(_strongest_by_epsilon(group)):
             rise = _top1(larger) - _top1(smaller)
             if rise > TOLERANCE:
                 yield Warning(
@@ -52,6 +52,12 @@ def _not_monotone(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
                     " converged or gradients are masked",
                     evidence={"smaller": _evidence(smaller), "larger": _evidence(larger)},
                 )
+
+
+def _strongest_by_epsilon(group: Sequence[EvaluationResult]) -> list[EvaluationResult]:
+    """Of each epsilon the evaluation with the lowest accuracy (step sizes may differ), smallest first."""
+    ordered = sorted(group, key=lambda evaluation: (_epsilon(evaluation), _top1(evaluation)))
+    return [next(same) for _, same in groupby(ordered, key=_epsilon)]
 
 
 def _stronger(
