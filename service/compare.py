@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from service.contract.fractions import parse_fraction
-from service.contract.results import Answer, EvaluationResult, Metric, Warning
+from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
 
 # Metrics that are the mean of a per-example column of the outcomes.
@@ -84,7 +84,7 @@ class JobResults:
         complete: whether all its evaluations have finished.
         evaluations: finished evaluations by their position in the spec.
         columns: the outcome columns (id, correct, ...) of the evaluation at a position.
-        data_sha256: content hash of each data set by name.
+        data_sha256: content hash of each data set by `data_label`.
     """
 
     job: str
@@ -156,7 +156,7 @@ class _Pair:
         return row if not pairs else row.model_copy(update=_paired(pairs, f"{name}/{evaluation.name}"))
 
     def _same_data(self, evaluation: EvaluationResult) -> bool:
-        name = str(evaluation.data.get("name", ""))
+        name = data_label(evaluation.data)
         hashes = {side.data_sha256.get(name) for side in (self.first, self.second)} - {None}
         if len(hashes) <= 1:
             return True

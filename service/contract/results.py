@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -73,8 +74,18 @@ class EvaluationResult(Answer):
     backward_passes: int
 
 
+def data_label(data: Mapping[str, Any]) -> str:
+    """The key of a data set in `Provenance.data_sha256`: its name, with its parameters where it has some.
+
+    Args:
+        data: {"name", "params"} with every default filled in.
+    """
+    params = ", ".join(f"{name}={value}" for name, value in sorted(data["params"].items()))
+    return f"{data['name']}({params})" if params else str(data["name"])
+
+
 class Provenance(Answer):
-    """Everything needed to repeat the numbers."""
+    """Everything needed to repeat the numbers; `data_sha256` is keyed by `data_label`."""
 
     spec: dict[str, Any]
     seed: int

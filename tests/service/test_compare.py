@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.compare import Comparison, JobResults, compare
-from service.contract.results import EvaluationResult, Metric
+from service.contract.results import EvaluationResult, Metric, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
 
 
@@ -42,7 +42,8 @@ def job(
 ) -> JobResults:
     columns = {"id": list(ids or [f"x{i}" for i in range(len(correct))]), "correct": list(correct)}
     found = {0: evaluation(correct, **changes)}
-    return JobResults(job_id, complete, found, lambda position: columns, {"digits": sha256})
+    hashes = {data_label(found[0].data): sha256}
+    return JobResults(job_id, complete, found, lambda position: columns, hashes)
 
 
 def codes(comparison: Comparison) -> list[str]:
@@ -97,6 +98,15 @@ def test_other_data_under_the_same_name_gives_no_test() -> None:
     comparison = compare([job("a", [1, 1]), job("b", [0, 1], sha256="e")])
     assert comparison.rows[0].test is None
     assert codes(comparison) == ["different_data"]
+
+
+def test_other_content_of_the_same_folder_gives_no_test() -> None:
+    data = {"name": "image_folder", "params": {"folder": "birds", "splits": "auto"}}
+    first, same = job("a", [1, 1], data=data), job("b", [0, 1], data=data)
+    assert codes(compare([first, same])) == []
+    changed = compare([first, job("c", [0, 1], sha256="e", data=data)])
+    assert changed.rows[0].test is None
+    assert codes(changed) == ["different_data"]
 
 
 @pytest.mark.parametrize(

@@ -98,20 +98,19 @@ def merge_evaluation(
         raise ValueError(f"{measured} of {planned} examples of evaluation {index} were measured")
     attack = rows[0].extra["attack"]
     protocol, backend = job.spec.get("protocol", "pixel"), str(item["params"].get("backend", "native"))
+    metrics = classification_metrics(columns, initially_correct=columns["clean_correct"] if attack else None)
     return EvaluationResult(
         name=item["name"],
         params=item["params"],
         data=item["data"] or job.spec["data"],
         protocol=protocol,
         backend=backend,
-        metrics=classification_metrics(
-            columns, initially_correct=columns["clean_correct"] if attack else None
-        ),
+        metrics=metrics,
         warnings=of_evaluation(
             plan,
             [row.extra["evidence"] for row in rows],
-            n=measured,
-            available=plan["evaluations"][index]["available"],
+            planned=plan["evaluations"][index],
+            undefined=[name for name, metric in metrics.items() if metric.value is None],
             backend=backend,
             pixel_attack=attack and protocol == "pixel",
         ),

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from service.contract.results import data_label
 from workers import catalog
 from workers.data.dataset import DataSet
 from workers.data.sampling import evaluation_order
 from workers.jobs.session import Loaded, Session
+from workers.jobs.trained_on import doubts
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
 NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
@@ -48,9 +50,11 @@ def run(
     for index, item in enumerate(spec["evaluations"]):
         examples = session.data(item["data"] or spec["data"], "test")
         _check_fit(examples, data, index)
-        n = len(evaluation_order(examples.name, examples.ids, spec["limit"]))
+        order = evaluation_order(examples.name, examples.ids, spec["limit"])
+        n, ids = len(order), (examples.ids[position] for position in order)
         cost = example_seconds(item, flops, loaded.device.type)
-        evaluations.append({"n": n, "available": len(examples.ids)})
+        doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
+        evaluations.append({"n": n, "available": len(examples.ids)} | doubtful)
         shards += cut(index, n, cost, batch_size, request["shard_seconds"])
         label = data_label(item["data"] or spec["data"])
         if label not in hashes:  # of a large set it takes minutes
@@ -122,12 +126,6 @@ def measure_cost(loaded: Loaded, channels: int) -> tuple[float, int]:
         loaded.classifier(pixels.detach())
     saved = sum(size for pointer, size in storages.items() if pointer not in weights)
     return max(float(counter.get_total_flops()), 1.0), saved
-
-
-def data_label(spec: Mapping[str, Any]) -> str:
-    """The data set's name, with its folder where it has one."""
-    folder = spec["params"].get("folder")
-    return f"{spec['name']}:{folder}" if folder else str(spec["name"])
 
 
 def _check_fit(examples: DataSet, model_data: DataSet, index: int) -> None:

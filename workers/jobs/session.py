@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,10 @@ def configure(threads: int) -> None:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes)."""
+    """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
+
+    `metadata` is the text in the header of the weights file, empty without one.
+    """
 
     classifier: Classifier
     image_size: int
@@ -50,6 +53,7 @@ class Loaded:
     untrained: bool
     device: torch.device
     dtype: torch.dtype
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class Session:
@@ -135,8 +139,7 @@ def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str
     if model["weights"] == {"timm": True}:
         mean, std = _check_pretrained(pretrained, data, model)
     classifier = Classifier(backbone, mean, std)
-    if weights is not None:
-        _load_weights(classifier, Path(weights))
+    metadata = {} if weights is None else _load_weights(classifier, Path(weights))
     classifier.requires_grad_(spec["kind"] == "train").eval()
     digest = state_sha256(classifier)
     classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
@@ -147,6 +150,7 @@ def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str
         untrained=model["weights"] is None,
         device=device,
         dtype=dtype,
+        metadata=metadata,
     )
 
 
@@ -179,11 +183,14 @@ def _check_pretrained(
     return tuple(pretrained["mean"]), tuple(pretrained["std"])
 
 
-def _load_weights(classifier: Classifier, path: Path) -> None:
+def _load_weights(classifier: Classifier, path: Path) -> dict[str, str]:
+    """Load a weights file into the classifier; returns the metadata of the file."""
     if not path.is_file():
         raise BadWeights(f"the weights file {path.name} of job {path.parent.name} is gone")
     try:
         given = safetensors.torch.load_file(path)
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise BadWeights(f"{path.name} of job {path.parent.name} is damaged: {error}") from error
     wanted = classifier.state_dict()
@@ -201,6 +208,7 @@ def _load_weights(classifier: Classifier, path: Path) -> None:
     floats = {tensor.dtype for tensor in given.values() if tensor.is_floating_point()}
     classifier.to(max(floats, key=lambda dtype: dtype.itemsize, default=torch.float32))
     classifier.load_state_dict(given)
+    return metadata
 
 
 def _image_size(model: Mapping[str, Any], backbone: nn.Module) -> int:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from service.contract.results import data_label
 from workers import catalog, provenance
 from workers.artifacts import describe
 from workers.data.sampling import evaluation_order
 from workers.jobs.evaluate import Shard, answer
-from workers.jobs.plan import choose_batch_size, data_label, measure_cost
+from workers.jobs.plan import choose_batch_size, measure_cost
 from workers.jobs.session import Session, state_sha256
+from workers.jobs.trained_on import TrainedOn
 from workers.training.loop import train
 
 Report = Callable[[Mapping[str, Any]], None]
@@ -35,6 +37,8 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     """
     spec, begun = request["spec"], time.monotonic()
     data = session.data(spec["data"], "train")
+    held_out = session.data(spec["data"], "test")  # if it is missing, that is said before the training
+    shared = len(set(data.ids) & set(held_out.ids))
     catalog.check_rules(spec, data)
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
     _, saved_bytes = measure_cost(loaded, data.channels)
@@ -52,11 +56,11 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         folder=Path(request["folder"]),
         checkpoint_seconds=request["checkpoint_seconds"],
         report=report,
-        metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)},
+        metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
+        | TrainedOn(spec["data"], data.class_names, shared).as_metadata(),
     )
     # The cached classifier now holds trained weights; the next request must not mistake it for a new one.
     session.forget()
-    held_out = session.data(spec["data"], "test")
     order = evaluation_order(held_out.name, held_out.ids, None)
     outcomes = Shard(held_out, order, loaded, batch_size, spec, _silent).evaluate(CLEAN)
     outcome = answer(outcomes, time.monotonic() - begun)
@@ -72,7 +76,9 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
                 "untrained": False,
                 "weights_sha256": state_sha256(classifier),
                 "data_sha256": {data_label(spec["data"]): data.content_sha256()},
-                "evaluations": [{"n": len(order), "available": len(order)}],
+                "evaluations": [
+                    {"n": len(order), "available": len(order)} | ({"seen": shared} if shared else {})
+                ],
             },
             "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,

@@ -19,8 +19,8 @@ def of_evaluation(
     plan: Mapping[str, Any],
     evidence: Sequence[Mapping[str, int]],
     *,
-    n: int,
-    available: int,
+    planned: Mapping[str, int],
+    undefined: Sequence[str],
     backend: str,
     pixel_attack: bool,
 ) -> list[Warning]:
@@ -29,12 +29,14 @@ def of_evaluation(
     Args:
         plan: the job's plan.
         evidence: counts of each shard, as `Outcomes.evidence` gives them.
-        n: examples that were measured.
-        available: examples that the data set has.
+        planned: what the plan says about this evaluation: `n` examples of the `available` ones, and of these
+            those `seen` in training and the classes `renamed` since, where there are any.
+        undefined: names of the metrics that have no value.
         backend: "native", or the library that ran the attack.
         pixel_attack: whether it is an attack under the protocol `pixel`.
     """
-    found = list(_counted(evidence, n))
+    n, available = planned["n"], planned["available"]
+    found = [*_counted(evidence, n), *_doubtful(planned)]
     if plan["untrained"]:
         message = "the model's weights are random: it was never trained"
         found.append(Warning(code="untrained_weights", message=message))
@@ -42,7 +44,10 @@ def of_evaluation(
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         found.append(Warning(code="subset", message=message, evidence={"n": n, "available": available}))
     if backend != "native":
-        message = f"run by {backend}: it draws random numbers per batch, so results depend on the batch size"
+        message = (
+            f"run by {backend}: its iterates are float32, only the last one counts, and its loss is a mean"
+            " over the batch, so that very small gradients depend on the batch size"
+        )
         size = {"batch_size": plan["batch_size"]}
         found.append(Warning(code="library_backend", message=message, evidence=size))
     if pixel_attack:
@@ -51,7 +56,23 @@ def of_evaluation(
             " it is an upper bound of accuracy under an attack on top-5"
         )
         found.append(Warning(code="top5_upper_bound", message=message))
+    if "attack_success_rate" in undefined:
+        message = "attack_success_rate has no value: no example was right before the attack"
+        found.append(Warning(code="undefined_metric", message=message))
     return found
+
+
+def _doubtful(planned: Mapping[str, int]) -> Iterator[Warning]:
+    if seen := planned.get("seen", 0):
+        message = f"{seen} of {planned['n']} examples were trained on: accuracy is too high"
+        evidence = {"count": seen, "n": planned["n"]}
+        yield Warning(code="trained_on_examples", message=message, evidence=evidence)
+    if renamed := planned.get("renamed", 0):
+        message = (
+            f"{renamed} classes have another name than in the data set that the model was trained on;"
+            " labels are compared by their number"
+        )
+        yield Warning(code="class_names_differ", message=message, evidence={"count": renamed})
 
 
 def _counted(evidence: Sequence[Mapping[str, int]], n: int) -> Iterator[Warning]:

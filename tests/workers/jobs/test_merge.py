@@ -82,6 +82,15 @@ def test_metrics_and_passes(store: Store) -> None:
     assert (result.backend, result.protocol) == ("native", "pixel")
 
 
+def test_a_rate_without_examples_is_null_with_a_warning(store: Store) -> None:
+    outcomes = rows(3)
+    for row in outcomes:
+        row.columns["clean_correct"][:] = row.columns["correct"][:] = [False] * SIZE
+    result = merge.merge_evaluation(measured_job(store), 0, outcomes, merge.sorted_columns(outcomes))
+    assert result.metrics["attack_success_rate"].value is None
+    assert "undefined_metric" in [warning.code for warning in result.warnings]
+
+
 def test_without_attack_there_is_no_success_rate(store: Store) -> None:
     outcomes = rows(3, attack=False)
     result = merge.merge_evaluation(measured_job(store), 0, outcomes, merge.sorted_columns(outcomes))
@@ -115,10 +124,11 @@ def test_a_loss_that_is_not_finite_is_an_empty_cell(store: Store) -> None:
 
 
 def codes(**changes: Any) -> dict[str, dict[str, Any]]:
-    facts = {"n": 12, "available": 12, "backend": "native", "pixel_attack": False}
+    facts = {"backend": "native", "pixel_attack": False, "undefined": []}
     found = {key: changes.pop(key, value) for key, value in facts.items()}
+    planned = {"n": 12, "available": 12} | changes.pop("planned", {})
     evidence = changes.pop("evidence", [{}])
-    return {w.code: w.evidence for w in of_evaluation(FACTS | changes, evidence, **found)}
+    return {w.code: w.evidence for w in of_evaluation(FACTS | changes, evidence, planned=planned, **found)}
 
 
 def test_nothing_to_say_is_no_warning() -> None:
@@ -129,9 +139,12 @@ def test_nothing_to_say_is_no_warning() -> None:
     ("changes", "expected"),
     [
         ({"untrained": True}, {"untrained_weights": {}}),
-        ({"n": 5}, {"subset": {"n": 5, "available": 12}}),
+        ({"planned": {"n": 5}}, {"subset": {"n": 5, "available": 12}}),
         ({"backend": "cleverhans"}, {"library_backend": {"batch_size": 4}}),
         ({"pixel_attack": True}, {"top5_upper_bound": {}}),
+        ({"undefined": ["attack_success_rate"]}, {"undefined_metric": {}}),
+        ({"planned": {"seen": 3}}, {"trained_on_examples": {"count": 3, "n": 12}}),
+        ({"planned": {"renamed": 2}}, {"class_names_differ": {"count": 2}}),
         (
             {"evidence": [{"zero_gradient": 1}, {"zero_gradient": 2, "gradients": 9}]},
             {"zero_gradient": {"count": 3, "n": 12}},

@@ -1,0 +1,80 @@
+"""What weights were trained on, as their file remembers it, and what that says about an evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.data.dataset import DataSet, MissingData
+from workers.jobs.session import Loaded, Session
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """The training data of some weights.
+
+    Attributes:
+        data: The data spec of the training job.
+        class_names: The meaning of each logit.
+        shared: How many training examples were evaluated at the end of the training too; 0 but for a data
+            set that was told not to keep them apart.
+    """
+
+    data: Mapping[str, Any]
+    class_names: tuple[str, ...]
+    shared: int
+
+    def as_metadata(self) -> dict[str, str]:
+        """Text for the header of the weights file."""
+        content = {"data": self.data, "class_names": self.class_names, "shared": self.shared}
+        return {"trained_on": json.dumps(content, sort_keys=True)}
+
+
+def trained_on(loaded: Loaded) -> TrainedOn | None:
+    """What the classifier's weights were trained on; None where their file does not say."""
+    text = loaded.metadata.get("trained_on")
+    if text is None:
+        return None
+    content = json.loads(text)
+    return TrainedOn(content["data"], tuple(content["class_names"]), content["shared"])
+
+
+def doubts(
+    session: Session, loaded: Loaded, spec: Mapping[str, Any], examples: DataSet, ids: Iterable[str]
+) -> dict[str, int]:
+    """What is doubtful about evaluating a classifier on some examples; nothing is the rule.
+
+    Args:
+        session: Has the data sets.
+        loaded: The classifier.
+        spec: The data spec of the examples.
+        examples: The data set.
+        ids: The examples that are evaluated.
+
+    Returns:
+        `seen`: how many of them the weights were trained on, if any. `renamed`: how many classes have another
+        name than in the training, if any.
+    """
+    source = trained_on(loaded)
+    if source is None:
+        return {}
+    names = zip(source.class_names, examples.class_names, strict=True)
+    found = {"seen": _seen(session, source, spec, ids), "renamed": sum(was != now for was, now in names)}
+    return {key: count for key, count in found.items() if count}
+
+
+def _seen(session: Session, source: TrainedOn, spec: Mapping[str, Any], ids: Iterable[str]) -> int:
+    same_files = _files(source.data) == _files(spec)
+    kept_apart = source.data == spec and source.shared == 0  # a large folder need not be listed again
+    if not same_files or kept_apart:
+        return 0
+    try:
+        return len(set(session.data(source.data, "train").ids).intersection(ids))
+    except MissingData:
+        return 0
+
+
+def _files(spec: Mapping[str, Any]) -> tuple[str, Any]:
+    return spec["name"], spec["params"].get("folder")
