@@ -23,6 +23,7 @@ router = APIRouter(prefix=JOBS_PATH, tags=["results"])
 CSV_COLUMNS = (
     "evaluation",
     "params",
+    "data",
     "protocol",
     "backend",
     "metric",
@@ -34,7 +35,7 @@ CSV_COLUMNS = (
 )
 _CSV_EXAMPLE = (
     ",".join(CSV_COLUMNS) + "\r\n"
-    'pgd,"{""epsilon"":0.00784,""steps"":20}",pixel,native,top1,0.8139,360,0.7703,0.8507,wilson\r\n'
+    'pgd,"{""epsilon"":0.00784,""steps"":20}","{""name"":""digits"",""params"":{}}",pixel,native,top1,0.8139,360,0.7703,0.8507,wilson\r\n'
 )
 # A spreadsheet runs a cell that starts with one of these as a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -95,10 +96,14 @@ def to_csv(results: Results) -> str:
 
 
 def _cells(evaluation: EvaluationResult, name: str, metric: Metric) -> list[Any]:
-    params = json.dumps(evaluation.params, separators=(",", ":"), ensure_ascii=False)
-    texts = (evaluation.name, params, evaluation.protocol, evaluation.backend, name)
+    params, data = _compact(evaluation.params), _compact(evaluation.data)
+    texts = (evaluation.name, params, data, evaluation.protocol, evaluation.backend, name)
     numbers = (metric.value, metric.n, metric.ci_low, metric.ci_high)
     return [*map(_inert, texts), *numbers, _inert(metric.ci_method)]
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _inert(text: str) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +94,7 @@ def test_csv_has_a_row_per_metric(api: httpx.Client, job_id: str, worker: Any) -
         ("pgd", "top1", "0.25", "4"),
     ]
     assert rows[1]["params"] == '{"epsilon":"2/255","steps":10}'
+    assert json.loads(rows[1]["data"])["name"] == "digits"
 
 
 def test_other_formats_are_refused(api: httpx.Client, job_id: str) -> None:
@@ -129,9 +131,9 @@ def test_csv_cells_cannot_be_formulas(name: str) -> None:
 def test_csv_numbers_stay_numbers() -> None:
     negative = METRIC.model_copy(update={"value": -0.5, "ci_low": None})
     row = csv_of(evaluation("x").model_copy(update={"metrics": {"m": negative}}))[0]
-    assert row[5:9] == ["-0.5", "4", "", "0.9"]
+    assert row[6:10] == ["-0.5", "4", "", "0.9"]
 
 
 def test_csv_lists_breakdowns() -> None:
     part = Breakdown(corruption="fog", severity=3, metrics={"top1": METRIC})
-    assert [row[4] for row in csv_of(evaluation("corruptions", breakdown=[part]))] == ["top1", "fog/3/top1"]
+    assert [row[5] for row in csv_of(evaluation("corruptions", breakdown=[part]))] == ["top1", "fog/3/top1"]
