@@ -72,6 +72,24 @@ def test_a_known_hash_is_not_sent_again(api: httpx.Client, job_id: str, add: Any
     assert api.get(url, headers={"if-none-match": '"other"'}).status_code == 200
 
 
+@pytest.mark.parametrize("part", ["bytes=0-9", "bytes=5-5", "bytes=15990-"])
+def test_a_part_is_sent(api: httpx.Client, job_id: str, add: Any, part: str) -> None:
+    add("log.csv")
+    answer = api.get(f"{JOBS}/{job_id}/artifacts/log.csv", headers={"range": part})
+    first, last = part.removeprefix("bytes=").split("-")
+    assert answer.status_code == 206
+    assert answer.content == CONTENT[int(first) : int(last or len(CONTENT)) + 1]
+
+
+@pytest.mark.parametrize(
+    "part", ["bytes=99999-", "bytes=9-3", "bytes=a-b", "bytes=", "lines=1-2", "x", "bytes=-0"]
+)
+def test_an_odd_range_is_ignored(api: httpx.Client, job_id: str, add: Any, part: str) -> None:
+    add("log.csv")
+    answer = api.get(f"{JOBS}/{job_id}/artifacts/log.csv", headers={"range": part})
+    assert (answer.status_code, answer.content) == (200, CONTENT)
+
+
 @pytest.mark.parametrize(
     "name", ["nope", "%2e%2e", "..%2flog.csv", "%00", "log.csv%00", "a%2fb", "%2fetc%2fpasswd"]
 )
