@@ -119,15 +119,20 @@ BodyDep = Annotated[Any, Depends(_json_body)]
 
 
 def only(*names: str) -> Any:
-    """A dependency that refuses query parameters with other names: a misspelt filter would filter nothing."""
+    """A dependency that refuses query parameters with other names, or given twice.
+
+    A misspelt filter would filter nothing, and of two values one would silently win.
+    """
 
     def check(request: Request) -> None:
         report = Report()
         for name in request.query_params:
+            given = request.query_params.getlist(name)
             if name not in names:
-                given = request.query_params[name]
                 near = nearest(name, names)
-                report.add(("query", name), "unknown parameter", given=given, allowed=names, nearest=near)
+                report.add(("query", name), "unknown parameter", given=given[-1], allowed=names, nearest=near)
+            elif len(given) > 1:
+                report.add(("query", name), "is given more than once", given=given, allowed="one value")
         report.raise_if_any()
 
     checker: Callable[[Request], None] = check

@@ -191,6 +191,13 @@ def test_bad_queries_say_what_is_allowed(api: httpx.Client) -> None:
     assert found["allowed"] == "at most 200"
 
 
+def test_a_filter_given_twice_is_refused(api: httpx.Client) -> None:
+    answer = api.get(f"{JOBS}?state=queued&state=running")
+    assert answer.status_code == 422
+    (detail,) = answer.json()["error"]["details"]
+    assert (detail["loc"], detail["given"]) == (["query", "state"], ["queued", "running"])
+
+
 @pytest.mark.parametrize(
     ("method", "page"),
     [("GET", ""), ("GET", "/results"), ("GET", "/artifacts"), ("GET", "/artifacts/x"), ("POST", "/cancel"),
