@@ -110,8 +110,8 @@ class _Validation:
         self.source = find_source(model, self.report, self.find_job)
         trained = self.source["model"] if self.source is not None else None
         same_name = trained is not None and trained["name"] == model.get("name")
-        if trained is not None and same_name and model.get("params") == {}:
-            model = {**model, "params": dict(trained["params"])}
+        if trained is not None and same_name and "params" in model:
+            model = {**model, "params": {**trained["params"], **model["params"]}}
         self.model = self.catalog.check_reference(("model",), model, self.report, ("model",))
         if trained is not None and self.model is not None:
             check_same_model(self.model, trained, self.report)

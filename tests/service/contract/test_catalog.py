@@ -453,11 +453,15 @@ class TestWeights:
         find = finder(FoundJob("train", "succeeded", self.SPEC))
         same = {"width": 48.0, "heads": 3, "attention": {"name": "rpc"}}
         assert valid(self.body(params=same), find_job=find).spec["model"]["params"]["width"] == 48
-        assert problems(self.body(params={"heads": 2}), find_job=find) == {
-            "model.params.width": "the weights are of a model with width 48",
+        assert problems(self.body(params={"heads": 2, "attention": "softmax"}), find_job=find) == {
             "model.params.heads": "the weights are of a model with heads 3",
             "model.params.attention": f"the weights are of a model with attention {RPC}",
         }
+
+    def test_parameters_that_are_not_given_are_the_trained_ones(self) -> None:
+        find = finder(FoundJob("train", "succeeded", self.SPEC))
+        found = valid(self.body(params={"heads": 3}), find_job=find)
+        assert found.spec["model"]["params"] == self.SPEC["model"]["params"]
 
     def test_parameters_that_are_newer_than_the_job_had_their_defaults(self) -> None:
         older = {**self.SPEC, "model": {"name": "vit", "params": {"width": 48}, "weights": None}}
