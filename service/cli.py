@@ -1,6 +1,7 @@
 """The `assay` command: a thin layer over the Python client.
 
-Exit codes: 0 done, 1 the job failed, 2 wrong usage or invalid spec, 3 the service cannot be reached.
+Exit codes: 0 done, 1 the job failed or the service cannot start, 2 wrong usage or invalid spec,
+3 the service cannot be reached.
 """
 
 from __future__ import annotations
@@ -27,17 +28,14 @@ EPILOG = """examples:
   assay watch JOB                           follow it to its end
   assay results JOB                         its numbers, with 95 % intervals
 
-exit codes: 0 done, 1 the job failed, 2 wrong usage or invalid spec, 3 the service cannot be reached
+exit codes: 0 done, 1 the job failed or the service cannot start, 2 wrong usage or invalid spec,
+3 the service cannot be reached
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code."""
-    parser = build_parser()
-    options, rest = parser.parse_known_args(arguments)
-    if rest and not options.passes_on:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    options.rest = rest
+    options = build_parser().parse_args(arguments)
     run: Command = options.run
     try:
         code = run(options)
@@ -69,7 +67,6 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(passes_on=False)
     subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
     _add_local(subcommands)
     _add_submission(subcommands)
@@ -140,7 +137,8 @@ def _add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "assay data check --data-root /data",
     )
     check.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
-    check.set_defaults(passes_on=True)
+    check.add_argument("--no-hash", action="store_true", help="do not read all files for their hash")
+    _json_argument(check)
 
     parser = _add(
         subcommands,
@@ -149,7 +147,8 @@ def _add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "train two models on handwritten digits, attack and compare them",
         "assay demo --output demo-output",
     )
-    parser.set_defaults(passes_on=True)
+    parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
+    parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
 
 
 def _add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
@@ -229,11 +228,13 @@ def _add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "download",
         commands.download,
         "download a file of a job and check its hash",
-        f"assay download {JOB} model.safetensors --output models/",
+        f"assay download {JOB} weights.safetensors --output models/",
     )
     _job_argument(parser)
     parser.add_argument("name", metavar="NAME", help="the artifact's name")
-    parser.add_argument("--output", type=Path, default=Path(), help="file or folder (default: this folder)")
+    parser.add_argument(
+        "--output", default=".", help="file, or folder with / at its end (default: this folder)"
+    )
 
     parser = _add_remote(
         subcommands,

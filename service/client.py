@@ -294,6 +294,8 @@ class AssayClient:
 def _reaching(url: str) -> Iterator[None]:
     try:
         yield
+    except httpx.LocalProtocolError as error:
+        raise errors.InvalidSpec(f"this cannot be sent: {error}") from error
     except httpx.TransportError as error:
         raise Unreachable(f"no service can be reached at {url} ({type(error).__name__}: {error})") from error
     except httpx.InvalidURL as error:

@@ -50,12 +50,15 @@ def serve(options: Options) -> int:
 def data_check(options: Options) -> int:
     """Replaces this process by the check of the data sets."""
     root = {} if options.data_root is None else {"ASSAY_DATA_ROOT": str(options.data_root)}
-    return run_module("workers.data.check", options.rest, root)
+    flags = [flag for flag, given in (("--no-hash", options.no_hash), ("--json", options.json)) if given]
+    return run_module("workers.data.check", flags, root)
 
 
 def demo(options: Options) -> int:
     """Replaces this process by the demo."""
-    return run_module("service.demo", options.rest, {})
+    given = {"--output": options.output, "--epochs": options.epochs}
+    arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    return run_module("service.demo", arguments, {})
 
 
 def run_module(module: str, arguments: list[str], environment: dict[str, str]) -> int:
@@ -152,8 +155,11 @@ def artifacts(options: Options) -> int:
 
 def download(options: Options) -> int:
     """Downloads one file of a job, its hash checked."""
+    output = Path(options.output)
     with _client(options) as client:
-        _say(str(client.download(options.job, options.name, options.output)))
+        if options.output.endswith("/"):
+            output.mkdir(parents=True, exist_ok=True)
+        _say(str(client.download(options.job, options.name, output)))
     return OK
 
 
@@ -185,7 +191,8 @@ def _follow(client: AssayClient, job: Job) -> int:
     if ended.state == JobState.SUCCEEDED:
         return OK
     reason = f"{ended.error.type}: {ended.error.message}" if ended.error else ended.message
-    sys.stderr.write(terminal.printable(f"job {ended.id} {ended.state.value}: {reason}") + "\n")
+    line = f"job {ended.id} {ended.state.value}" + (f": {reason}" if reason else "")
+    sys.stderr.write(terminal.printable(line) + "\n")
     return JOB_FAILED
 
 

@@ -96,7 +96,7 @@ def describe(reports: list[SetReport], root: Path | None) -> str:
 
 def _root_line(root: Path | None) -> str:
     if root is None:
-        return "data root: none (set ASSAY_DATA_ROOT or pass --root to see folders of data)"
+        return "data root: none (set ASSAY_DATA_ROOT or pass --data-root to see folders of data)"
     return f"data root: {root}{'' if root.is_dir() else ' (this directory does not exist)'}"
 
 
@@ -105,11 +105,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m workers.data.check",
         description="List the data sets that a worker sees, with counts and content hashes.",
-        epilog="example: python -m workers.data.check --root ~/data --no-hash",
+        epilog="example: python -m workers.data.check --data-root ~/data --no-hash",
     )
     environment = os.environ.get("ASSAY_DATA_ROOT")
     parser.add_argument(
-        "--root",
+        "--data-root",
         type=Path,
         default=Path(environment) if environment else None,
         help="data root (default: the environment variable ASSAY_DATA_ROOT)",
@@ -117,12 +117,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--no-hash", action="store_true", help="do not read all files for their hash")
     options = parser.parse_args(arguments)
-    reports = list_sets(options.root, hashes=not options.no_hash)
+    reports = list_sets(options.data_root, hashes=not options.no_hash)
     if options.json:
-        body = {"root": str(options.root) if options.root else None, "sets": [asdict(r) for r in reports]}
+        body = {
+            "root": str(options.data_root) if options.data_root else None,
+            "sets": [asdict(r) for r in reports],
+        }
         sys.stdout.write(json.dumps(body, indent=2) + "\n")
     else:
-        sys.stdout.write(describe(reports, options.root))
+        sys.stdout.write(describe(reports, options.data_root))
     return 0
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,13 @@ def test_every_subcommand_has_help_with_an_example(run: Run, name: str) -> None:
     assert code == 0
     assert "example:\n" in out
     assert f"assay {name}" in out.split("example:\n")[1]
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_the_options_of_an_example_are_in_its_help(run: Run, name: str) -> None:
+    options, example = run(*name.split(), "--help")[1].split("example:\n")
+    for option in re.findall(r"--[a-z-]+", example):
+        assert option in options or name == "data"
 
 
 def test_help_lists_the_subcommands_and_exit_codes(run: Run) -> None:
@@ -172,6 +180,13 @@ def test_watch_follows_to_the_end(run: Run, submit: Any, train_body: Make, worke
     assert "succeeded" in out
 
 
+def test_watch_of_a_canceled_job_gives_no_empty_reason(run: Run, submit: Any, train_body: Make) -> None:
+    job_id = submit(train_body())
+    run("cancel", job_id)
+    code, _, err = run("watch", job_id)
+    assert (code, err.splitlines()[-1]) == (1, f"job {job_id} canceled")
+
+
 def test_watch_of_a_failed_job_is_1(run: Run, submit: Any, train_body: Make, worker: Any) -> None:
     job_id = submit(train_body())
     worker.fail(job_id)
@@ -232,6 +247,7 @@ def test_artifacts_and_download(
     assert run("download", job_id, "log.csv")[:2] == (0, "log.csv\n")
     assert (tmp_path / "log.csv").read_bytes() == b""
     assert run("download", job_id, "nope")[0] == 2
+    assert run("download", job_id, "log.csv", "--output", "new/folder/")[:2] == (0, "new/folder/log.csv\n")
 
 
 def test_catalog(run: Run) -> None:
@@ -308,10 +324,10 @@ def test_serve_names_wrong_variables_too(run: Run, executed: Any, monkeypatch: p
 
 
 def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_path: Path) -> None:
-    run("data", "check", "--data-root", str(tmp_path), "--json")
+    run("data", "check", "--data-root", str(tmp_path), "--json", "--no-hash")
     run("demo", "--output", "out", "--epochs", "3")
     assert executed == [
-        (["-m", "workers.data.check", "--json"], {"ASSAY_DATA_ROOT": str(tmp_path)}),
+        (["-m", "workers.data.check", "--no-hash", "--json"], {"ASSAY_DATA_ROOT": str(tmp_path)}),
         (["-m", "service.demo", "--output", "out", "--epochs", "3"], {}),
     ]
 

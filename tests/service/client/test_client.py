@@ -98,6 +98,17 @@ def test_nobody_there_is_unreachable() -> None:
         assert client.ready() is False
 
 
+def test_a_key_that_cannot_be_sent_is_the_callers_error(train_body: Make) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.LocalProtocolError("Illegal header value")
+
+    with (
+        AssayClient(transport=httpx.MockTransport(refuse)) as client,
+        pytest.raises(errors.InvalidSpec, match="Illegal header"),
+    ):
+        client.submit(train_body(), idempotency_key="a\nb")
+
+
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'"x"', b""])
 def test_another_server_is_a_bad_answer(body: bytes) -> None:
     for status in (200, 502):

@@ -48,7 +48,7 @@ def test_no_hash_reads_no_image(root: Path) -> None:
 
 
 def test_text_for_a_person(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--root", str(root)]) == 0
+    assert main(["--data-root", str(root)]) == 0
     text = capsys.readouterr().out
     assert f"data root: {root}\n" in text
     assert "digits  10 classes\n  train     1442 examples  sha256 " in text
@@ -73,7 +73,7 @@ def test_absent_root_is_said_and_is_no_failure(
     monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
     assert main(["--no-hash"]) == 0
     assert "set ASSAY_DATA_ROOT" in capsys.readouterr().out
-    assert main(["--no-hash", "--root", str(tmp_path / "nowhere")]) == 0
+    assert main(["--no-hash", "--data-root", str(tmp_path / "nowhere")]) == 0
     text = capsys.readouterr().out
     assert "does not exist" in text
     assert "digits" in text
