@@ -116,6 +116,11 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
+
+
 def _open_store(url: str) -> Store:
     try:
         return open_store(url)
@@ -137,6 +142,8 @@ def _serve(
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
         )
         server = uvicorn.Server(config)
+        # uvicorn does not say where it serves when it is given a socket.
+        log.info("serving at %s, with its documentation at %s/docs", *[_address(listener)] * 2)
         server.run(sockets=[listener])
         if not server.started:
             raise CannotStart("the service did not start; the log above says why")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
 
 from service.store.session import open_store
 from workers import embedded
@@ -116,6 +117,24 @@ def test_a_port_is_taken_before_anything_is_served_on_it() -> None:
         port = first.getsockname()[1]
         with pytest.raises(embedded.CannotStart, match=f"port {port}: Address already in use"):
             embedded._listen("127.0.0.1", port)
+
+
+def test_it_says_where_it_serves(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        port = sockets[0].getsockname()[1]
+        assert f"http://127.0.0.1:{port}/docs" in caplog.text
+        raise KeyboardInterrupt
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    assert refused(PORT="0", WORKERS="0")[0] == 0
+
+
+def test_the_address_of_ipv6_has_brackets() -> None:
+    with embedded._listen("::1", 0) as listener:
+        assert embedded._address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
