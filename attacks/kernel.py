@@ -199,7 +199,7 @@ def evaluate(
         gradient = torch.zeros_like(points).index_copy(0, order[:count], moved)
     wanted = wants.to(points.device)
     state["backward"] += live & wanted
-    return logits, values.double(), _note_gradient(state, gradient, wanted)
+    return logits, values.double(), note_gradient(state, gradient, wanted)
 
 
 def _differentiate(
@@ -216,7 +216,8 @@ def _differentiate(
     return logits.detach(), values.detach(), gradient
 
 
-def _note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
+def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
+    """Notes what is odd about the first gradient of each wanted slot, (B,); returns it with zero for NaN."""
     finite = gradient.isfinite()
     fresh = wanted & ~state["seen_gradient"]
     state["zero_gradient"] |= fresh & (gradient == 0).flatten(1).all(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attacks.adversarial.goal import Goal
-from attacks.kernel import Examples, Forward, Setting, State, begin, record
+from attacks.kernel import Examples, Forward, Setting, State, begin, note_gradient, record
 from attacks.threat import Ball, Norm, as_column
 
 
@@ -79,8 +79,14 @@ class Cleverhans:
 
     def _adversarial(self, setting: Setting, model: Forward, state: State) -> Tensor:
         images = state["images"]
+        every = torch.ones_like(state["broken"])
+
+        def note(gradient: Tensor) -> None:
+            note_gradient(state, gradient, every)
 
         def widened(points: Tensor) -> Tensor:
+            if points.requires_grad:
+                points.register_hook(note)
             # The library casts to float32, the model may be in float64.
             return model(points.to(images.dtype))
 

@@ -311,10 +311,11 @@ def flat_images(values: list[float]) -> Callable[[Sequence[int]], Tensor]:
     return lambda rows: images[list(rows)]
 
 
-def test_zero_and_nonfinite_gradients_are_counted() -> None:
+@pytest.mark.parametrize("backend", ["native", "cleverhans"])
+def test_zero_and_nonfinite_gradients_are_counted(backend: str) -> None:
     values = [0.1, 0.2, 0.9, 0.8, 0.3]
     outcomes = attack_pixel(
-        pgd(epsilon=0.01, steps=3, random_start=False),
+        pgd(epsilon=0.01, steps=3, random_start=False, backend=backend),
         Odd(),
         flat_images(values),
         torch.tensor([0, 0, 0, 0, 1]),
