@@ -49,7 +49,7 @@ def pgd(
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 1 / 255,
     norm: Norm = "Linf",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 20,
-    step_size: Annotated[Fraction, Interval(ge=0, le=1000)] | None = None,
+    step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
     relative_step_size: Annotated[float, Interval(gt=0, le=1000)] = 0.15,
     random_start: bool = True,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
