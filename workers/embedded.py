@@ -23,6 +23,7 @@ from pydantic_settings import SettingsError
 from sqlalchemy.exc import DBAPIError
 
 from service.app import create_app
+from service.serving import Server
 from service.settings import Settings, wrong_settings
 from service.store.session import Store, open_store
 from workers.devices import device_classes
@@ -136,7 +137,7 @@ def _serve(
             access_log=False,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
         )
-        server = uvicorn.Server(config)
+        server = Server(app, config)
         server.run(sockets=[listener])
         if not server.started:
             raise CannotStart("the service did not start; the log above says why")
