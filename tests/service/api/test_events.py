@@ -231,10 +231,8 @@ def test_a_quiet_stream_has_comments(
 
 
 def test_a_deleted_job_ends_its_streams(
-    http: httpx.Client, add: Any, train_body: Make, app_store: Store, monkeypatch: pytest.MonkeyPatch
+    http: httpx.Client, add: Any, train_body: Make, app_store: Store
 ) -> None:
-    # Nobody looks until the job is gone.
-    monkeypatch.setattr(feeds, "POLL_SECONDS", 0.0)
     job_id = add(train_body())
     with http.stream("GET", path(job_id)) as answer:
         chunks = answer.iter_text()
