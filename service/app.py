@@ -12,9 +12,10 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
-from service.api import artifacts, compare, docs, errors, health, jobs, openapi, results
+from service.api import artifacts, compare, docs, errors, events, health, jobs, openapi, results
 from service.api import catalog as catalog_routes
 from service.api.deps import StoreOpener
+from service.api.feed import Feed
 from service.contract.catalog import Catalog, load
 from service.dispatch import Dispatcher, NullDispatcher
 from service.middleware import BodyCap, ErrorBoundary, HostGuard
@@ -25,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 DESCRIPTION = """Robustness evaluation of transformer models.
 
-POST a job, poll it, fetch its results. `GET /api/v1/catalog` lists the models, data sets, attacks and
-evaluations that a job may name. Every error is
+POST a job, poll it or follow its events, fetch its results. `GET /api/v1/catalog` lists the models, data
+sets, attacks and evaluations that a job may name. Every error is
 `{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`.
 """
 
@@ -64,10 +65,13 @@ def create_app(
     )
     app.state.settings = settings
     app.state.store = StoreOpener(settings.database, store)
+    app.state.feed = Feed(app.state.store)
     app.state.dispatcher = dispatcher or NullDispatcher()
     app.state.catalog = catalog or load()
     errors.install(app)
-    routers = [module.router for module in (jobs, results, artifacts, compare, catalog_routes, health)]
+    routers = [
+        module.router for module in (jobs, events, results, artifacts, compare, catalog_routes, health)
+    ]
     for router in routers:
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes]
@@ -84,6 +88,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     except OperationalError:
         logger.exception("the database is away; /readyz answers 503 until it is back")
     yield
+    app.state.feed.close()
     await run_in_threadpool(opener.close)
 
 

@@ -25,7 +25,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from service import streams
 from service.contract import errors
+from service.contract.events import Event
 from service.contract.results import Artifact, Job, Page, Results
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -34,6 +36,8 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
 SUBMIT_ATTEMPTS = 3
 PATIENCE_SECONDS = 60.0
+# A stream of events has a comment every 15 seconds: one that is silent for so long is broken.
+SILENCE_SECONDS = 45.0
 
 
 class Unreachable(errors.Unavailable):
@@ -183,6 +187,22 @@ class AssayClient:
                 raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds} s")
             time.sleep(poll_seconds)
 
+    def events(self, job_id: str, *, after: int = 0) -> Iterator[Event]:
+        """What has happened to the job after an event, and what happens, until the job has ended.
+
+        A broken stream is taken up again where it broke, a restart of the service included: every event
+        comes once and in order.
+
+        Args:
+            job_id: the job.
+            after: only events with a higher id.
+
+        Raises:
+            NotFound: there is no such job, or it was deleted meanwhile.
+            Unavailable: the service was away for more than a minute.
+        """
+        return streams.followed(lambda last: self._event_lines(job_id, last), after)
+
     def results(self, job_id: str) -> Results:
         """The results so far. Raises NoResults before the first evaluation has finished."""
         return _parsed(Results, self._json("GET", f"{API}/jobs/{_part(job_id)}/results"))
@@ -253,6 +273,26 @@ class AssayClient:
     def compare(self, job_ids: Sequence[str]) -> dict[str, Any]:
         """The same metrics of several jobs side by side, with paired tests against the first."""
         return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids)})
+
+    @contextmanager
+    def _event_lines(self, job_id: str, last: int) -> Iterator[Iterator[str] | None]:
+        path = f"{API}/jobs/{_part(job_id)}/events"
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
+        usual = self._http.timeout
+        timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
+        with (
+            _reaching(self.url),
+            self._http.stream("GET", path, headers=headers, timeout=timeout) as response,
+        ):
+            if response.is_error:
+                response.read()
+                raise _error_of(response)
+            if response.status_code == httpx.codes.NO_CONTENT:
+                yield None
+                return
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise BadAnswer(f"{self.url} answers, but not with events")
+            yield response.iter_lines()
 
     def _job(self, method: str, path: str, **options: Any) -> Job:
         return _parsed(Job, self._json(method, API + path, **options))

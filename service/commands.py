@@ -18,6 +18,7 @@ from service.bars import Bars
 from service.client import AssayClient
 from service.contract.results import Job
 from service.contract.states import JobState
+from service.following import follow
 from service.settings import PREFIX, Settings, wrong_settings
 
 OK = 0
@@ -186,7 +187,7 @@ def compare(options: Options) -> int:
 def _follow(client: AssayClient, job: Job) -> int:
     label = terminal.printable(job.name) or job.id
     bars = Bars([label])
-    ended = client.wait(job.id, callback=lambda now: bars.draw({label: now}))
+    ended = follow(client, job, lambda now: bars.draw({label: now}))
     bars.close()
     if ended.state == JobState.SUCCEEDED:
         return OK

@@ -23,6 +23,7 @@ from pydantic_settings import SettingsError
 from sqlalchemy.exc import DBAPIError
 
 from service.app import create_app
+from service.serving import Server
 from service.settings import Settings, wrong_settings
 from service.store.session import Store, open_store
 from workers.devices import device_classes
@@ -141,7 +142,7 @@ def _serve(
             access_log=False,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
         )
-        server = uvicorn.Server(config)
+        server = Server(app, config)
         # uvicorn does not say where it serves when it is given a socket.
         log.info("serving at %s, with its documentation at %s/docs", *[_address(listener)] * 2)
         server.run(sockets=[listener])

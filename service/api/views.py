@@ -19,6 +19,7 @@ from service.contract.results import (
 )
 from service.contract.states import JobState
 from service.contract.validity import cross_checks
+from service.store.remaining import eta_seconds
 from service.store.rows import ArtifactRow, JobRow
 from service.store.session import Store
 
@@ -35,26 +36,6 @@ def iso(seconds: float) -> str:
 def iso_or_none(seconds: float | None) -> str | None:
     """Like `iso`, for times that may not have come."""
     return None if seconds is None else iso(seconds)
-
-
-def eta_seconds(row: JobRow, now: float) -> float | None:
-    """Seconds until the job is done, from its mean speed so far; None when it cannot be known.
-
-    Cost (model passes) is the better measure where it is known: attacked examples take longer than
-    clean ones.
-    """
-    if row.state not in (JobState.STARTING, JobState.RUNNING) or row.started_at is None:
-        return None
-    if row.cost_total:
-        share = row.cost_done / row.cost_total
-    elif row.progress_total:
-        share = row.progress_done / row.progress_total
-    else:
-        return None
-    elapsed = max(now - row.started_at, 0.0)
-    if not 0 < share <= 1:
-        return None
-    return round(elapsed * (1 - share) / share, 1)
 
 
 class JobViews:

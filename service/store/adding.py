@@ -14,6 +14,7 @@ from service.store.ids import new_id
 from service.store.moves import lock_job
 from service.store.planning import add_first_shard
 from service.store.tables import idempotency_keys, jobs, tags
+from service.store.telling import tell_state
 
 
 def known_job(connection: Connection, key: str | None, body_sha256: str) -> str | None:
@@ -47,6 +48,7 @@ def add_job(connection: Connection, spec: dict[str, Any], body_sha256: str, key:
     job_id = new_id(created_at)
     row = _row(job_id, spec, created_at) | {"depends_on": dependency, "state": str(state)}
     connection.execute(insert(jobs).values(**row))
+    tell_state(connection, job_id)
     add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec)
     # Two tags that differ only in what no database can hold are one tag.
     names = list(dict.fromkeys(storable(tag) for tag in spec["tags"]))
@@ -83,4 +85,5 @@ def _row(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str, Any]
         "progress_unit": "steps" if spec["kind"] == "train" else "examples",
         "cost_done": 0.0,
         "cost_total": None,
+        "last_event": 0,
     }

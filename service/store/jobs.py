@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import exists, func, select, update
+from sqlalchemy import exists, func, select
 from sqlalchemy.exc import IntegrityError
 
 from service.contract.errors import InvalidState
@@ -21,6 +21,7 @@ from service.store.reading import job_row, read_job, unknown_job
 from service.store.retrying import retry_job
 from service.store.rows import JobRow
 from service.store.tables import jobs, shards, tags
+from service.store.telling import tell_message
 
 
 class Jobs:
@@ -233,7 +234,7 @@ class Jobs:
     def log(self, job_id: str, message: str) -> None:
         """Sets the job's message: one line on what it is doing. Nothing happens to unknown jobs."""
         with self._database.writing() as connection:
-            connection.execute(update(jobs).where(jobs.c.id == job_id).values(message=one_line(message)))
+            tell_message(connection, job_id, one_line(message))
 
     def _time_out(self, job_id: str) -> bool:
         with self._database.writing() as connection:

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, select, update
 from service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
 from service.store.rows import Claim
 from service.store.tables import jobs, shards
+from service.store.telling import tell_state
 
 # States in which a job's shards may be claimed.
 CLAIMABLE = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
@@ -33,7 +34,14 @@ def states_before(to: JobState) -> frozenset[JobState]:
 def move_job(
     connection: Connection, job_id: str, from_states: Collection[JobState], to: JobState, **values: Any
 ) -> bool:
-    """Moves a job to a state if it is in one of the given states; sets other columns with it.
+    """Moves a job to a state if it is in one of the given states, and tells so in its events.
+
+    Args:
+        connection: in a writing transaction.
+        job_id: the job.
+        from_states: the states in which it may be.
+        to: the state that it gets.
+        values: other columns to set with it.
 
     Returns:
         Whether it moved.
@@ -41,7 +49,10 @@ def move_job(
     Raises:
         IllegalMoveError: when a job in one of `from_states` may not go to `to`.
     """
-    return _move(connection, jobs, JOB_TRANSITIONS, jobs.c.id == job_id, from_states, to, values) == 1
+    if _move(connection, jobs, JOB_TRANSITIONS, jobs.c.id == job_id, from_states, to, values) == 0:
+        return False
+    tell_state(connection, job_id)
+    return True
 
 
 def move_shards(

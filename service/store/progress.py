@@ -7,10 +7,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, update
 
 from service.store.tables import jobs, shards
+from service.store.telling import tell_progress
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
-    """Sets how much of a shard is done and carries the difference to its job.
+    """Sets how much of a shard is done and carries the difference to its job, and tells of it.
 
     The caller holds the job's lock and has just read the shard. Plan shards count nothing: their
     work is not in examples. `total` is known from the plan for evaluate shards and ignored there.
@@ -32,3 +33,5 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
         .where(jobs.c.id == shard.job_id)
         .values(progress_done=jobs.c.progress_done + difference, cost_done=jobs.c.cost_done + cost, **changes)
     )
+    if difference:
+        tell_progress(connection, shard.job_id)

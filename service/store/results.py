@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import IntegrityError
 
 from service.contract.states import ShardState
 from service.store.clock import now
 from service.store.database import Database
+from service.store.moves import lock_job
 from service.store.payload import unpack
 from service.store.reading import unknown_job
 from service.store.rows import OutcomeRow
 from service.store.tables import outcomes, results, shards
+from service.store.telling import tell_metric
 from service.store.upsert import upsert
 
 
@@ -54,16 +56,21 @@ class Results:
     def save(self, job_id: str, evaluation: int, result: dict[str, Any]) -> None:
         """Writes the merged result of an evaluation; writing it again replaces it.
 
+        A result that is new, or another than before, is told in the job's events.
+
         Raises:
             NotFound: when the job has been deleted.
             ValueError: when the result holds NaN or an infinity.
         """
         values = {"job_id": job_id, "evaluation": evaluation, "result": result, "created_at": now()}
-        try:
-            with self._database.writing() as connection:
-                upsert(connection, results, values)
-        except IntegrityError as error:
-            raise unknown_job(job_id) from error
+        with self._database.writing() as connection:
+            if lock_job(connection, job_id) is None:
+                raise unknown_job(job_id)
+            this = (results.c.job_id == job_id) & (results.c.evaluation == evaluation)
+            before = connection.execute(select(results.c.result).where(this)).scalar()
+            upsert(connection, results, values)
+            if before != json.loads(json.dumps(result)):
+                tell_metric(connection, job_id, evaluation, result)
 
     def of(self, job_id: str) -> dict[int, dict[str, Any]]:
         """The merged results of a job by evaluation, in order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from service.contract.events import EventType
 from service.contract.states import JobState, ShardState
 
 JobKind = Literal["train", "evaluate"]
@@ -107,6 +108,17 @@ class ShardRow:
     def worker(self) -> str:
         """The owner by the name that claims have for it; empty when nobody has the shard."""
         return self.owner or ""
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """Something that happened to a job; `seq` counts up from 1 for each job, `at` is in unix seconds."""
+
+    job_id: str
+    seq: int
+    type: EventType
+    data: dict[str, Any]
+    at: float
 
 
 @dataclass(frozen=True)

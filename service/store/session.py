@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from service.store.artifacts import Artifacts
 from service.store.database import Database
+from service.store.events import Events
 from service.store.jobs import Jobs
 from service.store.results import Results
 from service.store.shards import Shards
@@ -33,6 +34,7 @@ class Store:
         self.jobs = Jobs(database)
         self.shards = Shards(database)
         self.results = Results(database)
+        self.events = Events(database)
         self.artifacts = Artifacts(database)
         self.workers = Workers(database)
 

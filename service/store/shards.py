@@ -25,6 +25,7 @@ from service.store.progress import set_done
 from service.store.reading import read_job, shard_row
 from service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow
 from service.store.tables import jobs, shards
+from service.store.telling import tell_message
 
 
 class Shards:
@@ -89,7 +90,7 @@ class Shards:
             if shard.kind == "train" and job.state == JobState.STARTING:
                 move_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
             if message is not None:
-                connection.execute(update(jobs).where(jobs.c.id == job.id).values(message=one_line(message)))
+                tell_message(connection, job.id, one_line(message))
 
     def checkpoint(self, claim: Claim) -> None:
         """Says that the shard has saved its progress: earlier failures and losses count no more."""

@@ -2,6 +2,7 @@
 
     jobs ──< shards ──1 outcomes      what was asked, its pieces of work, what each piece measured
       ├──< results                    one merged evaluation
+      ├──< events                     what happened, in order
       ├──< artifacts                  files on disk
       ├──< tags                       for filtering
       └──1 idempotency_keys           which request made the job
@@ -70,6 +71,9 @@ jobs = Table(
     Column("progress_unit", Text, nullable=False),
     Column("cost_done", Double, nullable=False),
     Column("cost_total", Double),
+    # The number of the newest event, and when progress was last one of them.
+    Column("last_event", BigInteger, nullable=False),
+    Column("progress_event_at", Double),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),
@@ -125,6 +129,16 @@ results = Table(
     Column("evaluation", Integer, primary_key=True, autoincrement=False),
     Column("result", Json, nullable=False),
     Column("created_at", Double, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    _job(primary=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("type", Text, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("at", Double, nullable=False),
 )
 
 artifacts = Table(

@@ -11,7 +11,7 @@ from service.contract.specs import JOB_SPEC
 ROUTES = {
     "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "delete_job", "get_results",
     "list_artifacts", "download_artifact", "list_catalog", "get_component", "compare_jobs", "healthz",
-    "readyz",
+    "readyz", "stream_events",
 }  # fmt: skip
 
 
@@ -83,7 +83,14 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         if answer.status_code == 422:
             assert ["query", "unknwon"] in [item["loc"] for item in answer.json()["error"]["details"]]
         known = {part["name"] for part in operation.get("parameters", []) if part["in"] == "query"}
-        assert known <= {"state", "kind", "model", "tag", "limit", "cursor", "dry_run", "format", "jobs"}
+        filters = {"state", "kind", "model", "tag", "limit", "cursor"}
+        assert known <= filters | {"dry_run", "format", "jobs", "after"}
+
+
+def test_events_are_declared_as_a_stream(document: dict[str, Any]) -> None:
+    answers = document["paths"]["/api/v1/jobs/{job_id}/events"]["get"]["responses"]
+    assert set(answers["200"]["content"]) == {"text/event-stream"}
+    assert {"204", "404"} <= set(answers)
 
 
 def test_docs_are_served(api: httpx.Client) -> None:

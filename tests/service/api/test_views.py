@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.api.views import device_of, eta_seconds, iso
+from service.api.views import device_of, iso
 from service.contract.states import JobState
+from service.store.remaining import eta_seconds
 from service.store.rows import JobRow
 
 

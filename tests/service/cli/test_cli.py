@@ -14,6 +14,7 @@ import pytest
 from service import cli, commands
 from service import client as client_module
 from service.client import AssayClient
+from service.contract.errors import NotFound
 
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
@@ -198,12 +199,29 @@ def test_watch_of_a_failed_job_is_1(run: Run, submit: Any, train_body: Make, wor
 def test_submit_and_watch(
     run: Run, spec_file: Any, train_body: Make, worker: Any, app_store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(seconds: float) -> None:
-        (row,) = app_store.jobs.page()[0]
-        worker.train(row.id)
+    follow = AssayClient.events
 
-    monkeypatch.setattr(client_module.time, "sleep", work)
+    def work(client: AssayClient, job_id: str) -> Any:
+        worker.train(job_id)
+        return follow(client, job_id)
+
+    monkeypatch.setattr(AssayClient, "events", work)
     code, out, _ = run("submit", spec_file(train_body()), "--watch")
+    assert code == 0
+    states = re.findall("queued|starting|running|succeeded", out)
+    assert list(dict.fromkeys(states)) == ["queued", "starting", "running", "succeeded"]
+
+
+def test_watch_polls_a_service_without_events(
+    run: Run, submit: Any, train_body: Make, worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(client: AssayClient, job_id: str) -> Any:
+        raise NotFound("no route")
+
+    job_id = submit(train_body())
+    monkeypatch.setattr(AssayClient, "events", none)
+    monkeypatch.setattr(client_module.time, "sleep", lambda seconds: worker.train(job_id))
+    code, out, _ = run("watch", job_id)
     assert code == 0
     assert "succeeded" in out
 

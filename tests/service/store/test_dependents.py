@@ -178,5 +178,6 @@ def test_calls_on_a_job_and_its_dependents_do_not_lock_each_other_out(store: Sto
         "failed",
         "canceled",
         "starting",
+        "running",
         "canceling",
     }

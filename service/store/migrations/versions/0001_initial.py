@@ -20,13 +20,14 @@ def upgrade() -> None:
     _shards()
     _outcomes()
     _belongings()
+    _events()
     _requests()
     _workers()
 
 
 def downgrade() -> None:
     """Drops all tables, with everything in them."""
-    for table in ("workers", "idempotency_keys", "tags", "artifacts", "results", "outcomes"):
+    for table in ("workers", "idempotency_keys", "tags", "artifacts", "events", "results", "outcomes"):
         op.drop_table(table)
     op.drop_table("shards")
     op.drop_table("jobs")
@@ -80,6 +81,8 @@ def _jobs() -> None:
         _text("progress_unit"),
         _real("cost_done"),
         sa.Column("cost_total", sa.Double),
+        _big("last_event"),
+        sa.Column("progress_event_at", sa.Double),
         sa.PrimaryKeyConstraint("id", name="jobs_pkey"),
     )
     op.create_index("jobs_state_idx", "jobs", ["state", "id"])
@@ -158,6 +161,19 @@ def _belongings() -> None:
         _real("created_at"),
         sa.PrimaryKeyConstraint("job_id", "name", name="artifacts_pkey"),
         _of_job("artifacts"),
+    )
+
+
+def _events() -> None:
+    op.create_table(
+        "events",
+        _identifier("job_id"),
+        sa.Column("seq", sa.BigInteger, nullable=False, autoincrement=False),
+        _text("type"),
+        _text("data"),
+        _real("at"),
+        sa.PrimaryKeyConstraint("job_id", "seq", name="events_pkey"),
+        _of_job("events"),
     )
 
 

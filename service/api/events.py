@@ -1,0 +1,144 @@
+"""Route of a job's events, as server-sent events.
+
+Plain streaming: the answer is written as the events come, and nothing on its way may collect it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from service.api.deps import JobDep, StoreDep, only
+from service.api.errors import documented
+from service.api.feed import Feed
+from service.api.views import JOBS_PATH, iso
+from service.contract.errors import NotFound
+from service.store.rows import EventRow
+from service.store.session import Store
+
+logger = logging.getLogger(__name__)
+router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
+
+COMMENT_SECONDS = 15.0
+RETRY_MILLISECONDS = 1000
+PAGE = 500
+_EXAMPLE = (
+    'id: 3\nevent: state\ndata: {"at":"2026-01-01T00:00:00.000Z","state":"running","attempt":1,'
+    '"message":"","error":null}\n\n'
+)
+_DESCRIPTION = """`text/event-stream`. The `id` of an event is its number in the job's sequence, its type is
+one of `state`, `progress`, `log`, `metric`, `end`, and its data is JSON with the time `at`. A quiet stream
+gets a comment every 15 seconds. The stream ends after `end`."""
+
+After = Annotated[int, Query(ge=0, le=10**18, description="only events with a higher id")]
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        pattern=r"^[0-9]{1,18}$",
+        description="the id of the last event that was received; goes before `after`",
+    ),
+]
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events; whatever ends the answer, its generator is closed at once."""
+
+    body_iterator: AsyncGenerator[str, None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Streams until the end, or until the client goes away."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self.body_iterator.aclose()
+
+
+@router.get(
+    "/{job_id}/events",
+    operation_id="stream_events",
+    summary="Follow a job",
+    response_class=EventStream,
+    responses={
+        200: {
+            "description": _DESCRIPTION,
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        },
+        204: {"description": "The job has ended and all its events were received: do not connect again"},
+        **documented(NotFound),
+    },
+    dependencies=[only("after")],
+)
+def stream_events(
+    job: JobDep, store: StoreDep, request: Request, after: After = 0, last_event_id: LastEventId = None
+) -> Response:
+    """Everything that has happened to the job after an event, then what happens, until it has ended.
+
+    Whoever was cut off connects again with `Last-Event-ID`, as browsers do by themselves, and misses
+    nothing. Of jobs with more than a thousand events, older `progress` and `log` events are thinned.
+    """
+    newest = store.events.newest(job.id)
+    position = min(int(last_event_id) if last_event_id is not None else after, newest.seq)
+    if newest.type == "end" and position == newest.seq:
+        return Response(status_code=204)
+    feed: Feed = request.app.state.feed
+    # Proxies keep and collect answers unless they are told not to.
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    # Named here, and not by the class: OpenAPI would take it for the type of the errors too.
+    kind = "text/event-stream"
+    return EventStream(_stream(feed, store, job.id, position, newest.seq), headers=headers, media_type=kind)
+
+
+async def _stream(
+    feed: Feed, store: Store, job_id: str, position: int, newest: int
+) -> AsyncGenerator[str, None]:
+    subscription = feed.subscribe(job_id, newest)
+    try:
+        yield f"retry: {RETRY_MILLISECONDS}\n\n"
+        ended = False
+        while position < subscription.start:
+            rows = await run_in_threadpool(
+                store.events.of, job_id, after=position, until=subscription.start, limit=PAGE
+            )
+            if not rows:  # the job was deleted, which the feed tells
+                break
+            position = rows[-1].seq
+            ended = rows[-1].type == "end" and position == subscription.start
+            yield _text(rows)
+        while not ended:
+            try:
+                news = await asyncio.wait_for(subscription.queue.get(), COMMENT_SECONDS)
+            except TimeoutError:
+                yield ": nothing new\n\n"
+                continue
+            if news is None:
+                return
+            fresh = [row for row in news if row.seq > position]
+            if fresh:
+                position = fresh[-1].seq
+                ended = fresh[-1].type == "end"
+                yield _text(fresh)
+    except (DBAPIError, PoolTimeout) as error:
+        logger.warning("events of job %s: the database is away: %s", job_id, error)
+    finally:
+        feed.unsubscribe(subscription)
+
+
+def _text(rows: Sequence[EventRow]) -> str:
+    return "".join(_event_text(row) for row in rows)
+
+
+def _event_text(row: EventRow) -> str:
+    data: dict[str, Any] = {"at": iso(row.at), **row.data}
+    # JSON in ASCII has no line breaks, which would end the field.
+    return f"id: {row.seq}\nevent: {row.type}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"

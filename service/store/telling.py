@@ -1,0 +1,93 @@
+"""Events are written here, always in the transaction of what they tell.
+
+The number of an event comes from a counter in the job's row. Whoever takes one holds the row until it
+commits, so the events of a job become visible in the order of their numbers, and none is skipped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, update
+
+from service.contract.events import EventType
+from service.contract.states import TERMINAL
+from service.store.clock import now
+from service.store.remaining import eta_seconds
+from service.store.tables import events, jobs
+
+PROGRESS_SECONDS = 0.5
+# A job of many hours reports its progress very often: of all but the newest events, one report in
+# `THIN_TO` is kept.
+KEPT = 1000
+THIN_EVERY = 256
+THIN_TO = 16
+
+
+def tell_state(connection: Connection, job_id: str) -> None:
+    """Tells the state that the job has just got; after a terminal one comes the `end`."""
+    told = (jobs.c.state, jobs.c.attempt, jobs.c.message, jobs.c.error)
+    statement = _counting(job_id).returning(jobs.c.last_event, *told)
+    row = connection.execute(statement).one()
+    state = {"state": row.state, "attempt": row.attempt, "message": row.message, "error": row.error}
+    _write(connection, job_id, row.last_event, "state", state)
+    if row.state in TERMINAL:
+        del state["message"]
+        _tell(connection, job_id, "end", state)
+
+
+def tell_progress(connection: Connection, job_id: str) -> None:
+    """Tells how far the job is, unless that was told less than half a second ago."""
+    last = jobs.c.progress_event_at
+    # A clock that was set back must not silence the job.
+    due = last.is_(None) | (last <= now() - PROGRESS_SECONDS) | (last > now())
+    columns = (jobs.c.last_event, jobs.c.state, jobs.c.started_at, jobs.c.progress_event_at)
+    sums = (jobs.c.progress_done, jobs.c.progress_total, jobs.c.progress_unit, jobs.c.cost_done)
+    statement = _counting(job_id).where(due).values(progress_event_at=now())
+    row = connection.execute(statement.returning(*columns, *sums, jobs.c.cost_total)).one_or_none()
+    if row is not None:
+        _write(connection, job_id, row.last_event, "progress", _progress(row))
+
+
+def tell_message(connection: Connection, job_id: str, message: str) -> None:
+    """Sets the job's message, and tells it if it is another than before; unknown jobs have none."""
+    changed = (jobs.c.id == job_id) & (jobs.c.message != message)
+    said = connection.execute(update(jobs).where(changed).values(message=message)).rowcount
+    if said and message:
+        _tell(connection, job_id, "log", {"message": message})
+
+
+def tell_metric(connection: Connection, job_id: str, evaluation: int, result: dict[str, Any]) -> None:
+    """Tells the result of an evaluation, without its breakdown."""
+    told: dict[str, Any] = {key: result[key] for key in ("name", "params", "metrics") if key in result}
+    _tell(connection, job_id, "metric", {"evaluation": evaluation, **told})
+
+
+def _progress(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "done": row.progress_done,
+        "total": row.progress_total,
+        "unit": row.progress_unit,
+        "eta_seconds": eta_seconds(row, row.progress_event_at),
+    }
+
+
+def _counting(job_id: str) -> Any:
+    return update(jobs).where(jobs.c.id == job_id).values(last_event=jobs.c.last_event + 1)
+
+
+def _tell(connection: Connection, job_id: str, kind: EventType, data: dict[str, Any]) -> None:
+    number = connection.execute(_counting(job_id).returning(jobs.c.last_event)).scalar_one()
+    _write(connection, job_id, number, kind, data)
+
+
+def _write(connection: Connection, job_id: str, number: int, kind: EventType, data: dict[str, Any]) -> None:
+    row = {"job_id": job_id, "seq": number, "type": kind, "data": data, "at": now()}
+    connection.execute(insert(events).values(**row))
+    if number % THIN_EVERY == 0:
+        _thin(connection, job_id, number - KEPT)
+
+
+def _thin(connection: Connection, job_id: str, until: int) -> None:
+    old = (events.c.job_id == job_id) & (events.c.seq <= until) & (events.c.seq % THIN_TO != 0)
+    connection.execute(delete(events).where(old, events.c.type.in_(["progress", "log"])))

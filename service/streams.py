@@ -1,0 +1,71 @@
+"""The client's side of a job's events: server-sent events are read, and broken streams taken up again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+
+from pydantic import ValidationError
+
+from service.contract.errors import Unavailable
+from service.contract.events import Event
+
+PAUSE_SECONDS = 0.5
+PATIENCE_SECONDS = 60.0
+
+# Opens the stream after the event with this id: its lines, or None when there is nothing more to come.
+Connect = Callable[[int], AbstractContextManager[Iterator[str] | None]]
+
+
+def followed(connect: Connect, after: int) -> Iterator[Event]:
+    """The events after one, to the end of the job, across as many connections as it takes.
+
+    Raises:
+        Unavailable: the service was away for more than a minute.
+    """
+    last, ended = after, False
+    seen = time.monotonic()
+    while True:
+        try:
+            with connect(last) as lines:
+                if lines is None:
+                    return
+                seen = time.monotonic()
+                for event in parsed(lines):
+                    seen = time.monotonic()
+                    last, ended = event.id, event.type == "end"
+                    yield event
+                    # However long the caller took, it was not the service that was away.
+                    seen = time.monotonic()
+            if ended:
+                return
+        except Unavailable:
+            if time.monotonic() - seen > PATIENCE_SECONDS:
+                raise
+        time.sleep(PAUSE_SECONDS)
+
+
+def parsed(lines: Iterable[str]) -> Iterator[Event]:
+    """The events in the lines of a stream; comments and kinds of event that are unknown here are skipped."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+            continue
+        event = _event(fields)
+        fields = {}
+        if event is not None:
+            yield event
+
+
+def _event(fields: dict[str, str]) -> Event | None:
+    try:
+        data = json.loads(fields["data"])
+        return Event.model_validate(
+            {"id": int(fields["id"]), "type": fields["event"], "at": data.pop("at"), "data": data}
+        )
+    except (KeyError, ValueError, AttributeError, ValidationError):
+        return None

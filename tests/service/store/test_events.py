@@ -1,0 +1,198 @@
+"""The events of a job: what is told, in which order, and how little of it is kept for long jobs."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, update
+
+from service.contract.errors import NotFound
+from service.store import telling
+from service.store.rows import EventRow
+from service.store.session import Store
+from service.store.tables import events, jobs
+from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned, train_spec
+
+UNKNOWN = "0" * 26
+
+
+def told(store: Store, job_id: str, kind: str) -> list[dict[str, Any]]:
+    return [row.data for row in store.events.of(job_id) if row.type == kind]
+
+
+def job_states(store: Store, job_id: str) -> list[str]:
+    return [data["state"] for data in told(store, job_id, "state")]
+
+
+def numbers(rows: list[EventRow] | None) -> list[int]:
+    assert rows is not None
+    return [row.seq for row in rows]
+
+
+def test_a_job_from_its_submission_to_its_end(store: Store) -> None:
+    job_id = planned(store, 1, 2)
+    finish_all(store, job_id)
+    for evaluation in (0, 1):
+        store.results.save(job_id, evaluation, {"name": "clean", "metrics": {"top1": {"value": 0.5}}})
+    assert store.jobs.succeed(job_id, {"seed": 0})
+    rows = store.events.of(job_id)
+    assert numbers(rows) == list(range(1, len(rows) + 1))
+    assert job_states(store, job_id) == ["queued", "starting", "running", "succeeded"]
+    assert [row.type for row in rows][-2:] == ["state", "end"]
+    assert [row.type for row in rows].count("end") == 1
+    assert rows[-1].data == {"state": "succeeded", "attempt": 1, "error": None}
+    assert store.events.newest(job_id) == rows[-1]
+    metrics = told(store, job_id, "metric")
+    assert [data["evaluation"] for data in metrics] == [0, 1]
+    assert metrics[0] == {"evaluation": 0, "name": "clean", "metrics": {"top1": {"value": 0.5}}}
+    assert [row.at for row in rows] == sorted(row.at for row in rows)
+
+
+def test_a_failure_is_told_with_its_reason_and_a_retry_goes_on_counting(store: Store) -> None:
+    job_id = add(store, train_spec())
+    store.shards.fail(claim(store), "out_of_memory", "8 GB", retry=False)
+    error = {"type": "out_of_memory", "message": "8 GB"}
+    assert told(store, job_id, "end") == [{"state": "failed", "attempt": 1, "error": error}]
+    last = store.events.newest(job_id).seq
+    store.jobs.retry(job_id)
+    (row,) = store.events.of(job_id, after=last)
+    assert (row.seq, row.type, row.data["state"], row.data["attempt"]) == (last + 1, "state", "queued", 2)
+    assert row.data["error"] is None
+
+
+def test_what_a_dependency_does_to_its_dependents_is_told(store: Store) -> None:
+    source = add(store, train_spec())
+    dependent = add(store, evaluate_spec(weights_from=source))
+    store.jobs.cancel(source)
+    assert job_states(store, dependent) == ["waiting", "failed"]
+    (end,) = told(store, dependent, "end")
+    assert end["error"]["type"] == "dependency_failed"
+
+
+def test_canceling_is_told(store: Store) -> None:
+    job_id = planned(store, 1)
+    held = claim(store)
+    store.jobs.cancel(job_id)
+    assert job_states(store, job_id)[-1] == "canceling"
+    assert told(store, job_id, "end") == []
+    store.shards.canceled(held)
+    assert job_states(store, job_id)[-1] == "canceled"
+    assert store.events.newest(job_id).type == "end"
+
+
+def test_progress_is_told_at_most_twice_a_second(store: Store) -> None:
+    job_id = add(store, train_spec())
+    held = claim(store)
+    for done in (1, 2, 3):
+        store.shards.progress(held, done, 10)
+    assert [data["done"] for data in told(store, job_id, "progress")] == [1]
+    # As if half a second had passed, then as if the clock had been set back by an hour.
+    for done, shift in ((4, -telling.PROGRESS_SECONDS), (5, 3600.0)):
+        with store._database.writing() as connection:
+            moved = {"progress_event_at": jobs.c.progress_event_at + shift}
+            connection.execute(update(jobs).values(**moved))
+        store.shards.progress(held, done, 10)
+    progress = told(store, job_id, "progress")
+    assert [data["done"] for data in progress] == [1, 4, 5]
+    assert (progress[-1]["total"], progress[-1]["unit"]) == (10, "steps")
+    assert progress[-1]["eta_seconds"] >= 0
+
+
+def test_a_message_is_told_when_it_changes(store: Store) -> None:
+    job_id = add(store, train_spec())
+    held = claim(store)
+    for message in ("epoch 1", "epoch 1", None, "epoch\n2"):
+        store.shards.progress(held, 1, 10, message)
+    store.jobs.log(job_id, "epoch 2")
+    store.jobs.log(job_id, "")
+    store.jobs.log(job_id, "epoch 3")
+    store.jobs.log(UNKNOWN, "nobody")
+    assert [data["message"] for data in told(store, job_id, "log")] == ["epoch 1", "epoch 2", "epoch 3"]
+    rows = store.events.of(job_id)
+    assert numbers(rows) == list(range(1, len(rows) + 1))
+
+
+def test_a_result_that_is_merged_again_is_told_once(store: Store) -> None:
+    job_id = planned(store, 1)
+    finish_all(store, job_id)
+    for value in (0.5, 0.5, 0.25):
+        store.results.save(job_id, 0, {"name": "clean", "metrics": {"top1": {"value": value}}, "x": (1, 2)})
+    values = [data["metrics"]["top1"]["value"] for data in told(store, job_id, "metric")]
+    assert values == [0.5, 0.25]
+    with pytest.raises(NotFound):
+        store.results.save(UNKNOWN, 0, {"name": "clean"})
+
+
+def test_a_change_that_is_rolled_back_is_not_told(store: Store) -> None:
+    job_id = planned(store, 1)
+    before = store.events.of(job_id)
+    finish_all(store, job_id)
+    after = store.events.of(job_id)
+    with pytest.raises(Exception, match="JSON compliant"):
+        store.results.save(job_id, 0, {"name": "clean", "metrics": {"top1": float("nan")}})
+    assert store.events.of(job_id) == after
+    assert after[: len(before)] == before
+
+
+def test_pages(store: Store) -> None:
+    job_id = planned(store, 1)
+    every = store.events.of(job_id)
+    assert store.events.of(job_id, after=1) == every[1:]
+    assert store.events.of(job_id, after=1, limit=1) == every[1:2]
+    assert store.events.of(job_id, until=2) == every[:2]
+    assert store.events.of(job_id, after=99) == []
+    assert store.events.of(UNKNOWN) == []
+    with pytest.raises(NotFound):
+        store.events.newest(UNKNOWN)
+
+
+def test_what_is_new_of_many_jobs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.store.events.CHUNK", 2)
+    ids = [add(store, train_spec()) for _ in range(5)]
+    assert store.events.since(dict.fromkeys(ids, 1)) == {}
+    for job_id in ids[1:4]:
+        store.jobs.cancel(job_id)
+    store.jobs.delete(ids[3])
+    found = store.events.since({**dict.fromkeys(ids, 1), ids[2]: 2})
+    assert found.keys() == set(ids[1:4])
+    assert (numbers(found[ids[1]]), numbers(found[ids[2]]), found[ids[3]]) == ([2, 3], [3], None)
+
+
+def test_deleting_a_job_deletes_its_events(store: Store) -> None:
+    job_id = add(store, train_spec())
+    store.jobs.cancel(job_id)
+    store.jobs.delete(job_id)
+    with store._database.reading() as connection:
+        assert connection.execute(select(func.count()).select_from(events)).scalar() == 0
+
+
+def test_old_reports_of_a_long_job_are_thinned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("KEPT", 8), ("THIN_EVERY", 8), ("THIN_TO", 4), ("PROGRESS_SECONDS", 0.0)):
+        monkeypatch.setattr(telling, name, value)
+    job_id = add(store, train_spec())
+    held = claim(store)
+    for done in range(1, 40):
+        store.shards.progress(held, done, 100)
+    rows = store.events.of(job_id)
+    newest = rows[-1].seq
+    assert numbers(rows)[-8:] == list(range(newest - 7, newest + 1)), "the newest are all kept"
+    old = [row for row in rows if row.seq <= newest - 16]
+    assert {row.seq % 4 for row in old if row.type == "progress"} == {0}
+    assert job_states(store, job_id) == ["queued", "starting", "running"], "states are never thinned"
+
+
+def test_writers_at_once_leave_no_gap(store: Store) -> None:
+    job_id = planned(store, 6)
+    claims = [claim(store, worker=f"w{n}") for n in range(6)]
+
+    def work(number: int) -> None:
+        for step in range(5):
+            store.shards.progress(claims[number], step, 10, f"{number} at {step}")
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    rows = store.events.of(job_id)
+    assert len(rows) > 20
+    assert numbers(rows) == list(range(1, len(rows) + 1))
