@@ -57,7 +57,8 @@ def _side(store: Store, job_id: str) -> JobResults:
     def columns(position: int) -> Columns:
         return _joined(store, row.id, position)
 
-    hashes = (row.plan or {}).get("data_sha256", {})
+    # A training job has no plan; what it measured stands in its provenance.
+    hashes = (row.plan or row.provenance or {}).get("data_sha256", {})
     return JobResults(row.id, results.complete, evaluations, columns, hashes)
 
 

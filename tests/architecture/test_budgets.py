@@ -15,7 +15,9 @@ FUNCTION_LINES = 60
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 # A path, not a URL: these folders exist on somebody's machine only.
 SOMEBODYS_PATH = re.compile(r"""(?:^|[ "'=:(])/(?:work|farm|root|home)/""", re.MULTILINE)
-REGISTRY = re.compile(r"--(?:extra-)?index[-]url|--find[-]links|https?://[^ )\"]*/[s]imple(?:/|\"|$)", re.MULTILINE)
+REGISTRY = re.compile(
+    r"--(?:extra-)?index[-]url|--find[-]links|https?://[^ )\"]*/[s]imple(?:/|\"|$)", re.MULTILINE
+)
 
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef

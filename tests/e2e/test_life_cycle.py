@@ -65,6 +65,10 @@ def test_train_then_attack_then_compare(shared: RunningService, trained: str, tm
         assert results.provenance is not None
         assert results.provenance.weights_sha256 == weights(client, sources[name])
         assert results.provenance.data_sha256.keys() == {"digits"}
+        source = client.results(sources[name]).provenance
+        assert source is not None
+        assert source.data_sha256["digits"] == results.provenance.data_sha256["digits"]
+        assert source.data_sha256["digits (training split)"] != source.data_sha256["digits"]
         tables = outcomes(client, job_id, tmp_path / name)
         clean, attacked = rows(tables["outcomes-000-clean.csv"]), rows(tables["outcomes-003-pgd.csv"])
         assert sum(int(row["correct"]) for row in clean) == round(HELD_OUT * top1[0].value)

@@ -75,7 +75,11 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
                 "batch_size": batch_size,
                 "untrained": False,
                 "weights_sha256": state_sha256(classifier),
-                "data_sha256": {data_label(spec["data"]): data.content_sha256()},
+                # The metric is measured on the held-out split, as in an evaluation job.
+                "data_sha256": {
+                    data_label(spec["data"]): held_out.content_sha256(),
+                    f"{data_label(spec['data'])} (training split)": data.content_sha256(),
+                },
                 "evaluations": [
                     {"n": len(order), "available": len(order)} | ({"seen": shared} if shared else {})
                 ],
