@@ -17,7 +17,7 @@ class Dispatcher(Protocol):
 
 
 class NullDispatcher:
-    """Embedded mode: supervisors poll the database, nobody needs to be woken."""
+    """For a service without workers of its own: whoever works polls the database."""
 
     def ring(self, job_id: str, /) -> None:
         """Does nothing."""

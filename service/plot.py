@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from service.contract.fractions import fraction_value
 from service.contract.results import EvaluationResult, Results
-from service.contract.validity import epsilon_value
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 MARKERS = {"uniform_noise": "s", "fgsm": "^", "pgd": "o"}
@@ -41,7 +41,7 @@ def _curve(
     axis: object, clean: EvaluationResult, rows: list[EvaluationResult], label: str, colour: str, marker: str
 ) -> None:
     points = [(0.0, clean.metrics["top1"])] + [
-        (255 * epsilon_value(row.params["epsilon"]), row.metrics["top1"]) for row in rows
+        (255 * fraction_value(row.params["epsilon"]), row.metrics["top1"]) for row in rows
     ]
     known = [(x, m.value, m.ci_low or 0.0, m.ci_high or 0.0) for x, m in points if m.value is not None]
     x = [p[0] for p in known]

@@ -71,8 +71,8 @@ def penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
 
 def shrink(values: Tensor, threshold: Tensor) -> Tensor:
     """Soft thresholding, sign(v) max(|v| - threshold, 0); `threshold` is positive and broadcasts."""
-    # The same bits as the formula. v - clamp(v, -threshold, threshold) is too, but its backward pass takes
-    # seven times as long (torch 2.15, CPU).
+    # The same bits as the formula. So has v - clamp(v, -threshold, threshold), but with bounds that are
+    # tensors its backward pass builds masks for both and sums over them, which is much slower on a CPU.
     return relu(values - threshold) - relu(-values - threshold)
 
 

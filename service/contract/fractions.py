@@ -24,3 +24,12 @@ def parse_fraction(text: str) -> float:
     if denominator == 0:
         raise ValueError(f"{text!r} has denominator 0; allowed: a positive denominator, like '8/255'")
     return numerator / denominator
+
+
+def fraction_value(given: float | str) -> float:
+    """A parameter that may be written as a number or as a fraction, as a number.
+
+    Raises:
+        ValueError: a text that is not a fraction.
+    """
+    return parse_fraction(given) if isinstance(given, str) else float(given)

@@ -8,10 +8,10 @@ number. All of them read top-1 accuracy under the pixel protocol.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import Any
 
+from service.contract.fractions import fraction_value
 from service.contract.results import EvaluationResult, Warning
 
 TOLERANCE = 0.002
@@ -32,12 +32,6 @@ def cross_checks(evaluations: Sequence[EvaluationResult]) -> list[Warning]:
         *_stronger(attacks, SINGLE_STEP, (ITERATIVE,), "single_step_stronger_than_iterative"),
         *_high_at_large_epsilon(attacks),
     ]
-
-
-def epsilon_value(given: str | float) -> float:
-    """An epsilon as a number: 0.0078 or "2/255"."""
-    numerator, _, denominator = str(given).partition("/")
-    return float(Fraction(numerator) / Fraction(denominator or "1"))
 
 
 def _not_monotone(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
@@ -104,7 +98,7 @@ def _linf(evaluation: EvaluationResult) -> bool:
 
 
 def _epsilon(evaluation: EvaluationResult) -> float:
-    return epsilon_value(evaluation.params["epsilon"])
+    return fraction_value(evaluation.params["epsilon"])
 
 
 def _top1_or_none(evaluation: EvaluationResult) -> float | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import select
 
-from service.contract.states import ShardState
 from service.store.clock import now
 from service.store.database import Database
 from service.store.moves import lock_job
@@ -42,16 +41,6 @@ class Results:
         with self._database.reading() as connection:
             rows = connection.execute(statement).all()
         return [_outcome(row) for row in rows]
-
-    def complete_evaluations(self, job_id: str) -> list[int]:
-        """The evaluations whose shards are all done, in order; also of a job that has failed."""
-        of_job = (shards.c.job_id == job_id) & (shards.c.kind == "evaluate")
-        with self._database.reading() as connection:
-            rows = connection.execute(
-                select(shards.c.evaluation, shards.c.state).where(of_job).distinct()
-            ).all()
-        left = {row.evaluation for row in rows if row.state != ShardState.DONE}
-        return sorted({row.evaluation for row in rows} - left)
 
     def save(self, job_id: str, evaluation: int, result: dict[str, Any]) -> None:
         """Writes the merged result of an evaluation; writing it again replaces it.

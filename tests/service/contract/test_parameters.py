@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.contract.errors import ErrorDetail
-from service.contract.fractions import PATTERN, parse_fraction
+from service.contract.fractions import PATTERN, fraction_value, parse_fraction
 from service.contract.parameters import INVALID, check, numbers
 from service.contract.report import MAX_DETAILS, Report, path_text, show
 from service.contract.wording import describe
@@ -237,3 +237,9 @@ def test_lists_in_words() -> None:
     assert describe({"type": "array", "items": named}) == 'a list of items, each an object with "name"'
     bounded = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 5}, "minItems": 1}
     assert describe(bounded) == "a list of at least 1 integers from 1 to 5"
+
+
+def test_a_number_and_a_fraction_have_the_same_value() -> None:
+    assert fraction_value("0.5/255") == fraction_value(0.5 / 255) == 0.5 / 255
+    with pytest.raises(ValueError, match="not a fraction"):
+        fraction_value("half")

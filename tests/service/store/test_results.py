@@ -51,15 +51,6 @@ def test_the_outcome_of_a_training_is_read_like_any_other(store: Store) -> None:
     assert math.isnan(read[0].extra["losses"][0])
 
 
-def test_complete_evaluations_are_known_of_failed_jobs_too(store: Store) -> None:
-    job_id = planned(store, 1, 2)
-    first, second = claim(store), claim(store)
-    for one in (first, second):
-        store.shards.finish(one, outcome(one))
-    store.jobs.fail(job_id, "boom", "no")
-    assert store.results.complete_evaluations(job_id) == [0]
-
-
 def test_results_are_replaced_when_saved_again(store: Store) -> None:
     job_id = add(store, evaluate_spec())
     for evaluation, value in ((1, 0.5), (0, 0.25), (1, 0.1 + 0.2)):
