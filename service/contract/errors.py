@@ -156,7 +156,7 @@ class Internal(AssayError):
 
 
 class Unavailable(AssayError):
-    """The database is away; nothing was stored."""
+    """The database is away, or went away before it answered."""
 
     status = 503
     type = "unavailable"

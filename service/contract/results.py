@@ -155,7 +155,7 @@ class Job(Answer):
 
 
 class Artifact(Answer):
-    """A file that a job left."""
+    """A file that a job left; one that has `expired` was deleted because its job ended long ago."""
 
     name: str
     size: int
@@ -163,6 +163,7 @@ class Artifact(Answer):
     media_type: str
     created_at: str
     href: str
+    expired: bool = False
 
 
 class Page(Answer, Generic[Item]):

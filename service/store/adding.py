@@ -8,6 +8,7 @@ from sqlalchemy import Connection, insert, select
 
 from service.contract.errors import ErrorDetail, IdempotencyMismatch, InvalidSpec
 from service.contract.states import RETRYABLE, JobState
+from service.store.artifacts import weights_expired
 from service.store.clock import now
 from service.store.columns import storable
 from service.store.ids import new_id
@@ -17,15 +18,16 @@ from service.store.tables import idempotency_keys, jobs, tags
 from service.store.telling import tell_state
 
 
-def known_job(connection: Connection, key: str | None, body_sha256: str) -> str | None:
-    """The job that this key made earlier; None when there is none, or no key.
+def known_job(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:
+    """The job that this key made earlier for this tenant; None when there is none, or no key.
 
     Raises:
         IdempotencyMismatch: when the key was used with another body.
     """
     if key is None:
         return None
-    statement = select(idempotency_keys).where(idempotency_keys.c.key == key)
+    mine = (idempotency_keys.c.tenant == (tenant or "")) & (idempotency_keys.c.key == key)
+    statement = select(idempotency_keys).where(mine)
     row = connection.execute(statement).one_or_none()
     if row is None:
         return None
@@ -35,7 +37,9 @@ def known_job(connection: Connection, key: str | None, body_sha256: str) -> str 
     return job_id
 
 
-def add_job(connection: Connection, spec: dict[str, Any], body_sha256: str, key: str | None) -> str:
+def add_job(
+    connection: Connection, spec: dict[str, Any], body_sha256: str, key: str | None, tenant: str | None
+) -> str:
     """Writes everything that a new job has, and returns its id.
 
     Raises:
@@ -46,7 +50,7 @@ def add_job(connection: Connection, spec: dict[str, Any], body_sha256: str, key:
     state = JobState.QUEUED if dependency is None else _state(connection, dependency)
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
-    row = _row(job_id, spec, created_at) | {"depends_on": dependency, "state": str(state)}
+    row = _row(job_id, spec, created_at) | {"depends_on": dependency, "state": str(state), "tenant": tenant}
     connection.execute(insert(jobs).values(**row))
     tell_state(connection, job_id)
     add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec)
@@ -55,19 +59,28 @@ def add_job(connection: Connection, spec: dict[str, Any], body_sha256: str, key:
     if names:
         connection.execute(insert(tags), [{"tag": tag, "job_id": job_id} for tag in names])
     if key is not None:
-        made = {"key": key, "body_sha256": body_sha256, "job_id": job_id, "created_at": created_at}
-        connection.execute(insert(idempotency_keys).values(**made))
+        made = {"tenant": tenant or "", "key": key, "body_sha256": body_sha256}
+        made_job = {"job_id": job_id, "created_at": created_at}
+        connection.execute(insert(idempotency_keys).values(**made, **made_job))
     return job_id
 
 
 def _state(connection: Connection, dependency: str) -> JobState:
     # Locked, so that it cannot end between this look and our commit and leave us waiting for ever.
     row = lock_job(connection, dependency, share=True)
-    if row is not None and row.state not in RETRYABLE:
+    expired = row is not None and weights_expired(connection, dependency)
+    if row is not None and row.state not in RETRYABLE and not expired:
         return JobState.QUEUED if row.state == JobState.SUCCEEDED else JobState.WAITING
     message = "there is no such job" if row is None else f"this job is {row.state} and has no weights"
+    if expired:
+        message = "the weights of this job have expired: they were deleted because the job ended long ago"
+    raise without_weights(dependency, message)
+
+
+def without_weights(dependency: str, message: str) -> InvalidSpec:
+    """The error for a job that cannot give the weights that are wanted from it."""
     detail = ErrorDetail(loc=["model", "weights", "job"], message=message, given=dependency)
-    raise InvalidSpec("the job whose weights are wanted cannot give them", [detail])
+    return InvalidSpec("the job whose weights are wanted cannot give them", [detail])
 
 
 def _row(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str, Any]:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import ColumnElement, Connection, Row, exists, select
 from sqlalchemy.exc import IntegrityError
 
 from service.contract.errors import NotFound
+from service.contract.states import TERMINAL
 from service.store.clock import now
 from service.store.database import Database
+from service.store.moves import OPEN, lock_job
 from service.store.reading import unknown_job
 from service.store.rows import ArtifactRow
-from service.store.tables import artifacts
+from service.store.tables import artifacts, jobs
 from service.store.upsert import upsert
+
+WEIGHTS = "weights.safetensors"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whose files may go: `expired` jobs ended long ago, `unknown` ones are not in the database."""
+
+    expired: set[str]
+    unknown: set[str]
 
 
 class Artifacts:
@@ -36,6 +50,7 @@ class Artifacts:
             "sha256": sha256,
             "media_type": media_type,
             "created_at": now(),
+            "expired_at": None,
         }
         try:
             with self._database.writing() as connection:
@@ -50,6 +65,37 @@ class Artifacts:
             rows = connection.execute(statement).all()
         return sorted((_artifact(row) for row in rows), key=lambda artifact: artifact.name)
 
+    def expire(self, job_ids: Collection[str], keep_seconds: float | None) -> Verdict:
+        """Says of which jobs the files may go, and marks their artifacts as expired before they do.
+
+        Those of jobs that ended long enough ago. But never while a job that has not ended needs their
+        weights: whoever adds one holds the training job's row, as this does, and looks at the mark.
+
+        Args:
+            job_ids: the jobs of which there are files.
+            keep_seconds: how long files are kept after the end of their job; None: for ever.
+        """
+        with self._database.reading() as connection:
+            known = select(jobs.c.id).where(jobs.c.id.in_(list(job_ids)))
+            found = set(connection.execute(known).scalars())
+            unknown = set(job_ids) - found
+            if keep_seconds is None:
+                return Verdict(expired=set(), unknown=unknown)
+            old = set(connection.execute(known.where(_old(keep_seconds))).scalars())
+        expired = {job_id for job_id in sorted(old) if self._expire(job_id, keep_seconds)}
+        return Verdict(expired=expired, unknown=unknown)
+
+    def _expire(self, job_id: str, keep_seconds: float) -> bool:
+        with self._database.writing() as connection:
+            if lock_job(connection, job_id) is None:
+                return False
+            still = select(jobs.c.id).where(jobs.c.id == job_id, _old(keep_seconds))
+            if connection.execute(still).scalar() is None:
+                return False
+            there = (artifacts.c.job_id == job_id) & artifacts.c.expired_at.is_(None)
+            connection.execute(artifacts.update().where(there).values(expired_at=now()))
+            return True
+
     def get(self, job_id: str, name: str) -> ArtifactRow:
         """One file.
 
@@ -62,6 +108,22 @@ class Artifacts:
         if row is None:
             raise NotFound(f"job {job_id[:100]} has no artifact {name[:200]}")
         return _artifact(row)
+
+
+def weights_expired(connection: Connection, job_id: str) -> bool:
+    """Whether a training job's weights were deleted because they were old. The caller holds the job's row."""
+    gone = (
+        (artifacts.c.job_id == job_id) & (artifacts.c.name == WEIGHTS) & artifacts.c.expired_at.is_not(None)
+    )
+    return connection.execute(select(artifacts.c.name).where(gone)).first() is not None
+
+
+def _old(keep_seconds: float) -> ColumnElement[bool]:
+    """The condition that a job's files may go."""
+    ended = jobs.c.state.in_([str(state) for state in TERMINAL]) & (jobs.c.finished_at < now() - keep_seconds)
+    others = jobs.alias("others")
+    unfinished = others.c.state.in_([str(state) for state in OPEN])
+    return ended & ~exists().where(others.c.depends_on == jobs.c.id, unfinished)
 
 
 def _artifact(row: Row[Any]) -> ArtifactRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, select, update
 
 from service.contract.states import JobState, ShardState
 from service.store.clock import now
@@ -55,6 +55,9 @@ def take(
     if not move_shards(connection, shards.c.id == shard.id, {ShardState.QUEUED}, ShardState.RUNNING, **taken):
         return None
     start_job(connection, job, running=shard.kind == "evaluate")
+    if shard.kind != "plan" and job.paced_at is None:
+        pace = {"paced_at": now(), "paced_from": jobs.c.cost_done}
+        connection.execute(update(jobs).where(jobs.c.id == job.id).values(pace))
     return _claim(job, shard, worker, fence)
 
 

@@ -8,10 +8,10 @@ from sqlalchemy import Connection, Row, insert, select
 
 from service.contract.states import JobState, ShardState
 from service.store.clock import now
-from service.store.moves import move_shards
+from service.store.moves import lock_job, move_shards
 from service.store.payload import pack
 from service.store.progress import set_done
-from service.store.rows import Finished, OutcomeRow
+from service.store.rows import Claim, Finished, OutcomeRow
 from service.store.tables import outcomes, shards
 
 
@@ -46,6 +46,21 @@ def finished(connection: Connection, job: Row[Any], shard: Row[Any]) -> Finished
     left = not_done(connection, job.id)
     live = JobState(job.state) in {JobState.STARTING, JobState.RUNNING}
     return Finished(evaluation_done=shard.evaluation not in left, job_done=live and not left)
+
+
+def finished_before(connection: Connection, claim: Claim) -> Finished | None:
+    """What this very claim completed earlier, as it stands now; None when it completed nothing.
+
+    The caller holds the job's lock. Once the job has succeeded, nothing is left to do.
+    """
+    done = (shards.c.state == str(ShardState.DONE)) & (shards.c.fence == claim.fence)
+    shard = connection.execute(select(shards).where(shards.c.id == claim.shard_id, done)).one_or_none()
+    job = None if shard is None else lock_job(connection, claim.job_id)
+    if job is None or shard is None:
+        return None
+    if job.state == JobState.SUCCEEDED:
+        return Finished(evaluation_done=False, job_done=False)
+    return finished(connection, job, shard)
 
 
 def not_done(connection: Connection, job_id: str) -> set[int]:

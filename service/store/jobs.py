@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import Select, exists, func, select
 from sqlalchemy.exc import IntegrityError
 
 from service.contract.errors import InvalidState
@@ -31,14 +31,20 @@ class Jobs:
         self._database = database
 
     def add(
-        self, spec: dict[str, Any], *, body_sha256: str, idempotency_key: str | None = None
+        self,
+        spec: dict[str, Any],
+        *,
+        body_sha256: str,
+        idempotency_key: str | None = None,
+        tenant: str | None = None,
     ) -> tuple[JobRow, bool]:
         """Adds a job with its first shard.
 
         Args:
             spec: a valid spec with every default filled in.
             body_sha256: hash of the request's body.
-            idempotency_key: two calls with the same key and body add one job.
+            idempotency_key: two calls with the same key and body add one job of a tenant.
+            tenant: whose job it is; None where the service asks for no keys.
 
         Returns:
             The job, and whether this call added it.
@@ -50,34 +56,40 @@ class Jobs:
         while True:
             try:
                 with self._database.writing() as connection:
-                    known = known_job(connection, idempotency_key, body_sha256)
+                    known = known_job(connection, tenant, idempotency_key, body_sha256)
                     if known is not None:
                         return read_job(connection, known), False
-                    job_id = add_job(connection, spec, body_sha256, idempotency_key)
+                    job_id = add_job(connection, spec, body_sha256, idempotency_key, tenant)
                     return read_job(connection, job_id), True
             except IntegrityError:
                 # Another request with the same key was quicker, and can be read now.
                 if idempotency_key is None:
                     raise
 
-    def known(self, idempotency_key: str, body_sha256: str) -> JobRow | None:
-        """The job that this key made earlier, or None.
+    def known(self, idempotency_key: str, body_sha256: str, *, tenant: str | None = None) -> JobRow | None:
+        """The job that this key made earlier for this tenant, or None.
 
         Raises:
             IdempotencyMismatch: when the key was used with another body.
         """
         with self._database.reading() as connection:
-            job_id = known_job(connection, idempotency_key, body_sha256)
+            job_id = known_job(connection, tenant, idempotency_key, body_sha256)
             return None if job_id is None else read_job(connection, job_id)
 
-    def get(self, job_id: str) -> JobRow:
-        """Reads a job.
+    def get(self, job_id: str, *, tenant: str | None = None) -> JobRow:
+        """Reads a job; with a tenant, one of that tenant.
 
         Raises:
             NotFound: when there is none.
         """
         with self._database.reading() as connection:
-            return read_job(connection, job_id)
+            return read_job(connection, job_id, tenant)
+
+    def belongs(self, job_id: str, tenant: str) -> bool:
+        """Whether there is such a job, and it is this tenant's."""
+        mine = (jobs.c.id == job_id) & (jobs.c.tenant == tenant)
+        with self._database.reading() as connection:
+            return connection.execute(select(jobs.c.id).where(mine)).scalar() is not None
 
     def page(
         self,
@@ -88,8 +100,11 @@ class Jobs:
         tag: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
+        tenant: str | None = None,
     ) -> tuple[list[JobRow], str | None]:
         """Lists jobs, newest first; jobs that are added later never shift a page.
+
+        With a tenant, only jobs of that tenant.
 
         Returns:
             At most `limit` jobs, and the cursor of the next page or None on the last one.
@@ -102,7 +117,8 @@ class Jobs:
         statement = select(jobs).order_by(by.desc()).limit(limit + 1)
         if cursor is not None:
             statement = statement.where(by < cursors.decode(cursor))
-        for column, wanted in ((jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.model, model)):
+        filters = (jobs.c.tenant, tenant), (jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.model, model)
+        for column, wanted in filters:
             if wanted is not None:
                 statement = statement.where(column == str(wanted))
         if tag is not None:
@@ -158,31 +174,25 @@ class Jobs:
             if JobState(job.state) not in TERMINAL:
                 raise InvalidState(f"job {job_id} is {job.state}: only a job that has ended can be deleted")
             unfinished = jobs.c.state.in_([str(state) for state in OPEN])
-            needing = select(jobs.c.id).where(jobs.c.depends_on == job_id, unfinished).limit(1)
-            dependent = connection.execute(needing).scalar()
+            needing = select(jobs.c.id, jobs.c.tenant).where(jobs.c.depends_on == job_id, unfinished).limit(1)
+            dependent = connection.execute(needing).one_or_none()
             if dependent is not None:
-                raise InvalidState(f"job {dependent} is not finished and needs the weights of job {job_id}")
+                # An administrator's job may need this one, and its id is nobody else's business.
+                name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
+                raise InvalidState(f"{name} is not finished and needs the weights of job {job_id}")
             connection.execute(jobs.delete().where(jobs.c.id == job_id))
 
-    def queue_position(self, row: JobRow) -> int | None:
-        """The place of a queued job among the queued jobs: 1 starts next. None for other jobs."""
-        if row.state is not JobState.QUEUED:
-            return None
-        before = (jobs.c.priority > row.priority) | ((jobs.c.priority == row.priority) & (jobs.c.id < row.id))
-        ahead = select(func.count()).select_from(jobs).where(jobs.c.state == str(JobState.QUEUED), before)
-        with self._database.reading() as connection:
-            return connection.execute(ahead).scalar_one() + 1
-
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
-        """The places of those of these jobs that are queued, from one query."""
-        queued = [row.id for row in rows if row.state is JobState.QUEUED]
+        """The places of those of these jobs that are queued, 1 starts next; one query for each priority."""
+        queued = [row for row in rows if row.state is JobState.QUEUED]
         if not queued:
             return {}
-        place = func.row_number().over(order_by=(jobs.c.priority.desc(), jobs.c.id)).label("place")
-        queue = select(jobs.c.id, place).where(jobs.c.state == str(JobState.QUEUED)).subquery()
-        statement = select(queue.c.id, queue.c.place).where(queue.c.id.in_(queued))
+        places: dict[str, int] = {}
         with self._database.reading() as connection:
-            return {row.id: row.place for row in connection.execute(statement)}
+            for priority in {row.priority for row in queued}:
+                ids = [row.id for row in queued if row.priority == priority]
+                places |= {row.id: row.place for row in connection.execute(_places(priority, ids))}
+        return places
 
     def ready_to_finish(self) -> list[str]:
         """Jobs at work whose shards are all done: only the merge is missing, or was lost. By id."""
@@ -244,3 +254,20 @@ class Jobs:
             seconds = job.spec["timeout_seconds"]
             error = problem("timed_out", f"the job ran longer than its timeout of {seconds} seconds")
             return end_job(connection, job_id, CLAIMABLE, JobState.TIMED_OUT, error=error)
+
+
+def _places(priority: int, ids: Sequence[str]) -> Select[str, int]:
+    """The places of some queued jobs of one priority.
+
+    A queue may be very long: what is ahead of all of them is counted, which an index alone can answer, and
+    only what lies between them is numbered.
+    """
+    queued = jobs.c.state == str(JobState.QUEUED)
+    alike = queued & (jobs.c.priority == priority)
+    counting = select(func.count()).select_from(jobs)
+    urgent = counting.where(queued, jobs.c.priority > priority).scalar_subquery()
+    older = counting.where(alike, jobs.c.id < min(ids)).scalar_subquery()
+    number = func.row_number().over(order_by=jobs.c.id)
+    near = (jobs.c.id >= min(ids)) & (jobs.c.id <= max(ids))
+    span = select(jobs.c.id, number.label("number")).where(alike, near).subquery()
+    return select(span.c.id, (urgent + older + span.c.number).label("place")).where(span.c.id.in_(ids))

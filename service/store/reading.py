@@ -12,13 +12,16 @@ from service.store.rows import JobRow, ShardRow
 from service.store.tables import jobs
 
 
-def read_job(connection: Connection, job_id: str) -> JobRow:
-    """Reads a job.
+def read_job(connection: Connection, job_id: str, tenant: str | None = None) -> JobRow:
+    """Reads a job; with a tenant, one of that tenant.
 
     Raises:
         NotFound: when there is none.
     """
-    row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
+    statement = select(jobs).where(jobs.c.id == job_id)
+    if tenant is not None:
+        statement = statement.where(jobs.c.tenant == tenant)
+    row = connection.execute(statement).one_or_none()
     if row is None:
         raise unknown_job(job_id)
     return job_row(row)
@@ -32,7 +35,7 @@ def unknown_job(job_id: str) -> NotFound:
 def job_row(row: Row[Any]) -> JobRow:
     """A row of `jobs` as a value."""
     columns = dict(row._mapping)
-    for name in ("last_event", "progress_event_at"):
+    for name in ("last_event", "progress_event_at", "tenant"):
         del columns[name]
     spec = columns["spec"]
     columns |= {"state": JobState(row.state), "name": spec["name"], "tags": list(spec["tags"])}

@@ -1,4 +1,4 @@
-"""How long a job will still take, from its mean speed so far."""
+"""How long a job will still take, from its speed since its present attempt began to measure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ class Standing(Protocol):
     @property
     def state(self) -> str: ...  # noqa: D102
     @property
-    def started_at(self) -> float | None: ...  # noqa: D102
+    def paced_at(self) -> float | None: ...  # noqa: D102
     @property
-    def progress_done(self) -> int: ...  # noqa: D102
-    @property
-    def progress_total(self) -> int | None: ...  # noqa: D102
+    def paced_from(self) -> float: ...  # noqa: D102
     @property
     def cost_done(self) -> float: ...  # noqa: D102
     @property
@@ -25,20 +23,16 @@ class Standing(Protocol):
 
 
 def eta_seconds(row: Standing, now: float) -> float | None:
-    """Seconds until the job is done, from its mean speed so far; None when it cannot be known.
+    """Seconds until the job is done at its mean speed so far; None when it cannot be known.
 
-    Cost (model passes) is the better measure where it is known: attacked examples take longer than
-    clean ones.
+    Measured in cost (model passes, training steps) and not in examples, because attacked ones take longer
+    than clean ones; from the claim of the attempt's first shard that measures, because planning and
+    what an earlier attempt did say nothing about speed.
     """
-    if row.state not in (JobState.STARTING, JobState.RUNNING) or row.started_at is None:
+    if row.state not in (JobState.STARTING, JobState.RUNNING) or row.paced_at is None or not row.cost_total:
         return None
-    if row.cost_total:
-        share = row.cost_done / row.cost_total
-    elif row.progress_total:
-        share = row.progress_done / row.progress_total
-    else:
+    done = row.cost_done - row.paced_from
+    left = row.cost_total - row.cost_done
+    if done <= 0 or left < 0:
         return None
-    elapsed = max(now - row.started_at, 0.0)
-    if not 0 < share <= 1:
-        return None
-    return round(elapsed * (1 - share) / share, 1)
+    return round(max(now - row.paced_at, 0.0) * left / done, 1)

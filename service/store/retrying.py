@@ -8,6 +8,7 @@ from sqlalchemy import Connection, select
 
 from service.contract.errors import InvalidState
 from service.contract.states import RETRYABLE, JobState, ShardState
+from service.store.artifacts import weights_expired
 from service.store.claiming import start_job
 from service.store.finishing import not_done
 from service.store.leaving import leave
@@ -15,7 +16,7 @@ from service.store.moves import lock_job, move_job, move_shards
 from service.store.reading import read_job, unknown_job
 from service.store.tables import shards
 
-CLEARED: dict[str, Any] = {"started_at": None, "finished_at": None, "deadline": None, "error": None}
+CLEARED: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "deadline", "error", "paced_at"))
 
 
 def retry_job(connection: Connection, job_id: str) -> None:
@@ -23,7 +24,7 @@ def retry_job(connection: Connection, job_id: str) -> None:
 
     Raises:
         NotFound: when there is none.
-        InvalidState: when it is in another state, or the job whose weights it needs was deleted.
+        InvalidState: when it is in another state, or the weights it needs were deleted, or their job.
     """
     dependency = read_job(connection, job_id).depends_on
     # The dependency before the job: the lock order of `moves`.
@@ -38,6 +39,8 @@ def retry_job(connection: Connection, job_id: str) -> None:
     left = not_done(connection, job_id)
     if dependency is not None and needed is None and left:
         raise InvalidState(f"job {dependency}, whose weights job {job_id} needs, has been deleted")
+    if needed is not None and left and weights_expired(connection, needed.id):
+        raise InvalidState(f"the weights of job {needed.id}, which job {job_id} needs, have expired")
     waits = needed is not None and needed.state != JobState.SUCCEEDED and bool(left)
     to = JobState.WAITING if waits else JobState.QUEUED
     message = f"waiting for job {dependency}, which is {needed.state}" if waits and needed is not None else ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from service.contract.events import EventType
+from service.contract.keys import Scope
 from service.contract.states import JobState, ShardState
 
 JobKind = Literal["train", "evaluate"]
@@ -27,6 +28,8 @@ class JobRow:
         progress_done: examples or steps so far, summed over the shards.
         cost_done: the part of `cost_total` that is done, in the plan's units of work (steps for training).
         model: the model's catalog name.
+        paced_at: when the attempt's first shard that measures was claimed.
+        paced_from: `cost_done` at that time.
     """
 
     id: str
@@ -52,6 +55,8 @@ class JobRow:
     cost_done: float
     cost_total: float | None
     model: str
+    paced_at: float | None = None
+    paced_from: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,31 @@ class ShardRow:
 
 
 @dataclass(frozen=True)
+class RunningShard:
+    """What the database has of the progress of a shard that a worker holds.
+
+    Attributes:
+        cost: of the whole shard, in the plan's units of work.
+    """
+
+    id: str
+    fence: int
+    kind: ShardKind
+    done: int
+    total: int | None
+    cost: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The sums over a job's shards and the shards at work, as they stood at one moment."""
+
+    progress_done: int
+    cost_done: float
+    running: list[RunningShard]
+
+
+@dataclass(frozen=True)
 class EventRow:
     """Something that happened to a job; `seq` counts up from 1 for each job, `at` is in unix seconds."""
 
@@ -151,7 +181,11 @@ class Finished:
 
 @dataclass(frozen=True)
 class ArtifactRow:
-    """A file that a job left: size in bytes, path on the machine or share that holds the state."""
+    """A file that a job left: size in bytes, path on the machine or share that holds the state.
+
+    Attributes:
+        expired_at: when the file was deleted because its job had ended long ago; None while it is there.
+    """
 
     job_id: str
     name: str
@@ -160,3 +194,34 @@ class ArtifactRow:
     sha256: str
     media_type: str
     created_at: float
+    expired_at: float | None = None
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    """An API key, without its secret and its hash. Times are unix seconds of the database's clock.
+
+    Attributes:
+        prefix: the public beginning of the key's text.
+        scopes: in the order of `contract.keys.SCOPES`.
+        tenant: whose jobs the key makes and sees.
+    """
+
+    id: str
+    name: str
+    prefix: str
+    scopes: list[Scope]
+    tenant: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    last_used_at: float | None
+
+
+@dataclass(frozen=True)
+class LoginRow:
+    """A browser session, its key, and the token that calls which change something must carry."""
+
+    key: KeyRow
+    csrf: str
+    expires_at: float

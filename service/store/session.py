@@ -16,13 +16,17 @@ from typing import Self
 
 from sqlalchemy import text
 
+from service.store import overview
 from service.store.artifacts import Artifacts
+from service.store.counters import Counters
 from service.store.database import Database
 from service.store.events import Events
 from service.store.jobs import Jobs
+from service.store.keys import Keys
+from service.store.logins import Logins
 from service.store.results import Results
 from service.store.shards import Shards
-from service.store.upgrade import upgrade
+from service.store.tenants import TenantStore, View
 from service.store.workers import Workers
 
 
@@ -37,6 +41,17 @@ class Store:
         self.events = Events(database)
         self.artifacts = Artifacts(database)
         self.workers = Workers(database)
+        self.keys = Keys(database)
+        self.logins = Logins(database)
+        self.counters = Counters(database)
+
+    def seen_by(self, view: View) -> TenantStore:
+        """The store as one caller of the service sees it."""
+        return TenantStore(self, view)
+
+    def overview(self) -> overview.Overview:
+        """How things stand, in few numbers."""
+        return overview.read(self._database)
 
     def ping(self) -> None:
         """Raises OperationalError when the database does not answer."""
@@ -70,5 +85,7 @@ def open_store(url: str, *, migrate: bool = True) -> Store:
     """
     database = Database(url)
     if migrate:
+        from service.store.upgrade import upgrade  # alembic, which most processes never need
+
         upgrade(database)
     return Store(database)

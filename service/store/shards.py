@@ -17,13 +17,13 @@ from service.store.clock import now
 from service.store.database import Database
 from service.store.endings import cancel_when_idle, one_line
 from service.store.expiring import expire
-from service.store.finishing import complete, finished, write_outcome
+from service.store.finishing import complete, finished, finished_before, write_outcome
 from service.store.leaving import give_up, put_back
 from service.store.moves import CLAIMABLE, held, lock_claim, move_job
 from service.store.planning import write_plan
-from service.store.progress import set_done
+from service.store.progress import set_done, standing
 from service.store.reading import read_job, shard_row
-from service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow
+from service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow, Standing
 from service.store.tables import jobs, shards
 from service.store.telling import tell_message
 
@@ -60,6 +60,11 @@ class Shards:
                 claim = take(connection, job_id, worker, device_classes, lease_seconds)
             if claim is not None:
                 return claim
+
+    def claimable(self, device_classes: Sequence[str]) -> bool:
+        """Whether there is a shard that a worker with these device classes could claim."""
+        with self._database.reading() as connection:
+            return candidate(connection, device_classes, None) is not None
 
     def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
         """Extends the lease to this many seconds from now.
@@ -125,7 +130,8 @@ class Shards:
 
         An outcome that arrives after its job was canceled or has failed is kept: it is right, and
         a retry need not repeat it. So is one whose lease has run out, unless somebody else has
-        claimed the shard since.
+        claimed the shard since. A second call with the same claim, by one who did not hear the answer
+        to the first, writes nothing and is answered alike.
 
         Returns:
             What it completed, or None when the claim is void and nothing was written.
@@ -135,7 +141,7 @@ class Shards:
             if found is None and retake(connection, claim):
                 found = lock_claim(connection, claim)
             if found is None:
-                return None
+                return finished_before(connection, claim)
             job, shard = found
             write_outcome(connection, shard, outcome)
             cancel_when_idle(connection, job.id)
@@ -185,6 +191,17 @@ class Shards:
         """
         return expire(self._database, cap, dead_owners)
 
+    def adrift(self, shard_id: str, fence: int) -> bool:
+        """Whether the newest claim of a shard has run out, and nobody has claimed it since.
+
+        Then `finish` still takes what that claim has measured, whoever brings it.
+        """
+        newest = (shards.c.id == shard_id) & (shards.c.fence == fence)
+        expired = (shards.c.state == str(ShardState.RUNNING)) & (shards.c.lease_until < now())
+        free = expired | (shards.c.state == str(ShardState.QUEUED))
+        with self._database.reading() as connection:
+            return connection.execute(select(shards.c.id).where(newest, free)).first() is not None
+
     def running(self) -> list[ShardRow]:
         """All shards that a worker holds, by id, with `owner`, `fence` and `lease_until`."""
         return self._rows(shards.c.state == str(ShardState.RUNNING))
@@ -192,6 +209,11 @@ class Shards:
     def of(self, job_id: str) -> list[ShardRow]:
         """All shards of a job, by id."""
         return self._rows(shards.c.job_id == job_id)
+
+    def standing(self, job_id: str) -> Standing | None:
+        """How far a job and its running shards are, all at one moment; None when there is no such job."""
+        with self._database.reading() as connection:
+            return standing(connection, job_id)
 
     def _rows(self, condition: ColumnElement[bool]) -> list[ShardRow]:
         with self._database.reading() as connection:

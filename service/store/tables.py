@@ -6,7 +6,9 @@
       ├──< artifacts                  files on disk
       ├──< tags                       for filtering
       └──1 idempotency_keys           which request made the job
-    workers                           who is alive
+    workers                           who is alive, and what it says of itself
+    counters                          what has happened so far, over all workers and for ever
+    api_keys ──< sessions             who may call, and browsers that are logged in with a key
 
 Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
 `jobs.depends_on` is no foreign key: it still names the job when that has been deleted.
@@ -71,14 +73,23 @@ jobs = Table(
     Column("progress_unit", Text, nullable=False),
     Column("cost_done", Double, nullable=False),
     Column("cost_total", Double),
+    # When the attempt's first shard that measures was claimed, and what was done by then: for the eta.
+    Column("paced_at", Double),
+    Column("paced_from", Double, nullable=False, server_default="0"),
     # The number of the newest event, and when progress was last one of them.
     Column("last_event", BigInteger, nullable=False),
     Column("progress_event_at", Double),
+    # Whose job it is; null where the service asks for no keys.
+    Column("tenant", Identifier),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),
     Index("jobs_model_idx", "model", "id"),
     Index("jobs_depends_on_idx", "depends_on"),
+    Index("jobs_tenant_idx", "tenant", "id"),
+    Index("jobs_tenant_state_idx", "tenant", "state", "id"),
+    Index("jobs_tenant_kind_idx", "tenant", "kind", "id"),
+    Index("jobs_tenant_model_idx", "tenant", "model", "id"),
 )
 
 shards = Table(
@@ -151,6 +162,8 @@ artifacts = Table(
     Column("sha256", Text, nullable=False),
     Column("media_type", Text, nullable=False),
     Column("created_at", Double, nullable=False),
+    # When its file was deleted because it was old; the row stays, and says so.
+    Column("expired_at", Double),
 )
 
 tags = Table(
@@ -164,6 +177,8 @@ tags = Table(
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
+    # Empty for jobs without tenant: a part of a primary key cannot be null.
+    Column("tenant", Identifier, primary_key=True),
     Column("key", PlainText, primary_key=True),
     Column("body_sha256", Text, nullable=False),
     _job(),
@@ -179,4 +194,41 @@ workers = Table(
     Column("device_classes", Text, nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
+    Column("gauges", Json),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    # A JSON object with sorted keys, as text: part of the key.
+    Column("labels", Text, primary_key=True),
+    Column("value", Double, nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Identifier, primary_key=True),
+    Column("name", PlainText, nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("secret_sha256", Text, nullable=False),
+    Column("scopes", Json, nullable=False),
+    Column("tenant", Identifier, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    Column("last_used_at", Double),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("token_sha256", Identifier, primary_key=True),
+    Column("key_id", Identifier, ForeignKey("api_keys.id", ondelete="CASCADE"), nullable=False),
+    Column("csrf", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Index("sessions_key_id_idx", "key_id"),
+    Index("sessions_expires_at_idx", "expires_at"),
 )

@@ -41,10 +41,11 @@ def tell_progress(connection: Connection, job_id: str) -> None:
     last = jobs.c.progress_event_at
     # A clock that was set back must not silence the job.
     due = last.is_(None) | (last <= now() - PROGRESS_SECONDS) | (last > now())
-    columns = (jobs.c.last_event, jobs.c.state, jobs.c.started_at, jobs.c.progress_event_at)
+    columns = (jobs.c.last_event, jobs.c.state, jobs.c.paced_at, jobs.c.progress_event_at)
     sums = (jobs.c.progress_done, jobs.c.progress_total, jobs.c.progress_unit, jobs.c.cost_done)
+    cost = (jobs.c.cost_total, jobs.c.paced_from)
     statement = _counting(job_id).where(due).values(progress_event_at=now())
-    row = connection.execute(statement.returning(*columns, *sums, jobs.c.cost_total)).one_or_none()
+    row = connection.execute(statement.returning(*columns, *sums, *cost)).one_or_none()
     if row is not None:
         _write(connection, job_id, row.last_event, "progress", _progress(row))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import delete, func, select
 
@@ -12,6 +14,7 @@ from service.store.tables import workers
 from service.store.upsert import upsert
 
 FORGOTTEN_SECONDS = 86400
+LATELY_SECONDS = 1.0
 
 
 class Workers:
@@ -19,8 +22,16 @@ class Workers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._lately: dict[str, tuple[float, int]] = {}
 
-    def beat(self, worker: str, host: str, device_classes: Sequence[str], pid: int) -> None:
+    def beat(
+        self,
+        worker: str,
+        host: str,
+        device_classes: Sequence[str],
+        pid: int,
+        gauges: Mapping[str, Any] | None = None,
+    ) -> None:
         """A worker says that it is alive; workers that have been silent for a day are forgotten.
 
         Args:
@@ -28,25 +39,51 @@ class Workers:
             host: the machine it runs on.
             device_classes: all that it serves: a machine with a GPU also takes jobs for "cpu".
             pid: its process there.
+            gauges: what it measures of itself, for people who watch it; JSON.
         """
         assert not isinstance(device_classes, str), "a sequence of device classes, not one"
         # With a comma on both sides of each, so that ",cpu," finds it wherever it stands.
         served = f",{','.join(device_classes)},"
-        values = {"worker": worker, "host": host, "device_classes": served, "pid": pid, "seen_at": now()}
+        values: dict[str, Any] = {
+            "worker": worker,
+            "host": host,
+            "device_classes": served,
+            "pid": pid,
+            "seen_at": now(),
+        }
+        values["gauges"] = dict(gauges or {})
+        self._lately.clear()
         with self._database.writing() as connection:
             upsert(connection, workers, values)
             connection.execute(delete(workers).where(workers.c.seen_at < now() - FORGOTTEN_SECONDS))
 
-    def online(self, device: str, within_seconds: float = 60) -> int:
-        """How many workers that serve a device ("auto": any) gave a sign of life in the last seconds."""
+    def online(self, device: str, within_seconds: float = 60, host: str | None = None) -> int:
+        """How many workers that serve a device ("auto": any) gave a sign of life in the last seconds.
+
+        Args:
+            device: a device class, or "auto".
+            within_seconds: how old their last sign may be.
+            host: count the workers of this machine only.
+        """
         alive = workers.c.seen_at >= now() - within_seconds
         statement = select(func.count()).select_from(workers).where(alive)
         if device != "auto":
             statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
+        if host is not None:
+            statement = statement.where(workers.c.host == host)
         with self._database.reading() as connection:
             return connection.execute(statement).scalar_one()
 
+    def online_lately(self, device: str) -> int:
+        """`online` as it was at most a second ago: for views, which are asked for much more often."""
+        then, count = self._lately.get(device, (float("-inf"), 0))
+        if time.monotonic() - then >= LATELY_SECONDS:
+            count = self.online(device)
+            self._lately[device] = (time.monotonic(), count)
+        return count
+
     def gone(self, worker: str) -> None:
         """A worker says goodbye."""
+        self._lately.clear()
         with self._database.writing() as connection:
             connection.execute(delete(workers).where(workers.c.worker == worker))

@@ -1,0 +1,32 @@
+"""The doorbell of the distributed mode, as both sides know it: one broadcast exchange per device class.
+
+Broadcast, and not a queue: every idle worker hears a ring at once, one that is busy or away loses nothing
+but a hint, and nothing piles up in Redis while nobody listens. Which shard is next, and for whom, the
+database decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The task, and the routing key: over Redis the key is part of the channel, so both sides must say it.
+RING = "assay.ring"
+DEVICE_CLASSES = ("cpu", "cuda")
+SERIALIZER = "json"
+# Nobody waits longer than this for Redis: the job is stored, and workers poll.
+TRANSPORT = {
+    "socket_timeout": 2.0,
+    "socket_connect_timeout": 1.0,
+    "health_check_interval": 10,
+}
+
+
+def exchange(device_class: str) -> dict[str, Any]:
+    """Kombu's description of the exchange that workers of a device class listen to."""
+    assert device_class in DEVICE_CLASSES, device_class
+    return {"name": f"assay.{device_class}", "type": "fanout", "durable": False, "delivery_mode": 1}
+
+
+def listeners(device: str) -> tuple[str, ...]:
+    """The device classes that a job for this device concerns; `auto` runs anywhere."""
+    return DEVICE_CLASSES if device == "auto" else (device,)

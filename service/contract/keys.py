@@ -1,0 +1,77 @@
+"""API keys and browser sessions, as users see them.
+
+A key is one text, `assay_<id>_<secret>`. It belongs to a tenant: jobs that it submits can be seen by
+the keys of that tenant, and by those with the scope `admin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.contract.results import Answer
+
+Scope = Literal["read", "submit", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+# A key works ten years at most when it expires at all; further dates may not be dates.
+LONGEST_DAYS = 3650
+TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# No control characters: the name is shown in lists and logs.
+NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+
+
+def grants(scopes: Collection[str], wanted: Scope) -> bool:
+    """Whether these scopes allow what the wanted one does: `admin` all, `submit` reading too."""
+    return any(SCOPES.index(wanted) <= SCOPES.index(scope) for scope in SCOPES if scope in scopes)
+
+
+class KeyRequest(BaseModel):
+    """A key to be made."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=NAME_PATTERN)]
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)]
+    tenant: Annotated[str, Field(pattern=TENANT_PATTERN)] | None = None
+    expires_days: Annotated[int, Field(ge=1, le=LONGEST_DAYS)] | None = None
+
+
+class Key(Answer):
+    """A key without its secret. Times are ISO 8601 in UTC; null means never."""
+
+    id: str
+    name: str
+    prefix: str
+    scopes: list[Scope]
+    tenant: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+
+
+class NewKey(Key):
+    """A key that was just made; its text is shown this once and stored nowhere."""
+
+    key: str
+
+
+class SessionRequest(BaseModel):
+    """A key, from which a browser gets a session."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    key: Annotated[str, Field(max_length=200)]
+
+
+class Session(Answer):
+    """A browser session. `csrf_token` goes into the header `X-CSRF-Token` of calls that change something."""
+
+    csrf_token: str
+    expires_at: str
+    key_id: str
+    name: str
+    scopes: list[Scope]
+    tenant: str

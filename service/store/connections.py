@@ -1,0 +1,160 @@
+"""Where the database and Redis are: settings that the service and the workers share (prefix ASSAY_).
+
+Passwords may come from files instead of the environment: a file `assay_database_password` in
+`/run/secrets`, where Docker puts secrets, is read like the variable ASSAY_DATABASE_PASSWORD.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+PREFIX = "ASSAY_"
+SECRETS = Path("/run/secrets")
+SHORTEST_PASSWORD = 12
+# What examples and images ship with; a service that took them would look safe and not be it.
+DEFAULT_PASSWORDS = frozenset(
+    {"changeme", "changethis", "password", "postgres", "redis", "secret", "admin", "assay", "example"}
+)
+
+
+class Connections(BaseSettings):
+    """Embedded: SQLite in the state folder, no Redis. Distributed: PostgreSQL and Redis, both named."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        validate_default=True,
+        secrets_dir=SECRETS if SECRETS.is_dir() else None,
+    )
+
+    mode: Literal["embedded", "distributed"] = "embedded"
+    state: Path = Field(Path("assay-state"), description="folder for everything that is written to files")
+    database_url: str = Field("", description="SQLAlchemy URL; empty means SQLite in the state folder")
+    database_password: SecretStr = Field(SecretStr(""), description="goes into a URL without one")
+    redis_url: str = Field("", description="redis://host:6379/0; only the distributed mode uses it")
+    redis_password: SecretStr = Field(SecretStr(""), description="goes into a URL without one")
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["text", "json"] = "text"
+
+    @field_validator("state")
+    @classmethod
+    def _absolute_state(cls, path: Path) -> Path:
+        return absolute(path)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.mode == "embedded":
+            return self
+        database = _parsed(self.database)
+        if database is None or database.drivername != "postgresql+psycopg":
+            raise ValueError(
+                f"{PREFIX}DATABASE_URL: the distributed mode keeps its truth in PostgreSQL;"
+                " allowed: postgresql+psycopg://user@host/database"
+            )
+        redis = urlsplit(self.redis_url)
+        if redis.scheme not in {"redis", "rediss"} or not redis.hostname:
+            raise ValueError(
+                f"{PREFIX}REDIS_URL: the distributed mode rings its workers through Redis;"
+                " allowed: redis://host:6379/0 or rediss://host:6379/0"
+            )
+        _guarded("DATABASE", database.host or "", database.password or "")
+        _guarded("REDIS", redis.hostname, urlsplit(self.redis).password or "")
+        return self
+
+    @property
+    def database(self) -> str:
+        """The database URL, with the embedded default and the password filled in."""
+        url, password = self.database_url, self.database_password.get_secret_value()
+        if not url:
+            return f"sqlite:///{self.state / 'assay.sqlite'}"
+        parsed = _parsed(url)
+        if parsed is None or not password or parsed.password:
+            return url
+        return parsed.set(password=password).render_as_string(hide_password=False)
+
+    @property
+    def redis(self) -> str:
+        """The Redis URL with the password filled in; empty in embedded mode."""
+        if self.mode == "embedded" or not self.redis_url:
+            return ""
+        parts, password = urlsplit(self.redis_url), self.redis_password.get_secret_value()
+        if not password or parts.password:
+            return self.redis_url
+        user = parts.username or ""
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder that holds `<job id>/<artifact name>`; all machines of a service share it."""
+        return self.state / "artifacts"
+
+
+def wrong_settings(error: ValidationError | SettingsError) -> list[str]:
+    """A line for every wrong setting, `ASSAY_PORT: what is wrong (given 70000)`."""
+    if isinstance(error, SettingsError):
+        # Raised before validation, for lists that are no JSON: 'error parsing value for field "x" from ...'.
+        field = re.search(r'field "(\w+)"', str(error))
+        return [f"{PREFIX}{field[1].upper()}: must be a JSON list" if field else str(error)]
+    lines = []
+    for item in error.errors():
+        message = item["msg"].removeprefix("Value error, ")
+        name = ".".join(map(str, item["loc"])).upper()
+        # A rule about several settings has no name, and its message says which they are.
+        lines.append(f"{PREFIX}{name}: {message} (given {str(item['input'])[:200]!r})" if name else message)
+    return lines
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only be reached from this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def absolute(path: Path) -> Path:
+    """The path from the root.
+
+    Raises:
+        ValueError: it lies in the home folder of an unknown user.
+    """
+    try:
+        return path.expanduser().resolve()
+    except RuntimeError:
+        raise ValueError(f"path {str(path)!r} is in the home folder of an unknown user") from None
+
+
+def _parsed(url: str) -> URL | None:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        return None
+
+
+def _guarded(name: str, host: str, password: str) -> None:
+    """Refuse a server on the network that has no password, or one that everybody knows."""
+    if not password and (not host or host.startswith("/") or is_loopback(host)):
+        return
+    if not password:
+        raise ValueError(
+            f"{PREFIX}{name}_PASSWORD: missing; {host} can be reached over the network."
+            f" Allowed: the variable, or the file {SECRETS}/{PREFIX.lower()}{name.lower()}_password"
+        )
+    if password.lower() in DEFAULT_PASSWORDS or len(password) < SHORTEST_PASSWORD:
+        raise ValueError(
+            f"{PREFIX}{name}_PASSWORD: too short or a well-known default;"
+            f" allowed: at least {SHORTEST_PASSWORD} characters, for example from `openssl rand -hex 24`"
+        )

@@ -1,0 +1,132 @@
+"""Redis in front of the database, for what is asked often: progress of running shards, hints to cancel.
+
+The database is the truth. What is written here is a copy or a hint, expires by itself, and may be lost
+with the whole server at any moment; nobody decides anything by it. No method raises because of Redis:
+without an answer it returns what an empty Redis would, and leaves the server alone for a few seconds,
+so that a broken one slows neither requests nor shards.
+
+    assay:cancel:<job id>:<attempt>      the database has this job as being canceled: ask it now
+    assay:progress:<shard id>:<fence>    how much of a claimed shard is done
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from service.store.rows import Claim, JobRow, RunningShard
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 0.2
+AWAY_SECONDS = 5.0
+# Longer than a running shard needs to learn of a cancel from the database.
+HINT_SECONDS = 60
+# By then the database has what was reported.
+PROGRESS_SECONDS = 60
+
+
+class Live:
+    """Safe to use from several threads; connects at the first call that needs it.
+
+    Args:
+        url: of the Redis server; empty for none, and then every method answers at once.
+        away_seconds: how long a server is left alone that did not answer.
+    """
+
+    def __init__(self, url: str, *, away_seconds: float = AWAY_SECONDS) -> None:
+        self._client = _client(url) if url else None
+        self._away_seconds = away_seconds
+        self._away_until: float | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def used(self) -> bool:
+        """Whether there is a server at all."""
+        return self._client is not None
+
+    def cancel(self, job: JobRow) -> None:
+        """Hints to the workers of a job that the database has it as being canceled."""
+        self._ask(lambda client: client.set(f"assay:cancel:{job.id}:{job.attempt}", 1, ex=HINT_SECONDS))
+
+    def canceled(self, claim: Claim) -> bool:
+        """Whether there is such a hint; if so, ask the database."""
+        return bool(self._ask(lambda client: client.exists(f"assay:cancel:{claim.job_id}:{claim.attempt}")))
+
+    def report(self, claim: Claim, done: int) -> bool:
+        """Says how much of a claimed shard is done; False when nobody took note of it."""
+        key = _progress(claim.shard_id, claim.fence)
+        return bool(self._ask(lambda client: client.set(key, done, ex=PROGRESS_SECONDS)))
+
+    def done(self, shards: Sequence[RunningShard]) -> list[int | None]:
+        """How much of these shards is done, by their present claims; None where that is not known."""
+        keys = [_progress(shard.id, shard.fence) for shard in shards]
+        values = self._ask(lambda client: client.mget(keys)) if keys else None
+        return [_number(value) for value in values] if values else [None] * len(keys)
+
+    def close(self) -> None:
+        """Closes the connections; a later call opens new ones."""
+        if self._client is not None:
+            self._client.close()
+
+    def _ask(self, question: Callable[[redis.Redis], Any]) -> Any:
+        """The server's answer; None when there is none."""
+        if self._client is None or not self._may_ask():
+            return None
+        try:
+            answer = question(self._client)
+        except (redis.RedisError, OSError) as error:
+            self._away(error)
+            return None
+        self._back()
+        return answer
+
+    def _may_ask(self) -> bool:
+        """While the server is away, one call at a time finds out whether it is back."""
+        with self._lock:
+            if self._away_until is None:
+                return True
+            if time.monotonic() < self._away_until:
+                return False
+            self._away_until = time.monotonic() + self._away_seconds
+            return True
+
+    def _away(self, error: Exception) -> None:
+        with self._lock:
+            first = self._away_until is None
+            self._away_until = time.monotonic() + self._away_seconds
+        if first:
+            log.warning("Redis is away, the database answers instead: %s", error)
+
+    def _back(self) -> None:
+        # Read without the lock: this runs after every call, and is nearly always about nothing.
+        if self._away_until is not None:
+            with self._lock:
+                self._away_until = None
+            log.info("Redis is back")
+
+
+def _client(url: str) -> redis.Redis:
+    # Without the client's own retries: they would multiply the timeouts.
+    return redis.Redis.from_url(
+        url,
+        socket_connect_timeout=TIMEOUT_SECONDS,
+        socket_timeout=TIMEOUT_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        client_name="assay",
+    )
+
+
+def _progress(shard_id: str, fence: int) -> str:
+    return f"assay:progress:{shard_id}:{fence}"
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() else None

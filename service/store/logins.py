@@ -1,0 +1,74 @@
+"""Browser sessions: a cookie's token stands for a key until the session or the key ends."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from sqlalchemy import delete, insert, select
+
+from service.store.clock import now
+from service.store.database import Database
+from service.store.keys import Keys, due, find_working, key_row, sha256, works
+from service.store.rows import LoginRow
+from service.store.tables import api_keys, sessions
+
+SESSION_SECONDS = 12 * 3600
+TOKEN_BYTES = 32
+LONGEST_TOKEN = 100
+
+
+class Logins:
+    """The sessions. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._keys = Keys(database)
+
+    def open(self, text: str) -> tuple[LoginRow, str] | None:
+        """Begins a session with the text of a key; expired sessions are forgotten.
+
+        Returns:
+            The session and its token, of which only the hash is stored; None for a key that does not work.
+        """
+        key = self._keys.authenticate(text)
+        if key is None:
+            return None
+        token, csrf = secrets.token_urlsafe(TOKEN_BYTES), secrets.token_urlsafe(TOKEN_BYTES)
+        with self._database.writing() as connection:
+            if find_working(connection, key.id) is None:
+                return None
+            connection.execute(delete(sessions).where(sessions.c.expires_at <= now()))
+            row = {
+                "token_sha256": sha256(token),
+                "key_id": key.id,
+                "csrf": csrf,
+                "created_at": now(),
+                "expires_at": now() + SESSION_SECONDS,
+            }
+            made = insert(sessions).values(**row).returning(sessions.c.expires_at)
+            expires_at = connection.execute(made).scalar_one()
+        return LoginRow(key=key, csrf=csrf, expires_at=expires_at), token
+
+    def find(self, token: str) -> LoginRow | None:
+        """The session with this token, while it and its key work."""
+        if not token or len(token) > LONGEST_TOKEN:
+            return None
+        wanted = sha256(token)
+        of_session = (sessions.c.token_sha256, sessions.c.csrf, sessions.c.expires_at.label("ends_at"))
+        statement = (
+            select(api_keys, due().label("due"), *of_session)
+            .join(sessions, sessions.c.key_id == api_keys.c.id)
+            .where(sessions.c.token_sha256 == wanted, sessions.c.expires_at > now(), works())
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None or not hmac.compare_digest(row.token_sha256, wanted):
+            return None
+        self._keys.used(row)
+        return LoginRow(key=key_row(row), csrf=row.csrf, expires_at=row.ends_at)
+
+    def close(self, token: str) -> None:
+        """Ends a session; unknown ones have ended."""
+        with self._database.writing() as connection:
+            connection.execute(delete(sessions).where(sessions.c.token_sha256 == sha256(token)))

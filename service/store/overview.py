@@ -1,0 +1,120 @@
+"""How things stand, in few numbers, for those who watch the service. Cheap, whatever the number of jobs.
+
+Jobs are counted from an index alone. Shards are counted from those that are queued or running: the ones that
+have ended, by far the most, are not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import CompoundSelect, Connection, Select, func, literal, select, union_all
+
+from service.contract.states import JobState, ShardState
+from service.store.clock import now
+from service.store.counters import Key
+from service.store.database import Database
+from service.store.moves import OPEN
+from service.store.tables import counters, jobs, shards, workers
+
+ONLINE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """A worker that gave a sign of life in the last minute.
+
+    Attributes:
+        device_classes: all that it serves.
+        gauges: what it said of itself.
+    """
+
+    worker: str
+    host: str
+    device_classes: tuple[str, ...]
+    pid: int
+    gauges: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One moment.
+
+    Attributes:
+        jobs: how many there are in each state that has some.
+        shards: how many open jobs have, by device class and state, queued or running.
+        oldest_queued_seconds: how long the first queued job has been there; 0 when none is.
+        counters: sums by name and labels.
+    """
+
+    jobs: Mapping[str, int]
+    shards: Mapping[tuple[str, str], int]
+    oldest_queued_seconds: float
+    workers: tuple[WorkerRow, ...]
+    counters: Mapping[Key, float]
+
+
+def read(database: Database) -> Overview:
+    """Everything at once, in one transaction that only reads."""
+    with database.reading() as connection:
+        return Overview(
+            jobs={row.state: row.number for row in connection.execute(jobs_by_state()) if row.number},
+            shards={(row.device, row.state): row.number for row in connection.execute(shards_by_device())},
+            oldest_queued_seconds=max(0.0, connection.execute(oldest_queued()).scalar() or 0.0),
+            workers=_workers(connection),
+            counters={_key(row): row.value for row in connection.execute(select(counters))},
+        )
+
+
+def jobs_by_state() -> CompoundSelect[Any]:
+    """The statement that counts jobs.
+
+    State by state: grouped by state, PostgreSQL would read all rows, with their specs, and not the index.
+    """
+    return union_all(
+        *(
+            select(literal(state.value).label("state"), func.count().label("number"))
+            .select_from(jobs)
+            .where(jobs.c.state == state.value)
+            for state in JobState
+        )
+    )
+
+
+def shards_by_device() -> Select[Any]:
+    """The statement that counts the shards of jobs that have not ended, without those of waiting jobs."""
+    at_work = [str(state) for state in OPEN - {JobState.WAITING}]
+    wanted = [str(ShardState.QUEUED), str(ShardState.RUNNING)]
+    return (
+        select(shards.c.device, shards.c.state, func.count().label("number"))
+        .join(jobs, jobs.c.id == shards.c.job_id)
+        .where(shards.c.state.in_(wanted), jobs.c.state.in_(at_work))
+        .group_by(shards.c.device, shards.c.state)
+    )
+
+
+def oldest_queued() -> Select[Any]:
+    """The statement that finds the age of the first queued job; ids have the order of creation."""
+    queued = jobs.c.state == str(JobState.QUEUED)
+    return select(now() - jobs.c.created_at).where(queued).order_by(jobs.c.id).limit(1)
+
+
+def _workers(connection: Connection) -> tuple[WorkerRow, ...]:
+    statement = select(workers).where(workers.c.seen_at >= now() - ONLINE_SECONDS).order_by(workers.c.worker)
+    return tuple(
+        WorkerRow(
+            worker=row.worker,
+            host=row.host,
+            device_classes=tuple(filter(None, row.device_classes.split(","))),
+            pid=row.pid,
+            gauges=row.gauges or {},
+        )
+        for row in connection.execute(statement)
+    )
+
+
+def _key(row: Any) -> Key:
+    return row.name, tuple(sorted(json.loads(row.labels).items()))

@@ -1,0 +1,187 @@
+"""The store as one caller of the service sees it.
+
+Routes get this and never the store itself. It has only what is filtered by tenant, so that a route that
+is added later cannot forget to: what is not listed here is not there. A job of another tenant is
+answered in the same words as one that never was. A job's tenant never changes and ids are never used
+again, so looking before acting leaves no gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from service.contract.errors import NotFound
+from service.store.adding import without_weights
+from service.store.reading import unknown_job
+from service.store.rows import ArtifactRow, EventRow, JobRow, OutcomeRow, Standing
+from service.store.workers import Workers
+
+if TYPE_CHECKING:
+    from service.store.session import Store
+
+
+@dataclass(frozen=True)
+class View:
+    """What a caller sees.
+
+    Attributes:
+        tenant: whose jobs it makes; None where the service asks for no keys.
+        everything: whether it sees the jobs of all tenants, and those of none.
+    """
+
+    tenant: str | None
+    everything: bool
+
+    @property
+    def filter(self) -> str | None:
+        """The tenant to which reading is limited; None for no limit.
+
+        Raises:
+            ValueError: for a view of nothing, which would otherwise read as one of everything.
+        """
+        if self.everything:
+            return None
+        if not self.tenant:
+            raise ValueError("a caller who does not see everything needs a tenant")
+        return self.tenant
+
+
+class TenantStore:
+    """The part of the store that routes may use, limited to what the caller sees."""
+
+    def __init__(self, store: Store, view: View) -> None:
+        self.jobs = TenantJobs(store, view)
+        self.results = TenantResults(store, view)
+        self.events = TenantEvents(store, view)
+        self.artifacts = TenantArtifacts(store, view)
+        # Numbers of workers, of no tenant.
+        self.workers: Workers = store.workers
+
+
+class _Part:
+    """Base of the parts: knows whose jobs may be touched."""
+
+    def __init__(self, store: Store, view: View) -> None:
+        self._store = store
+        self._tenant = view.tenant
+        self._filter = view.filter
+
+    def _check(self, job_id: str) -> None:
+        """Raises NotFound for a job that the caller does not see."""
+        if self._filter is not None and not self._store.jobs.belongs(job_id, self._filter):
+            raise unknown_job(job_id)
+
+
+class TenantJobs(_Part):
+    """The caller's jobs; the methods are those of `Jobs`."""
+
+    def add(
+        self, spec: dict[str, Any], *, body_sha256: str, idempotency_key: str | None = None
+    ) -> tuple[JobRow, bool]:
+        """Adds a job of the caller's tenant; weights may come from jobs that the caller sees."""
+        weights = (spec["model"].get("weights") or {}).get("job")
+        if weights and not self._sees(weights):
+            raise without_weights(weights, "there is no such job")
+        return self._store.jobs.add(
+            spec, body_sha256=body_sha256, idempotency_key=idempotency_key, tenant=self._tenant
+        )
+
+    def known(self, idempotency_key: str, body_sha256: str) -> JobRow | None:
+        """The job that this key made earlier for the caller's tenant."""
+        return self._store.jobs.known(idempotency_key, body_sha256, tenant=self._tenant)
+
+    def get(self, job_id: str) -> JobRow:
+        """Reads a job."""
+        return self._store.jobs.get(job_id, tenant=self._filter)
+
+    def page(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        model: str | None = None,
+        tag: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> tuple[list[JobRow], str | None]:
+        """Lists jobs, newest first."""
+        return self._store.jobs.page(
+            state=state, kind=kind, model=model, tag=tag, limit=limit, cursor=cursor, tenant=self._filter
+        )
+
+    def cancel(self, job_id: str) -> JobRow:
+        """Cancels a job."""
+        self._check(job_id)
+        return self._store.jobs.cancel(job_id)
+
+    def retry(self, job_id: str) -> JobRow:
+        """Queues an ended job again."""
+        self._check(job_id)
+        return self._store.jobs.retry(job_id)
+
+    def delete(self, job_id: str) -> None:
+        """Deletes a job that has ended."""
+        self._check(job_id)
+        self._store.jobs.delete(job_id)
+
+    def standing(self, job_id: str) -> Standing | None:
+        """How far a job is, as its running shards have last written; None when it is gone."""
+        self._check(job_id)
+        return self._store.shards.standing(job_id)
+
+    def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
+        """Places in the one queue of all tenants: numbers only."""
+        return self._store.jobs.queue_positions(rows)
+
+    def _sees(self, job_id: str) -> bool:
+        try:
+            self._check(job_id)
+        except NotFound:
+            return False
+        return True
+
+
+class TenantResults(_Part):
+    """What the caller's jobs measured."""
+
+    def of(self, job_id: str) -> dict[int, dict[str, Any]]:
+        """The merged results of a job by evaluation."""
+        self._check(job_id)
+        return self._store.results.of(job_id)
+
+    def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
+        """The outcomes of one evaluation, or of all."""
+        self._check(job_id)
+        return self._store.results.outcomes(job_id, evaluation)
+
+
+class TenantEvents(_Part):
+    """What happened to the caller's jobs."""
+
+    def newest(self, job_id: str) -> EventRow:
+        """The last event of a job."""
+        self._check(job_id)
+        return self._store.events.newest(job_id)
+
+    def of(
+        self, job_id: str, *, after: int = 0, until: int | None = None, limit: int = 500
+    ) -> list[EventRow]:
+        """The events of a job after a number."""
+        self._check(job_id)
+        return self._store.events.of(job_id, after=after, until=until, limit=limit)
+
+
+class TenantArtifacts(_Part):
+    """The files that the caller's jobs left."""
+
+    def of(self, job_id: str) -> list[ArtifactRow]:
+        """The files of a job, by name."""
+        self._check(job_id)
+        return self._store.artifacts.of(job_id)
+
+    def get(self, job_id: str, name: str) -> ArtifactRow:
+        """One file."""
+        self._check(job_id)
+        return self._store.artifacts.get(job_id, name)
