@@ -12,15 +12,31 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
-from service.api import artifacts, compare, docs, errors, events, health, jobs, openapi, results
+from service.api import (
+    artifacts,
+    compare,
+    docs,
+    errors,
+    events,
+    health,
+    jobs,
+    keys,
+    metrics,
+    openapi,
+    results,
+    session,
+)
 from service.api import catalog as catalog_routes
 from service.api.deps import StoreOpener
 from service.api.feed import Feed
+from service.api.guard import KeyGuard
 from service.contract.catalog import Catalog, load
 from service.dispatch import Dispatcher, NullDispatcher
 from service.middleware import BodyCap, ErrorBoundary, HostGuard
 from service.settings import Settings
+from service.store.live import Live
 from service.store.session import Store
+from service.telemetry import Requests, Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +65,8 @@ def create_app(
     Returns:
         The ASGI application.
     """
+    opener = StoreOpener(settings.database, store)
+    requests = Requests()
     app = FastAPI(
         title="Assay",
         version=_version(),
@@ -58,20 +76,23 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         middleware=[
+            Middleware(Telemetry, requests=requests),
             Middleware(ErrorBoundary),
             Middleware(HostGuard, allowed_hosts=[*settings.allowed_hosts, settings.host]),
+            Middleware(KeyGuard, opener=opener, required=settings.keys_required),
             Middleware(BodyCap, max_bytes=settings.max_body_bytes),
         ],
     )
     app.state.settings = settings
-    app.state.store = StoreOpener(settings.database, store)
-    app.state.feed = Feed(app.state.store)
+    app.state.store = opener
+    app.state.feed = Feed(opener)
+    app.state.live = Live(settings.redis)
+    app.state.numbers = metrics.Numbers(settings, app.version, requests, opener)
     app.state.dispatcher = dispatcher or NullDispatcher()
     app.state.catalog = catalog or load()
     errors.install(app)
-    routers = [
-        module.router for module in (jobs, events, results, artifacts, compare, catalog_routes, health)
-    ]
+    modules = (jobs, events, results, artifacts, compare, catalog_routes, keys, session, health, metrics)
+    routers = [module.router for module in modules]
     for router in routers:
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes]
@@ -89,6 +110,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         logger.exception("the database is away; /readyz answers 503 until it is back")
     yield
     app.state.feed.close()
+    app.state.live.close()
+    app.state.numbers.close()
     await run_in_threadpool(opener.close)
 
 

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from service import commands, terminal
-from service.client import DEFAULT_URL
-from service.contract.errors import AssayError
+from service import commands, key_commands, terminal
+from service.client import DEFAULT_URL, KEY_VARIABLE
+from service.contract.errors import AssayError, Unauthorized
+from service.contract.keys import SCOPES
 from service.contract.states import JobState
 
 INTERRUPTED = 130
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except AssayError as error:
         sys.stderr.write(terminal.error_text(error) + "\n")
+        if isinstance(error, Unauthorized):
+            sys.stderr.write(f"{_key_hint()}\n")
         return commands.INVALID if error.status < 500 else commands.UNREACHABLE
     except (commands.UsageError, OSError) as error:
         if isinstance(error, BrokenPipeError):
@@ -51,6 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def _key_hint() -> str:
+    if os.environ.get(KEY_VARIABLE):
+        return f"the key in {KEY_VARIABLE} does not work here: it is another service's, revoked or expired"
+    return f"set {KEY_VARIABLE} to an API key of this service: export {KEY_VARIABLE}=assay_..."
 
 
 def _reader_is_gone() -> int:
@@ -69,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
     _add_local(subcommands)
+    _add_keys(subcommands)
     _add_submission(subcommands)
     _add_reading(subcommands)
     _add_results(subcommands)
@@ -115,7 +125,9 @@ def _add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "start the embedded service on this machine",
         "assay serve --state assay-state --workers 2",
     )
-    parser.add_argument("--host", help="loopback address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--host", help="address to listen on; not on loopback it asks for keys (default: 127.0.0.1)"
+    )
     parser.add_argument("--port", type=int, help="port to listen on (default: 8000)")
     parser.add_argument("--state", type=Path, help="folder for everything it writes (default: assay-state)")
     parser.add_argument("--workers", type=int, help="how many jobs run side by side (default: 1)")
@@ -149,6 +161,38 @@ def _add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
     parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
+
+
+def _add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    example = "assay keys create --name ci --scope submit --expires-days 90"
+    keys = _add(
+        subcommands, "keys", key_commands.list_all, "make, list and revoke API keys", "assay keys list"
+    )
+    actions = keys.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    create = _add(actions, "create", key_commands.create, "make a key; prints it this once", example)
+    create.add_argument("--name", required=True, help="what people call it")
+    create.add_argument(
+        "--scope",
+        required=True,
+        action="append",
+        choices=SCOPES,
+        help="what it allows: read, submit (and read), admin (everything, all tenants)",
+    )
+    create.add_argument("--tenant", help="whose jobs it makes and sees (default: its own)")
+    create.add_argument("--expires-days", type=_count, help="how long it works (default: for ever)")
+
+    listing = _add(actions, "list", key_commands.list_all, "list all keys", "assay keys list --json")
+
+    revoke = _add(
+        actions, "revoke", key_commands.revoke, "end a key and its sessions", "assay keys revoke 3k9x7m2q"
+    )
+    revoke.add_argument("key_id", metavar="ID", help="the key's id")
+    for parser in (create, listing, revoke):
+        parser.add_argument(
+            "--state", type=Path, help="folder of the embedded service (default: ASSAY_STATE)"
+        )
+        _json_argument(parser)
 
 
 def _add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

@@ -19,46 +19,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx
-from pydantic import BaseModel, ValidationError
 
 from service import streams
+from service.answers import ERRORS, BadAnswer, Unreachable, authorization, error_of, parsed, part, reaching
 from service.contract import errors
 from service.contract.events import Event
 from service.contract.results import Artifact, Job, Page, Results
 
-Model = TypeVar("Model", bound=BaseModel)
-
 DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
+KEY_VARIABLE = "ASSAY_KEY"
+__all__ = ["DEFAULT_URL", "ERRORS", "AssayClient", "BadAnswer", "Unreachable"]
 SUBMIT_ATTEMPTS = 3
 PATIENCE_SECONDS = 60.0
 # A stream of events has a comment every 15 seconds: one that is silent for so long is broken.
 SILENCE_SECONDS = 45.0
-
-
-class Unreachable(errors.Unavailable):
-    """Nothing answers at the address, or the connection broke."""
-
-    type = "unreachable"
-
-
-class BadAnswer(errors.AssayError):
-    """What answered is not this service, or a download does not have its hash."""
-
-    type = "bad_answer"
-
-
-def _tree(kind: type[errors.AssayError]) -> Iterator[type[errors.AssayError]]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _tree(child)
-
-
-ERRORS = {kind.type: kind for kind in _tree(errors.AssayError) if kind.__module__ == errors.__name__}
 
 
 class AssayClient:
@@ -66,18 +45,29 @@ class AssayClient:
 
     Args:
         url: address of the service, without path.
+        key: the API key, which goes with every call; None takes it from ASSAY_KEY, "" sends none.
         timeout: seconds to wait for an answer.
         transport: how requests travel; for tests.
     """
 
     def __init__(
-        self, url: str = DEFAULT_URL, *, timeout: float = 30.0, transport: httpx.BaseTransport | None = None
+        self,
+        url: str = DEFAULT_URL,
+        key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
+        key = os.environ.get(KEY_VARIABLE, "").strip() if key is None else key
         # A proxy from the environment must not see, or fail, calls to this machine.
         self._http = httpx.Client(
-            base_url=self.url, timeout=timeout, transport=transport, trust_env=not local
+            base_url=self.url,
+            headers=authorization(key),
+            timeout=timeout,
+            transport=transport,
+            trust_env=not local,
         )
 
     def __enter__(self) -> Self:
@@ -129,7 +119,7 @@ class AssayClient:
 
     def job(self, job_id: str) -> Job:
         """The job as it stands."""
-        return self._job("GET", f"/jobs/{_part(job_id)}")
+        return self._job("GET", f"/jobs/{part(job_id)}")
 
     def jobs(
         self,
@@ -144,7 +134,7 @@ class AssayClient:
         filters = {"state": state, "kind": kind, "model": model, "tag": tag, "limit": page_size}
         params = {name: value for name, value in filters.items() if value is not None}
         while True:
-            page = _parsed(Page[Job], self._json("GET", f"{API}/jobs", params=params))
+            page = parsed(Page[Job], self._json("GET", f"{API}/jobs", params=params))
             yield from page.items
             if page.next_cursor is None:
                 return
@@ -205,23 +195,23 @@ class AssayClient:
 
     def results(self, job_id: str) -> Results:
         """The results so far. Raises NoResults before the first evaluation has finished."""
-        return _parsed(Results, self._json("GET", f"{API}/jobs/{_part(job_id)}/results"))
+        return parsed(Results, self._json("GET", f"{API}/jobs/{part(job_id)}/results"))
 
     def results_csv(self, job_id: str) -> str:
         """The results so far as CSV, one row per metric."""
-        return self._call("GET", f"{API}/jobs/{_part(job_id)}/results", params={"format": "csv"}).text
+        return self._call("GET", f"{API}/jobs/{part(job_id)}/results", params={"format": "csv"}).text
 
     def cancel(self, job_id: str) -> Job:
         """Cancels the job; a running one stops soon after."""
-        return self._job("POST", f"/jobs/{_part(job_id)}/cancel")
+        return self._job("POST", f"/jobs/{part(job_id)}/cancel")
 
     def retry(self, job_id: str) -> Job:
         """Queues a failed, canceled or timed-out job again."""
-        return self._job("POST", f"/jobs/{_part(job_id)}/retry")
+        return self._job("POST", f"/jobs/{part(job_id)}/retry")
 
     def delete(self, job_id: str) -> None:
         """Deletes a job that has ended."""
-        self._call("DELETE", f"{API}/jobs/{_part(job_id)}")
+        self._call("DELETE", f"{API}/jobs/{part(job_id)}")
 
     def catalog(self, kind: str | None = None) -> list[dict[str, Any]]:
         """All components, or those of one kind."""
@@ -231,12 +221,12 @@ class AssayClient:
 
     def component(self, kind: str, name: str) -> dict[str, Any]:
         """One component with the JSON Schema of its parameters."""
-        return self._json("GET", f"{API}/catalog/{_part(kind)}/{_part(name)}")
+        return self._json("GET", f"{API}/catalog/{part(kind)}/{part(name)}")
 
     def artifacts(self, job_id: str) -> list[Artifact]:
         """The files that the job left."""
-        page = self._json("GET", f"{API}/jobs/{_part(job_id)}/artifacts")
-        return _parsed(Page[Artifact], page).items
+        page = self._json("GET", f"{API}/jobs/{part(job_id)}/artifacts")
+        return parsed(Page[Artifact], page).items
 
     def download(self, job_id: str, name: str, target: Path) -> Path:
         """Downloads a file and checks its sha256; the target appears only when it is whole.
@@ -252,12 +242,12 @@ class AssayClient:
         if target.is_dir():
             target = target / (Path(name).name or "artifact")
         partial = target.with_name(f"{target.name}.part")
-        path = f"{API}/jobs/{_part(job_id)}/artifacts/{_part(name)}"
+        path = f"{API}/jobs/{part(job_id)}/artifacts/{part(name)}"
         try:
-            with _reaching(self.url), self._http.stream("GET", path) as response:
+            with reaching(self.url), self._http.stream("GET", path) as response:
                 if response.is_error:
                     response.read()
-                    raise _error_of(response)
+                    raise error_of(response)
                 digest = hashlib.sha256()
                 with partial.open("wb") as file:
                     for chunk in response.iter_bytes():
@@ -276,17 +266,17 @@ class AssayClient:
 
     @contextmanager
     def _event_lines(self, job_id: str, last: int) -> Iterator[Iterator[str] | None]:
-        path = f"{API}/jobs/{_part(job_id)}/events"
+        path = f"{API}/jobs/{part(job_id)}/events"
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
         usual = self._http.timeout
         timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
         with (
-            _reaching(self.url),
+            reaching(self.url),
             self._http.stream("GET", path, headers=headers, timeout=timeout) as response,
         ):
             if response.is_error:
                 response.read()
-                raise _error_of(response)
+                raise error_of(response)
             if response.status_code == httpx.codes.NO_CONTENT:
                 yield None
                 return
@@ -295,7 +285,7 @@ class AssayClient:
             yield response.iter_lines()
 
     def _job(self, method: str, path: str, **options: Any) -> Job:
-        return _parsed(Job, self._json(method, API + path, **options))
+        return parsed(Job, self._json(method, API + path, **options))
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         response = self._call(method, path, **options)
@@ -323,44 +313,8 @@ class AssayClient:
             sent["Content-Type"] = "application/json"
         elif body is not None:
             content = {"json": body}
-        with _reaching(self.url):
+        with reaching(self.url):
             response = self._http.request(method, path, params=params, headers=sent, **content)
         if response.is_error:
-            raise _error_of(response)
+            raise error_of(response)
         return response
-
-
-@contextmanager
-def _reaching(url: str) -> Iterator[None]:
-    try:
-        yield
-    except httpx.LocalProtocolError as error:
-        raise errors.InvalidSpec(f"this cannot be sent: {error}") from error
-    except httpx.TransportError as error:
-        raise Unreachable(f"no service can be reached at {url} ({type(error).__name__}: {error})") from error
-    except httpx.InvalidURL as error:
-        raise Unreachable(f"{url} is not an address: {error}") from error
-
-
-def _error_of(response: httpx.Response) -> errors.AssayError:
-    """The contract's error in an answer, by its type."""
-    try:
-        body = errors.ErrorEnvelope.model_validate_json(response.content).error
-    except ValidationError:
-        return BadAnswer(f"{response.url} answers {response.status_code}, but not as an Assay service")
-    kind = ERRORS.get(body.type, errors.AssayError)
-    return kind(body.message, body.details)
-
-
-def _parsed(model: type[Model], answer: dict[str, Any]) -> Model:
-    try:
-        return model.model_validate(answer)
-    except ValidationError as error:
-        raise BadAnswer(f"the answer is not a {model.__name__} of this version: {error}") from error
-
-
-def _part(text: str) -> str:
-    """One segment of a path: ids and names never become several, or none."""
-    if text in ("", ".", ".."):
-        raise errors.NotFound(f"{text!r} is not a name")
-    return quote(text, safe="")

@@ -19,7 +19,8 @@ from service.client import AssayClient
 from service.contract.results import Job
 from service.contract.states import JobState
 from service.following import follow
-from service.settings import PREFIX, Settings, wrong_settings
+from service.settings import Settings
+from service.store.connections import PREFIX, wrong_settings
 
 OK = 0
 JOB_FAILED = 1

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 
 import uvicorn
 from fastapi import FastAPI
 
 from service.api.feed import Feed
+
+log = logging.getLogger(__name__)
+GRACEFUL_SHUTDOWN_SECONDS = 5
+# Exit codes of both modes.
+CANNOT_START = 1
+WRONG_SETTINGS = 2
+
+
+class CannotStart(Exception):
+    """Something outside this process keeps the service from starting; the message says what."""
 
 
 class Server(uvicorn.Server):
@@ -26,3 +37,61 @@ class Server(uvicorn.Server):
         feed: Feed = self._app.state.feed
         feed.close()
         await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on this host and port.
+
+    Raises:
+        CannotStart: the port is taken or may not be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named, because asyncio switches Nagle's algorithm off only where it is: without that,
+    # each answer on a connection that is used again waits 40 ms for an acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+        # Now, and not once everything has started: several may be bound to a port, but only one listens.
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise CannotStart(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another port with ASSAY_PORT"
+            " (`assay serve --port N`)"
+        ) from None
+    return listener
+
+
+def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        CannotStart: the application did not start.
+    """
+    config = uvicorn.Config(
+        app,
+        log_level=log_level.lower(),
+        access_log=False,  # ours has the request's id, see service/telemetry.py
+        log_config=None,
+        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
+    )
+    server = Server(app, config)
+    # uvicorn does not say where it serves when it is given a socket.
+    log.info("serving at %s, with its documentation at %s/docs", *[_address(listener)] * 2)
+    server.run(sockets=[listener])
+    if not server.started:
+        raise CannotStart("the service did not start; the log above says why")
+
+
+def unwind(number: int, frame: object) -> None:
+    """SIGTERM unwinds the stack like SIGINT does, so that the workers are stopped on the way out.
+
+    uvicorn handles the signal while it serves, and raises it again when it has finished.
+    """
+    raise KeyboardInterrupt
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"

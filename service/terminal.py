@@ -233,7 +233,10 @@ def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str,
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:
     """A line for every file."""
-    rows = [(item.name, str(item.size), item.media_type, item.sha256) for item in artifacts]
+    sizes = ["expired" if item.expired else str(item.size) for item in artifacts]
+    rows = [
+        (item.name, size, item.media_type, item.sha256) for item, size in zip(artifacts, sizes, strict=True)
+    ]
     return table(("NAME", "BYTES", "TYPE", "SHA256"), rows)
 
 

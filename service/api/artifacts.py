@@ -12,7 +12,7 @@ from starlette.responses import FileResponse
 
 from service.api.deps import JobDep, SettingsDep, StoreDep, only
 from service.api.errors import documented
-from service.api.views import JOBS_PATH, artifact_view
+from service.api.views import JOBS_PATH, artifact_view, iso
 from service.contract.errors import NotFound
 from service.contract.results import Artifact, Page
 from service.store.rows import ArtifactRow
@@ -40,7 +40,10 @@ def list_artifacts(job: JobDep, store: StoreDep) -> Page[Artifact]:
     summary="Download a file of a job",
     response_class=FileResponse,
     responses={
-        200: {"description": "The file; its ETag is its sha256", "content": {"application/octet-stream": {}}},
+        200: {
+            "description": "The file, in its own media type; its ETag is its sha256",
+            "content": {"*/*": {}},
+        },
         206: {"description": "The part of the file that `Range` names; other ranges answer the whole file"},
         304: {"description": "The file has the sha256 given in `If-None-Match`"},
         **documented(NotFound),
@@ -54,6 +57,11 @@ def download_artifact(
     if not name.isprintable():
         raise NotFound(f"job {job.id} has no artifact {name[:100]!r}")
     row = store.artifacts.get(job.id, name)
+    if row.expired_at is not None:
+        raise NotFound(
+            f"artifact {row.name!r} expired on {iso(row.expired_at)}: the service deletes the files of jobs"
+            " that ended long ago, and keeps their results"
+        )
     etag = f'"{row.sha256}"'
     headers = {"ETag": etag, "X-Content-Type-Options": "nosniff"}
     if etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:

@@ -12,7 +12,7 @@ from service.api.results import finished_results
 from service.compare import Columns, Comparison, JobResults, compare
 from service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from service.contract.results import EvaluationResult
-from service.store.session import Store
+from service.store.tenants import TenantStore
 
 router = APIRouter(prefix="/api/v1/compare", tags=["compare"])
 
@@ -46,7 +46,7 @@ def _split(jobs: str) -> list[str]:
     return ids
 
 
-def _side(store: Store, job_id: str) -> JobResults:
+def _side(store: TenantStore, job_id: str) -> JobResults:
     row = find_job(store, job_id)
     results = finished_results(store, row)
     evaluations = {
@@ -62,7 +62,7 @@ def _side(store: Store, job_id: str) -> JobResults:
     return JobResults(row.id, results.complete, evaluations, columns, hashes)
 
 
-def _joined(store: Store, job_id: str, position: int) -> Columns:
+def _joined(store: TenantStore, job_id: str, position: int) -> Columns:
     """The columns of all shards of an evaluation, one after another."""
     joined: dict[str, list[Any]] = {}
     for outcome in store.results.outcomes(job_id, position):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
+from starlette.concurrency import run_in_threadpool
 
+from service.api.callers import caller_in
 from service.body import parse_json
 from service.contract.catalog import Catalog
 from service.contract.errors import MalformedJson, NotFound
@@ -15,8 +17,11 @@ from service.contract.report import Report, nearest
 from service.dispatch import Dispatcher
 from service.settings import Settings
 from service.store.ids import is_id
+from service.store.live import Live
+from service.store.reading import unknown_job
 from service.store.rows import JobRow
 from service.store.session import Store, open_store
+from service.store.tenants import TenantStore
 
 
 class StoreOpener:
@@ -35,6 +40,11 @@ class StoreOpener:
                 self._store = open_store(self._url, migrate=True)
             return self._store
 
+    @property
+    def opened(self) -> Store | None:
+        """The store, if it is open."""
+        return self._store
+
     def close(self) -> None:
         """Closes what was opened here."""
         with self._lock:
@@ -43,30 +53,45 @@ class StoreOpener:
                 self._store = None
 
 
-def _settings(request: Request) -> Settings:
+# Those that only look something up are coroutines: what is a plain function costs a thread for each request.
+async def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
 
 
-def _store(request: Request) -> Store:
+async def _system_store(request: Request) -> Store:
     opener: StoreOpener = request.app.state.store
-    return opener()
+    opened = opener.opened
+    return await run_in_threadpool(opener) if opened is None else opened
 
 
-def _catalog(request: Request) -> Catalog:
+async def _store(request: Request) -> TenantStore:
+    return (await _system_store(request)).seen_by(caller_in(request.scope).view)
+
+
+async def _catalog(request: Request) -> Catalog:
     catalog: Catalog = request.app.state.catalog
     return catalog
 
 
-def _dispatcher(request: Request) -> Dispatcher:
+async def _dispatcher(request: Request) -> Dispatcher:
     dispatcher: Dispatcher = request.app.state.dispatcher
     return dispatcher
 
 
+async def _live(request: Request) -> Live:
+    live: Live = request.app.state.live
+    return live
+
+
 SettingsDep = Annotated[Settings, Depends(_settings)]
-StoreDep = Annotated[Store, Depends(_store)]
+# For routes that touch jobs: only what the caller may see.
+StoreDep = Annotated[TenantStore, Depends(_store)]
+# The whole store, for routes of health, keys and numbers of the machine; never with an id of a job.
+SystemStoreDep = Annotated[Store, Depends(_system_store)]
 CatalogDep = Annotated[Catalog, Depends(_catalog)]
 DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
+LiveDep = Annotated[Live, Depends(_live)]
 
 
 def _job(
@@ -76,18 +101,18 @@ def _job(
     return find_job(store, job_id)
 
 
-def find_job(store: Store, job_id: str) -> JobRow:
+def find_job(store: TenantStore, job_id: str) -> JobRow:
     """The job with this id.
 
     Raises:
         NotFound: there is none; ids that could not be one never reach the database.
     """
     if not is_id(job_id):
-        raise NotFound(f"no job {job_id[:40]!r}")
+        raise unknown_job(job_id)
     return store.jobs.get(job_id)
 
 
-def job_finder(store: Store) -> Callable[[str], JobRow | None]:
+def job_finder(store: TenantStore) -> Callable[[str], JobRow | None]:
     """A look-up for the catalog: the job with an id, or None."""
 
     def find(job_id: str) -> JobRow | None:
@@ -124,7 +149,7 @@ def only(*names: str) -> Any:
     A misspelt filter would filter nothing, and of two values one would silently win.
     """
 
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:
         report = Report()
         for name in request.query_params:
             given = request.query_params.getlist(name)
@@ -135,5 +160,5 @@ def only(*names: str) -> Any:
                 report.add(("query", name), "is given more than once", given=given, allowed="one value")
         report.raise_if_any()
 
-    checker: Callable[[Request], None] = check
+    checker: Callable[[Request], Awaitable[None]] = check
     return Depends(checker)

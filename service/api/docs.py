@@ -13,6 +13,7 @@ from string import Template
 from fastapi import FastAPI
 from starlette.responses import FileResponse, HTMLResponse, Response
 
+from service.api.guard import SESSION_PATH
 from service.contract.errors import NotFound
 
 PATH = "/docs"
@@ -48,6 +49,7 @@ PAGE = Template("""<!doctype html>
 </body>
 </html>
 """)
+# requestInterceptor: in a browser that is logged in, calls that change something need its session's token.
 # validatorUrl: by default the page would show the document to a service on the internet.
 START = Template("""SwaggerUIBundle({
   url: "$openapi",
@@ -55,13 +57,20 @@ START = Template("""SwaggerUIBundle({
   deepLinking: true,
   displayRequestDuration: true,
   validatorUrl: null,
+  requestInterceptor: async (request) => {
+    if (!["GET", "HEAD"].includes((request.method || "GET").toUpperCase())) {
+      const session = await fetch("$session");
+      if (session.ok) request.headers["X-CSRF-Token"] = (await session.json()).csrf_token;
+    }
+    return request;
+  },
 });
 """)
 
 
 def install(app: FastAPI) -> None:
     """Adds the page and its files; none of them is in the OpenAPI document."""
-    values = {"title": app.title, "path": PATH, "openapi": app.openapi_url or ""}
+    values = {"title": app.title, "path": PATH, "openapi": app.openapi_url or "", "session": SESSION_PATH}
     page, start = PAGE.substitute(values), START.substitute(values)
 
     @app.get(PATH, include_in_schema=False)

@@ -24,6 +24,7 @@ from service.contract.errors import (
     MethodNotAllowed,
     NotFound,
     TooLarge,
+    Unauthorized,
     Unavailable,
 )
 from service.contract.report import Report, nearest, readable, show
@@ -31,6 +32,11 @@ from service.contract.report import Report, nearest, readable, show
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 5
+# What was asked for may have been done: a connection also breaks between the commit and the answer.
+UNAVAILABLE = (
+    "the database is away, try again; a submission with the same Idempotency-Key makes no second job"
+)
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="assay"'}
 
 _BY_STATUS: dict[int, type[AssayError]] = {
     error.status: error for error in (MalformedJson, Forbidden, NotFound, MethodNotAllowed, TooLarge)
@@ -52,13 +58,21 @@ def answer(error: AssayError, headers: dict[str, str] | None = None) -> Response
     safe = type(error)(readable(error.message), details)
     if isinstance(error, Unavailable):
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS), **(headers or {})}
+    if isinstance(error, Unauthorized):
+        headers = {**CHALLENGE, **(headers or {})}
     return JSONResponse(safe.envelope().model_dump(mode="json"), status_code=error.status, headers=headers)
 
 
 def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route for OpenAPI: these errors, and those that every route can answer."""
     responses: dict[int | str, dict[str, Any]] = {}
-    everywhere: tuple[type[AssayError], ...] = (Forbidden, InvalidSpec, Internal, Unavailable)
+    everywhere: tuple[type[AssayError], ...] = (
+        Unauthorized,
+        Forbidden,
+        InvalidSpec,
+        Internal,
+        Unavailable,
+    )
     for error in (*errors, *everywhere):
         summary = (error.__doc__ or "").strip().splitlines()[0]
         known = responses.get(error.status)
@@ -121,13 +135,19 @@ def _allowed(context: dict[str, Any]) -> list[str] | str | None:
 
 
 def _database_error(request: Request, error: Exception) -> Response:
+    away = unavailable(error)
+    if away is None:
+        raise error
+    logger.warning("database away in %s %s: %s", request.method, request.url.path, error)
+    return answer(away)
+
+
+def unavailable(error: Exception) -> Unavailable | None:
+    """What to tell the user when the database is away; None for its other errors, which are defects."""
     away = isinstance(error, OperationalError | PoolTimeout) or (
         isinstance(error, DBAPIError) and error.connection_invalidated
     )
-    if not away:
-        raise error
-    logger.warning("database away in %s %s: %s", request.method, request.url.path, error)
-    return answer(Unavailable("the database is away; nothing was stored, try again"))
+    return Unavailable(UNAVAILABLE) if away else None
 
 
 def _safe_detail(detail: ErrorDetail) -> ErrorDetail:

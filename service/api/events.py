@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from typing import Annotated, Any
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from sqlalchemy.exc import DBAPIError
@@ -18,24 +19,37 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.api.deps import JobDep, StoreDep, only
+from service.api.callers import CallerDep
+from service.api.deps import JobDep, StoreDep, StoreOpener, only
 from service.api.errors import documented
 from service.api.feed import Feed
 from service.api.views import JOBS_PATH, iso
 from service.contract.errors import NotFound
+from service.contract.events import EventType
 from service.store.rows import EventRow
-from service.store.session import Store
+from service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
 
 COMMENT_SECONDS = 15.0
+CHECK_SECONDS = 15.0
 RETRY_MILLISECONDS = 1000
 PAGE = 500
 _EXAMPLE = (
     'id: 3\nevent: state\ndata: {"at":"2026-01-01T00:00:00.000Z","state":"running","attempt":1,'
     '"message":"","error":null}\n\n'
 )
+# Before OpenAPI 3.2 the schema of a stream describes one of its items.
+_EVENT_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "event": {"type": "string", "enum": list(get_args(EventType))},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["id", "event", "data"],
+}
 _DESCRIPTION = """`text/event-stream`. The `id` of an event is its number in the job's sequence, its type is
 one of `state`, `progress`, `log`, `metric`, `end`, and its data is JSON with the time `at`. A quiet stream
 gets a comment every 15 seconds. The stream ends after `end`."""
@@ -72,7 +86,7 @@ class EventStream(StreamingResponse):
     responses={
         200: {
             "description": _DESCRIPTION,
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+            "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
         },
         204: {"description": "The job has ended and all its events were received: do not connect again"},
         **documented(NotFound),
@@ -80,7 +94,12 @@ class EventStream(StreamingResponse):
     dependencies=[only("after")],
 )
 def stream_events(
-    job: JobDep, store: StoreDep, request: Request, after: After = 0, last_event_id: LastEventId = None
+    job: JobDep,
+    store: StoreDep,
+    caller: CallerDep,
+    request: Request,
+    after: After = 0,
+    last_event_id: LastEventId = None,
 ) -> Response:
     """Everything that has happened to the job after an event, then what happens, until it has ended.
 
@@ -96,13 +115,21 @@ def stream_events(
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     # Named here, and not by the class: OpenAPI would take it for the type of the errors too.
     kind = "text/event-stream"
-    return EventStream(_stream(feed, store, job.id, position, newest.seq), headers=headers, media_type=kind)
+    opener: StoreOpener = request.app.state.store
+    pieces = _stream(feed, store, job.id, position, newest.seq, lambda: caller.still_allowed(opener()))
+    return EventStream(pieces, headers=headers, media_type=kind)
 
 
 async def _stream(
-    feed: Feed, store: Store, job_id: str, position: int, newest: int
+    feed: Feed,
+    store: TenantStore,
+    job_id: str,
+    position: int,
+    newest: int,
+    allowed: Callable[[], bool],
 ) -> AsyncGenerator[str, None]:
     subscription = feed.subscribe(job_id, newest)
+    looked = time.monotonic()
     try:
         yield f"retry: {RETRY_MILLISECONDS}\n\n"
         ended = False
@@ -116,6 +143,11 @@ async def _stream(
             ended = rows[-1].type == "end" and position == subscription.start
             yield _text(rows)
         while not ended:
+            # A key that is revoked must not read on for as long as the job runs.
+            if time.monotonic() - looked >= CHECK_SECONDS:
+                looked = time.monotonic()
+                if not await run_in_threadpool(_not_refused, allowed):
+                    return
             try:
                 news = await asyncio.wait_for(subscription.queue.get(), COMMENT_SECONDS)
             except TimeoutError:
@@ -132,6 +164,14 @@ async def _stream(
         logger.warning("events of job %s: the database is away: %s", job_id, error)
     finally:
         feed.unsubscribe(subscription)
+
+
+def _not_refused(allowed: Callable[[], bool]) -> bool:
+    """Whether the caller may go on; while the database is away nobody is refused, and nothing new is told."""
+    try:
+        return allowed()
+    except (DBAPIError, PoolTimeout):
+        return True
 
 
 def _text(rows: Sequence[EventRow]) -> str:

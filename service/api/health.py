@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Literal
 
 from fastapi import APIRouter
 
-from service.api.deps import StoreDep, only
+from service.api.deps import SettingsDep, SystemStoreDep, only
 from service.api.errors import documented
 from service.contract.results import Answer
+from service.store.redis_up import redis_answers
 
 router = APIRouter(tags=["health"])
 
@@ -20,10 +23,16 @@ class Health(Answer):
 
 
 class Readiness(Answer):
-    """Jobs can be stored; `workers_online` says how many supervisors could run one, by device class."""
+    """Jobs can be stored. What else may be missing is said, and stops none of them.
+
+    `redis` is unused in the embedded mode; `workers_online` says how many supervisors could run a job, by
+    device class; `artifacts` says whether the service can write to the folder of the jobs' files.
+    """
 
     status: Literal["ready"] = "ready"
     database: Literal["ok"] = "ok"
+    redis: Literal["ok", "away", "unused"]
+    artifacts: Literal["writable", "not_writable"]
     workers_online: dict[str, int]
 
 
@@ -38,8 +47,27 @@ def healthz() -> Health:
 @router.get(
     "/readyz", operation_id="readyz", summary="Readiness", responses=documented(), dependencies=[only()]
 )
-def readyz(store: StoreDep) -> Readiness:
-    """Asks the database; 503 when it is away. Missing workers do not make it fail: jobs queue."""
+def readyz(store: SystemStoreDep, settings: SettingsDep) -> Readiness:
+    """Asks the database; 503 when it is away. Nothing else makes it fail: jobs queue, and files wait."""
     store.ping()
     online = {device: store.workers.online(device) for device in ("auto", "cpu", "cuda")}
-    return Readiness(workers_online=online)
+    redis: Literal["ok", "away", "unused"] = "unused"
+    if settings.redis:
+        redis = "ok" if redis_answers(settings.redis) else "away"
+    return Readiness(
+        redis=redis,
+        artifacts="writable" if _writable(settings.artifacts) else "not_writable",
+        workers_online=online,
+    )
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file can be written there: a full disk or a share that is away is noticed by trying."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+            file.flush()
+    except OSError:
+        return False
+    return True

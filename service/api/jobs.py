@@ -17,13 +17,14 @@ from service.api.deps import (
     CatalogDep,
     DispatcherDep,
     JobDep,
+    LiveDep,
     SettingsDep,
     StoreDep,
     job_finder,
     only,
 )
 from service.api.errors import documented
-from service.api.views import JOBS_PATH, JobViews, job_view
+from service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
 from service.contract.errors import (
     IdempotencyMismatch,
     InvalidState,
@@ -35,7 +36,7 @@ from service.contract.results import Job, Page
 from service.contract.states import JobState
 from service.dispatch import Dispatcher
 from service.store.rows import JobRow
-from service.store.session import Store
+from service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
@@ -101,7 +102,7 @@ def submit(
         return JSONResponse(answer.model_dump(mode="json"))
     row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
     if created:
-        ring(dispatcher, row.id)
+        ring(dispatcher, row)
     return _submitted(store, row, created=created)
 
 
@@ -135,9 +136,9 @@ def list_jobs(
     responses=documented(NotFound),
     dependencies=[only()],
 )
-def get_job(job: JobDep, store: StoreDep) -> Job:
+def get_job(job: JobDep, store: StoreDep, live: LiveDep) -> Job:
     """State, progress, place in the queue, and the spec with every default filled in."""
-    return job_view(store, job)
+    return job_view(store, up_to_date(store, live, job))
 
 
 @router.post(
@@ -148,9 +149,12 @@ def get_job(job: JobDep, store: StoreDep) -> Job:
     responses=documented(NotFound, InvalidState),
     dependencies=[only()],
 )
-def cancel_job(job: JobDep, store: StoreDep) -> Job:
+def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Job:
     """A job that has not started is canceled at once, a running one stops within 20 seconds."""
-    return job_view(store, store.jobs.cancel(job.id))
+    row = store.jobs.cancel(job.id)
+    live.cancel(row)
+    ring(dispatcher, row)  # idle workers may hold its model in memory
+    return job_view(store, row)
 
 
 @router.post(
@@ -164,7 +168,7 @@ def cancel_job(job: JobDep, store: StoreDep) -> Job:
 def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     """Queues a failed, canceled or timed-out job again under the same id; finished shards are kept."""
     row = store.jobs.retry(job.id)
-    ring(dispatcher, row.id)
+    ring(dispatcher, row)
     return job_view(store, row)
 
 
@@ -182,7 +186,7 @@ def delete_job(job: JobDep, store: StoreDep, settings: SettingsDep) -> None:
     remove_artifacts(settings.artifacts, job.id)
 
 
-def _submitted(store: Store, row: JobRow, *, created: bool) -> Response:
+def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:
     view = job_view(store, row)
     return JSONResponse(
         view.model_dump(mode="json"),
@@ -197,9 +201,9 @@ def canonical_sha256(body: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def ring(dispatcher: Dispatcher, job_id: str) -> None:
+def ring(dispatcher: Dispatcher, row: JobRow) -> None:
     """Rings the doorbell; the job is stored, so a broken bell must not fail the call."""
     try:
-        dispatcher.ring(job_id)
+        dispatcher.ring(row.id, device_of(row))
     except Exception:
-        logger.exception("the doorbell for job %s failed; workers will find it by polling", job_id)
+        logger.exception("the doorbell for job %s failed; workers will find it by polling", row.id)

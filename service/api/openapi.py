@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from service.api.guard import OPEN
 from service.contract.specs import JOB_SPEC
 
 _DIGITS_MODEL = {
@@ -56,9 +57,19 @@ def install(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _with_job_spec(generate())
+            if app.state.settings.keys_required:
+                _add_keys(app.openapi_schema)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _add_keys(document: dict[str, Any]) -> None:
+    """Says that calls need a key, all but the open ones."""
+    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"key": []}]
+    for method, path in OPEN:
+        document["paths"][path][method.lower()]["security"] = []
 
 
 def _with_job_spec(document: dict[str, Any]) -> dict[str, Any]:

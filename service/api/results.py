@@ -16,7 +16,7 @@ from service.contract.errors import NoResults, NotFound
 from service.contract.results import EvaluationResult, Metric, Results
 from service.contract.states import JobState
 from service.store.rows import JobRow
-from service.store.session import Store
+from service.store.tenants import TenantStore
 
 router = APIRouter(prefix=JOBS_PATH, tags=["results"])
 
@@ -68,7 +68,7 @@ def get_results(
     )
 
 
-def finished_results(store: Store, job: JobRow) -> Results:
+def finished_results(store: TenantStore, job: JobRow) -> Results:
     """The results so far.
 
     Raises:

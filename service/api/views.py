@@ -19,11 +19,17 @@ from service.contract.results import (
 )
 from service.contract.states import JobState
 from service.contract.validity import cross_checks
+from service.store.live import Live
+from service.store.progress import brought_up
 from service.store.remaining import eta_seconds
 from service.store.rows import ArtifactRow, JobRow
-from service.store.session import Store
+from service.store.tenants import TenantStore
 
 JOBS_PATH = "/api/v1/jobs"
+# Workers may hold shards of a job in these states.
+AT_WORK = frozenset({JobState.STARTING, JobState.RUNNING, JobState.CANCELING})
+# States in which a job without workers goes on waiting for one.
+UNHEARD = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
 NOBODY_LISTENS = "no worker is listening for this job"
 
 
@@ -41,7 +47,7 @@ def iso_or_none(seconds: float | None) -> str | None:
 class JobViews:
     """Makes views of some jobs; few queries, whatever the number of jobs."""
 
-    def __init__(self, store: Store, rows: Sequence[JobRow]) -> None:
+    def __init__(self, store: TenantStore, rows: Sequence[JobRow]) -> None:
         self._store = store
         self._rows = rows
         self._positions = store.jobs.queue_positions(rows)
@@ -53,7 +59,7 @@ class JobViews:
 
     def _view(self, row: JobRow) -> Job:
         online = self._workers_online(device_of(row))
-        unheard = row.state is JobState.QUEUED and online == 0
+        unheard = online == 0 and row.state in UNHEARD
         return Job(
             id=row.id,
             kind=row.kind,
@@ -68,7 +74,7 @@ class JobViews:
                 done=row.progress_done,
                 total=row.progress_total,
                 unit=row.progress_unit,
-                eta_seconds=eta_seconds(row, time.time()),
+                eta_seconds=None if unheard else eta_seconds(row, time.time()),
             ),
             queue_position=self._positions.get(row.id),
             workers_online=online,
@@ -80,13 +86,21 @@ class JobViews:
 
     def _workers_online(self, device: str) -> int:
         if device not in self._online:
-            self._online[device] = self._store.workers.online(device)
+            self._online[device] = self._store.workers.online_lately(device)
         return self._online[device]
 
 
-def job_view(store: Store, row: JobRow) -> Job:
+def job_view(store: TenantStore, row: JobRow) -> Job:
     """The job as a user sees it."""
     return JobViews(store, [row]).all()[0]
+
+
+def up_to_date(store: TenantStore, live: Live, job: JobRow) -> JobRow:
+    """The job with what its workers have reported since they last wrote to the database."""
+    if not live.used or job.state not in AT_WORK:
+        return job
+    stood = store.jobs.standing(job.id)
+    return job if stood is None else brought_up(job, stood, live.done(stood.running))
 
 
 def device_of(row: JobRow) -> str:
@@ -129,4 +143,5 @@ def artifact_view(job_id: str, row: ArtifactRow) -> Artifact:
         media_type=row.media_type,
         created_at=iso(row.created_at),
         href=f"{JOBS_PATH}/{job_id}/artifacts/{quote(row.name, safe='')}",
+        expired=row.expired_at is not None,
     )

@@ -1,0 +1,116 @@
+"""Routes of API keys, for keys with the scope `admin`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Path, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+
+from service.api.callers import CallerDep
+from service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
+from service.api.errors import documented
+from service.api.guard import KEYS_PATH
+from service.api.views import iso, iso_or_none
+from service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from service.contract.keys import Key, KeyRequest, NewKey
+from service.contract.results import Page
+from service.store.rows import KeyRow
+
+Model = TypeVar("Model", bound=BaseModel)
+DAY_SECONDS = 86400
+
+
+def keys_used(settings: SettingsDep) -> None:
+    """A dependency that refuses calls about keys where everybody may call without one.
+
+    Whoever can reach such a service could make a key for the day on which it asks for them.
+    """
+    if not settings.keys_required:
+        raise InvalidState("this service asks for no keys; its operator manages them with `assay keys`")
+
+
+def _administrator(caller: CallerDep) -> None:
+    """The guard has checked it by the path; a second lock where all others are made."""
+    caller.needs("admin")
+
+
+router = APIRouter(prefix=KEYS_PATH, tags=["keys"])
+GUARDED = [Depends(keys_used), Depends(_administrator)]
+
+
+@router.get(
+    "",
+    operation_id="list_keys",
+    summary="List the API keys",
+    responses=documented(InvalidState),
+    dependencies=[only(), *GUARDED],
+)
+def list_keys(store: SystemStoreDep) -> Page[Key]:
+    """All keys, the revoked and expired ones too, without their secrets."""
+    return Page(items=[key_view(row) for row in store.keys.list()])
+
+
+@router.post(
+    "",
+    operation_id="create_key",
+    summary="Make an API key",
+    status_code=201,
+    responses=documented(MalformedJson, TooLarge, InvalidState),
+    dependencies=[only(), *GUARDED],
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": KeyRequest.model_json_schema()}},
+        }
+    },
+)
+def create_key(body: BodyDep, store: SystemStoreDep, response: Response) -> NewKey:
+    """The answer has the key's text, which cannot be had again."""
+    request = validated(KeyRequest, body)
+    days = request.expires_days
+    row, text = store.keys.create(
+        request.name,
+        request.scopes,
+        tenant=request.tenant,
+        expires_seconds=None if days is None else days * DAY_SECONDS,
+    )
+    response.headers["Cache-Control"] = "no-store"
+    return NewKey(**key_view(row).model_dump(), key=text)
+
+
+@router.delete(
+    "/{key_id}",
+    operation_id="revoke_key",
+    summary="Revoke an API key",
+    status_code=204,
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only(), *GUARDED],
+)
+def revoke_key(key_id: Annotated[str, Path(description="the key's id")], store: SystemStoreDep) -> None:
+    """The key and its sessions open nothing from now on; its jobs stay."""
+    store.keys.revoke(key_id)
+
+
+def validated(model: type[Model], body: Any) -> Model:
+    """The body as a model; what is wrong with it is told like any other wrong parameter."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_url=False)) from None
+
+
+def key_view(row: KeyRow) -> Key:
+    """A key as users see it."""
+    return Key(
+        id=row.id,
+        name=row.name,
+        prefix=row.prefix,
+        scopes=row.scopes,
+        tenant=row.tenant,
+        created_at=iso(row.created_at),
+        expires_at=iso_or_none(row.expires_at),
+        revoked_at=iso_or_none(row.revoked_at),
+        last_used_at=iso_or_none(row.last_used_at),
+    )

@@ -1,0 +1,81 @@
+"""What a browser gets in place of a page that needs a key: a form that begins a session.
+
+It has no script and fetches nothing. Its referrer policy is not `no-referrer`: browsers then send
+`Origin: null` with the form, which the host guard refuses.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html import escape
+from string import Template
+
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse, Response
+from starlette.types import Scope
+
+from service.api.errors import CHALLENGE
+
+ACTION = "/api/v1/session"
+HOME = "/docs"
+# A path of this service: `//host` and `/\host` would lead a browser elsewhere.
+OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1000}", re.ASCII)
+STYLE = (
+    "body{font:16px/1.5 sans-serif;max-width:32em;margin:4em auto;padding:0 1em}"
+    "input{font:inherit;width:100%;box-sizing:border-box;margin:.5em 0}"
+)
+STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+HEADERS = {
+    "Content-Security-Policy": (
+        f"default-src 'none'; style-src 'sha256-{STYLE_HASH}'; form-action 'self'; base-uri 'none';"
+        " frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Vary": "Accept, Authorization, Cookie",
+}
+PAGE = Template(f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Assay: log in</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>Assay</h1>
+<p>$message</p>
+<form method="post" action="{ACTION}">
+<label>API key <input type="password" name="key" required autofocus autocomplete="current-password"></label>
+<input type="hidden" name="next" value="$path">
+<button>Log in</button>
+</form>
+</body>
+</html>
+""")
+
+
+def wanted(scope: Scope) -> bool:
+    """Whether a person looks at the answer: a browser that opens a page says that it wants HTML."""
+    return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "").lower()
+
+
+def path_of(scope: Scope) -> str:
+    """The path and query of a request, to which the form leads back."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    return own_path(scope["path"] + (f"?{query}" if query else ""))
+
+
+def own_path(path: str) -> str:
+    """The path, or the documentation's when it could lead out of this service."""
+    return path if OWN_PATH.fullmatch(path) else HOME
+
+
+def answer(message: str, path: str) -> Response:
+    """The page, with status 401."""
+    page = PAGE.substitute(message=escape(message), path=escape(own_path(path), quote=True))
+    return HTMLResponse(page, status_code=401, headers={**CHALLENGE, **HEADERS})

@@ -1,0 +1,254 @@
+"""Route of metrics, for Prometheus.
+
+Three sources: the database (one look for all who ask within two seconds), the sums that the workers keep
+there, and what this process has counted itself. A database that is away, or does not answer in time, makes
+`assay_database_up` 0 and leaves the rest.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TooSlow
+from itertools import accumulate
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily as Counter
+from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
+from prometheus_client.metrics_core import HistogramMetricFamily as Histogram
+from prometheus_client.metrics_core import InfoMetricFamily as Info
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+
+from service.api.deps import only
+from service.api.errors import documented
+from service.contract.states import JobState, ShardState
+from service.settings import Settings
+from service.store.counters import SHARD_BOUNDS
+from service.store.overview import Overview, WorkerRow
+from service.store.redis_up import redis_answers
+from service.store.session import Store
+from service.telemetry import BOUNDS, Requests
+
+FRESH_SECONDS = 2.0
+PATIENCE_SECONDS = 3.0
+DEVICES = ("auto", "cpu", "cuda")
+# What the workers count, with what it is; `service/store/counters.py` has the sums.
+COUNTED = {
+    "assay_examples": "Examples measured by finished evaluate shards.",
+    "assay_forward_passes": "Examples put through a model.",
+    "assay_backward_passes": "Examples whose gradient was taken.",
+    "assay_shard_failures": "Shards whose evaluator raised or died by itself.",
+    "assay_shard_losses": "Shards taken back from a worker that died or was cut off.",
+    "assay_outcomes_refused": "Outcomes that came after another worker had claimed the shard.",
+    "assay_evaluator_starts": "Evaluator processes started.",
+    "assay_evaluator_deaths": "Evaluator processes that died by themselves.",
+}
+router = APIRouter(tags=["health"])
+
+
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Prometheus' text format; OpenMetrics for who asks for it",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+        **documented(),
+    },
+    dependencies=[only()],
+)
+async def metrics(request: Request) -> Response:
+    """How things stand and what has happened so far; answers also while the database is away."""
+    numbers: Numbers = request.app.state.numbers
+    # Counted here, on the event loop that the streams belong to.
+    streams = request.app.state.feed.streams
+    encode, media_type = choose_encoder(request.headers.get("accept", ""))
+    text = await run_in_threadpool(lambda: encode(numbers.registry(streams)))
+    return Response(text, headers={"Content-Type": media_type})
+
+
+class Watch:
+    """Looks at the database for all who ask; never twice at once, and never waits long for it."""
+
+    def __init__(self, opener: Callable[[], Store], patience: float = PATIENCE_SECONDS) -> None:
+        self._opener = opener
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(1, "metrics")
+        self._pending: Future[Overview] | None = None
+        self._asked_at = float("-inf")
+
+    def look(self) -> Overview | None:
+        """How things stand, at most two seconds ago; None when the database does not say."""
+        with self._lock:
+            old = time.monotonic() - self._asked_at > FRESH_SECONDS
+            if self._pending is None or (self._pending.done() and old):
+                self._pending = self._executor.submit(lambda: self._opener().overview())
+                self._asked_at = time.monotonic()
+            pending = self._pending
+        try:
+            return pending.result(self._patience)
+        except (SQLAlchemyError, TooSlow):
+            return None
+
+    def close(self) -> None:
+        """Lets the thread end."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class Numbers:
+    """Everything that one application shows to Prometheus."""
+
+    def __init__(
+        self, settings: Settings, version: str, requests: Requests, opener: Callable[[], Store]
+    ) -> None:
+        self._settings = settings
+        self._version = version
+        self._requests = requests
+        self._watch = Watch(opener)
+
+    def close(self) -> None:
+        """Ends what runs beside the requests."""
+        self._watch.close()
+
+    def registry(self, streams: int) -> CollectorRegistry:
+        """A registry of this moment.
+
+        Args:
+            streams: how many event streams are open.
+        """
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(_Fixed([*self._process(streams), *self._shared()]))
+        return registry
+
+    def _process(self, streams: int) -> Iterator[Metric]:
+        yield Info("assay", "The program that answers.", {"version": self._version})
+        yield Gauge("assay_event_streams", "Open event streams of this process.", streams)
+        answers = Counter(
+            "assay_http_requests", "Answers of this process.", labels=["route", "method", "status"]
+        )
+        for labels, count in sorted(self._requests.answers().items()):
+            answers.add_metric(labels, count)
+        yield answers
+        name, text = "assay_http_request_seconds", "Time until an answer of this process began."
+        latency = Histogram(name, text, labels=["route", "method"])
+        for key, one in sorted(self._requests.latencies().items()):
+            buckets = zip([*map(str, BOUNDS), "+Inf"], accumulate(one.counts), strict=True)
+            latency.add_metric(key, list(buckets), one.seconds)
+        yield latency
+
+    def _shared(self) -> Iterator[Metric]:
+        if self._settings.redis:
+            up = redis_answers(self._settings.redis)
+            yield Gauge("assay_redis_up", "Whether Redis answers.", int(up))
+        yield from _disk(self._settings)
+        overview = self._watch.look()
+        yield Gauge("assay_database_up", "Whether the database answers.", int(overview is not None))
+        if overview is not None:
+            yield from _queue(overview)
+            yield from _workers(overview.workers)
+            yield from _counted(overview)
+
+
+class _Fixed(Collector):
+    """Metrics that are there already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _disk(settings: Settings) -> Iterator[Metric]:
+    try:
+        usage = shutil.disk_usage(settings.state)
+    except OSError:  # not there yet, or a share that is away
+        return
+    yield Gauge("assay_state_free_bytes", "Free space where the state folder is.", usage.free)
+    yield Gauge("assay_state_size_bytes", "Size of the file system of the state folder.", usage.total)
+
+
+def _queue(overview: Overview) -> Iterator[Metric]:
+    jobs = Gauge("assay_jobs", "Jobs by state.", labels=["state"])
+    for state in JobState:
+        jobs.add_metric([state.value], overview.jobs.get(state.value, 0))
+    yield jobs
+    shards = Gauge("assay_shards", "Shards to be run, by device class and state.", labels=["device", "state"])
+    for device in DEVICES:
+        for which in (ShardState.QUEUED, ShardState.RUNNING):
+            shards.add_metric([device, which.value], overview.shards.get((device, which.value), 0))
+    yield shards
+    text = "How long the first queued job has waited."
+    yield Gauge("assay_queue_oldest_seconds", text, overview.oldest_queued_seconds)
+
+
+def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
+    workers = list(workers)
+    online = Gauge(
+        "assay_workers_online", "Workers that could take a shard for a device class.", labels=["device"]
+    )
+    for device in DEVICES:
+        serving = [one for one in workers if device == "auto" or device in one.device_classes]
+        online.add_metric([device], len(serving))
+    yield online
+    labels = ["host", "worker", "gpu"]
+    memory = {
+        "used": Gauge("assay_gpu_memory_used_bytes", "Used by whatever process.", labels=labels),
+        "reserved": Gauge("assay_gpu_memory_reserved_bytes", "Reserved by the evaluator.", labels=labels),
+        "total": Gauge("assay_gpu_memory_total_bytes", "There is on the GPU.", labels=labels),
+    }
+    for one in workers:
+        gpu = one.gauges.get("gpu")
+        # It comes from the evaluator, and a wrong report must not take all other metrics with it.
+        if isinstance(gpu, Mapping):
+            for key, family in memory.items():
+                if isinstance(gpu.get(key), int):
+                    place = [one.host, one.worker, str(gpu.get("name", ""))[:100]]
+                    family.add_metric(place, gpu[key])
+    yield from memory.values()
+
+
+def _counted(overview: Overview) -> Iterator[Metric]:
+    families: dict[str, Counter] = {}
+    seconds: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    sums: dict[tuple[str, ...], float] = {}
+    for (name, labels), value in sorted(overview.counters.items()):
+        given = dict(labels)
+        if name == "assay_shard_seconds_sum":
+            sums[given["device"], given["kind"]] = value
+        elif name == "assay_shard_seconds_bucket":
+            seconds[given["device"], given["kind"]][given["le"]] = value
+        elif (base := name.removesuffix("_total")) in COUNTED:
+            if base not in families:
+                families[base] = Counter(base, COUNTED[base], labels=list(given))
+            families[base].add_metric(list(given.values()), value)
+    for base, text in COUNTED.items():
+        yield families.get(base) or Counter(base, text)
+    yield _shard_seconds(seconds, sums)
+
+
+def _shard_seconds(
+    seconds: Mapping[tuple[str, ...], Mapping[str, float]], sums: Mapping[tuple[str, ...], float]
+) -> Metric:
+    text = "How long workers had their shards, whatever came of them."
+    histogram = Histogram("assay_shard_seconds", text, labels=["device", "kind"])
+    bounds = [*map(str, SHARD_BOUNDS), "+Inf"]
+    for labels, found in seconds.items():
+        counts: list[Any] = list(accumulate(found.get(bound, 0.0) for bound in bounds))
+        histogram.add_metric(labels, list(zip(bounds, counts, strict=True)), sums.get(labels, 0.0))
+    return histogram

@@ -1,0 +1,76 @@
+"""The API process of the distributed mode; the workers run elsewhere (`workers.nodes`).
+
+    python -m service.server
+
+Any number of them may run on one database. It starts, and says 503, while the database is away.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from contextlib import closing
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from service.app import create_app
+from service.contract import logs
+from service.dispatch import CeleryDispatcher
+from service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
+from service.settings import Settings
+from service.store.connections import wrong_settings
+from service.sweeper import Sweeper
+
+SWITCH_SECONDS = 0.001
+
+
+def main() -> int:
+    """Serve until SIGINT or SIGTERM.
+
+    Returns:
+        0 after a signal, 1 when the service could not start, 2 for wrong settings.
+    """
+    try:
+        settings = Settings()
+    except (ValidationError, SettingsError) as error:
+        sys.stderr.write("".join(f"{line}\n" for line in wrong_settings(error)))
+        return WRONG_SETTINGS
+    if settings.mode != "distributed":
+        sys.stderr.write(
+            "ASSAY_MODE: this is the server of the distributed mode; the embedded one is `assay serve`\n"
+        )
+        return WRONG_SETTINGS
+    logs.set_up(settings.log_level, settings.log_format)
+    signal.signal(signal.SIGTERM, unwind)
+    try:
+        with (
+            closing(listen(settings.host, settings.port)) as listener,
+            closing(CeleryDispatcher(settings.redis)) as dispatcher,
+        ):
+            app = create_app(settings, dispatcher=dispatcher)
+            _settle()
+            with closing(Sweeper(app.state.store)):
+                run(app, listener, settings.log_level)
+    except CannotStart as error:
+        sys.stderr.write(f"{error}\n")
+        return CANNOT_START
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _settle() -> None:
+    """Keep answers quick while others are worked on.
+
+    What was built at the start stays for ever, so the garbage collector need not look through it again; and
+    a thread that computes hands over after a millisecond, so that the others' answers are not held up.
+    """
+    gc.collect()
+    gc.freeze()
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

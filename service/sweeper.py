@@ -1,0 +1,57 @@
+"""Ends what should have ended, also when no worker is left to do it: expired leases, overdue jobs.
+
+Workers do the same and more (`workers.reaper`). Without any of them a canceled job would be `canceling`
+until one comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from service.store.session import Store
+
+log = logging.getLogger(__name__)
+SWEEP_SECONDS = 10.0
+
+
+class Sweeper(threading.Thread):
+    """Sweeps the database every few seconds; any number of sweepers may run.
+
+    Args:
+        opener: gives the open store; raises the database's error while it is away.
+        seconds: between two sweeps.
+    """
+
+    def __init__(self, opener: Callable[[], Store], seconds: float = SWEEP_SECONDS) -> None:
+        super().__init__(name="sweeper", daemon=True)
+        self._opener = opener
+        self._seconds = seconds
+        self._stopping = threading.Event()
+        self.start()
+
+    def close(self) -> None:
+        """End after the current sweep."""
+        self._stopping.set()
+        self.join()
+
+    def run(self) -> None:
+        """Sweep until closed; a database that is away is waited for, and no error ends it."""
+        while not self._stopping.wait(self._seconds):
+            try:
+                self.sweep()
+            except (DBAPIError, PoolTimeout):
+                log.debug("the database is away")  # whoever asks the service is told
+            except Exception:
+                log.exception("sweeper: unexpected error, going on")
+
+    def sweep(self) -> None:
+        """One pass."""
+        store = self._opener()
+        expired, overdue = store.shards.expire(), store.jobs.time_out()
+        if expired or overdue:
+            log.warning("%d leases expired, %d jobs timed out", expired, overdue)

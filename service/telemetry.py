@@ -1,0 +1,115 @@
+"""Every request gets an id, is measured, and leaves one line in the log.
+
+Pure ASGI, around everything else, so that what the other layers refuse is counted too. Paths are counted by
+their route (`/api/v1/jobs/{job_id}`): what a client makes up never becomes a label, and bodies, queries and
+headers are never logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.contract import logs
+
+log = logging.getLogger("service.access")
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Asked for every few seconds by machines: only said when somebody debugs.
+HEALTH = frozenset({"/healthz", "/readyz", "/metrics"})
+GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass
+class Latency:
+    """A histogram: how many answers began within each of `BOUNDS`, and after the last, and their sum."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    seconds: float = 0.0
+
+
+class Requests:
+    """What has been asked of this process; for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: Counter[tuple[str, str, str]] = Counter()
+        self._latencies: dict[tuple[str, str], Latency] = {}
+
+    def note(self, route: str, method: str, status: str, seconds: float) -> None:
+        """Counts an answer that began after some seconds."""
+        with self._lock:
+            self._answers[route, method, status] += 1
+            latency = self._latencies.setdefault((route, method), Latency())
+            latency.counts[bisect_left(BOUNDS, seconds)] += 1
+            latency.seconds += seconds
+
+    def answers(self) -> dict[tuple[str, str, str], int]:
+        """How many there were, by route, method and status."""
+        with self._lock:
+            return dict(self._answers)
+
+    def latencies(self) -> dict[tuple[str, str], Latency]:
+        """How soon they began, by route and method."""
+        with self._lock:
+            return {key: Latency(list(one.counts), one.seconds) for key, one in self._latencies.items()}
+
+
+class Telemetry:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, requests: Requests) -> None:
+        self.app = app
+        self.requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the application; streams are measured until they begin, and logged when they end."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = time.monotonic()
+        seconds, status = 0.0, "none"
+        request_id = _request_id(scope)
+
+        async def watch(message: Message) -> None:
+            nonlocal seconds, status
+            if message["type"] == "http.response.start":
+                seconds, status = time.monotonic() - begun, str(message["status"])
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        with logs.about(request=request_id):
+            try:
+                await self.app(scope, receive, watch)
+            finally:
+                route = route_of(scope)
+                method = scope["method"] if scope["method"] in METHODS else "other"
+                self.requests.note(route, method, status, seconds or time.monotonic() - begun)
+                _tell(route, method, status, time.monotonic() - begun)
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the path, once the request was routed; `other` for everything without one."""
+    return str(getattr(scope.get("route"), "path", "other"))
+
+
+def _request_id(scope: Scope) -> str:
+    """The client's or its proxy's own id if it has the form of one, else a new one."""
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _tell(route: str, method: str, status: str, seconds: float) -> None:
+    level = logging.DEBUG if route in HEALTH else logging.INFO
+    fields = {"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 1)}
+    log.log(level, "%s %s: %s in %.1f ms", method, route, status, 1000 * seconds, extra={"fields": fields})
