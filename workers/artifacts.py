@@ -31,13 +31,7 @@ def describe(path: Path) -> Described:
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
-    return Described(
-        name=path.name,
-        path=str(path),
-        size=path.stat().st_size,
-        sha256=digest.hexdigest(),
-        media_type=MEDIA_TYPES.get(path.suffix, "application/octet-stream"),
-    )
+    return _described(path, path.stat().st_size, digest.hexdigest())
 
 
 def write_text(path: Path, text: str) -> Described:
@@ -46,11 +40,18 @@ def write_text(path: Path, text: str) -> Described:
     Raises:
         OSError: it could not be written.
     """
+    data = text.encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
-        temporary.write_text(text, encoding="utf-8", newline="")
+        temporary.write_bytes(data)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    return describe(path)
+    # Not read back: on a shared file system it may just be replaced by an equal one, and reading fails.
+    return _described(path, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _described(path: Path, size: int, sha256: str) -> Described:
+    media_type = MEDIA_TYPES.get(path.suffix, "application/octet-stream")
+    return Described(name=path.name, path=str(path), size=size, sha256=sha256, media_type=media_type)

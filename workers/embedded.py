@@ -17,14 +17,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
-import uvicorn
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from sqlalchemy.exc import DBAPIError
 
 from service.app import create_app
-from service.serving import Server
-from service.settings import Settings, wrong_settings
+from service.contract import logs
+from service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
+from service.settings import Settings
+from service.store.connections import wrong_settings
 from service.store.session import Store, open_store
 from workers.devices import device_classes
 from workers.reaper import Reaper
@@ -32,9 +33,6 @@ from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
-GRACEFUL_SHUTDOWN_SECONDS = 5
-CANNOT_START = 1
-WRONG_SETTINGS = 2
 T = TypeVar("T")
 
 
@@ -44,14 +42,10 @@ class ThreadDispatcher:
     def __init__(self, supervisors: Sequence[Supervisor]) -> None:
         self._supervisors = supervisors
 
-    def ring(self, job_id: str) -> None:
+    def ring(self, job_id: str, device: str) -> None:
         """Wake every supervisor; the database says what there is to do."""
         for supervisor in self._supervisors:
             supervisor.ring()
-
-
-class CannotStart(Exception):
-    """Something outside this process keeps the service from starting; the message says what."""
 
 
 def main() -> int:
@@ -65,14 +59,13 @@ def main() -> int:
     if settings is None or worker_settings is None:
         sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
         return WRONG_SETTINGS
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    signal.signal(signal.SIGTERM, _end)
+    logs.set_up(settings.log_level, settings.log_format)
+    signal.signal(signal.SIGTERM, unwind)
     try:
         # The port comes before the database and the workers: nothing is claimed that must be given back.
         with (
             _exclusive(settings.state),
-            closing(_listen(settings.host, settings.port)) as listener,
+            closing(listen(settings.host, settings.port)) as listener,
             closing(_open_store(settings.database)) as store,
         ):
             _serve(settings, worker_settings, store, listener)
@@ -84,42 +77,12 @@ def main() -> int:
     return 0
 
 
-def _end(number: int, frame: object) -> None:
-    """SIGTERM unwinds the stack like SIGINT does, so that the workers are stopped on the way out.
-
-    uvicorn handles the signal while it serves, and raises it again when it has finished.
-    """
-    raise KeyboardInterrupt
-
-
 def _read(kind: Callable[[], T], problems: list[str]) -> T | None:
     try:
         return kind()
     except (ValidationError, SettingsError) as error:
         problems += wrong_settings(error)
         return None
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host.strip("[]"), port))
-        # Now, and not once everything has started: several may be bound to a port, but only one listens.
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise CannotStart(
-            f"cannot listen on {host}, port {port}: {error.strerror}; choose another port with --port N"
-            " (ASSAY_PORT)"
-        ) from None
-    return listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
 
 
 def _open_store(url: str) -> Store:
@@ -136,25 +99,26 @@ def _serve(
 ) -> None:
     with _workers(store, worker_settings, settings.workers) as supervisors:
         app = create_app(settings, store=store, dispatcher=ThreadDispatcher(supervisors))
-        config = uvicorn.Config(
-            app,
-            log_level=settings.log_level.lower(),
-            access_log=False,
-            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
-        )
-        server = Server(app, config)
-        # uvicorn does not say where it serves when it is given a socket.
-        log.info("serving at %s, with its documentation at %s/docs", *[_address(listener)] * 2)
-        server.run(sockets=[listener])
-        if not server.started:
-            raise CannotStart("the service did not start; the log above says why")
+        run(app, listener, settings.log_level)
 
 
 @contextmanager
 def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[list[Supervisor]]:
     devices = device_classes()
-    supervisors = [Supervisor(store, settings, device_classes=devices, number=n) for n in range(count)]
-    threads: list[Supervisor | Reaper] = [*supervisors, Reaper(store, settings)]
+    supervisors: list[Supervisor] = []
+
+    def ring_all(job_id: str = "") -> None:
+        for supervisor in supervisors:
+            supervisor.ring()
+
+    supervisors += [
+        Supervisor(store, settings, device_classes=devices, number=n, ring_others=ring_all)
+        for n in range(count)
+    ]
+    threads: list[Supervisor | Reaper] = [
+        *supervisors,
+        Reaper(store, settings, device_classes=devices, ring=ring_all),
+    ]
     for thread in threads:
         thread.start()
     try:

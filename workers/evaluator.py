@@ -3,6 +3,7 @@
     request  {"kind": "plan"|"train"|"evaluate", "job", "spec", "plan", "evaluation", "start", "stop",
               "folder", "weights", "shard_seconds", "checkpoint_seconds"}
     reports  {"type": "progress", "done", "total", "message"}       at most twice a second
+                                                                    with "gpu" (`gpu_memory`) on a GPU
              {"type": "checkpoint", "step"}                         a training checkpoint is on disk
              {"type": "plan", "plan"} | {"type": "outcome", ...} | {"type": "error", ...}    ends a request
 
@@ -25,7 +26,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from workers.process import REPORTS, REQUESTS
+from workers.pipes import REPORTS, REQUESTS
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 0.5
@@ -46,9 +47,29 @@ class Reporter:
             if now - self._last_progress < PROGRESS_SECONDS:
                 return
             self._last_progress = now
+            memory = gpu_memory()
+            message = dict(message) | ({"gpu": memory} if memory else {})
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         while line:
             line = line[os.write(self._descriptor, line) :]
+
+
+def gpu_memory() -> dict[str, Any] | None:
+    """The memory of the GPU in use, in bytes; None without one, or before anything was put on it.
+
+    Returns:
+        {"name", "total", "used" by whatever process, "reserved" by this one}.
+    """
+    torch = sys.modules.get("torch")  # never imported here: it is what the evaluator has
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+        return None
+    try:
+        free, total = torch.cuda.mem_get_info()
+        name, reserved = torch.cuda.get_device_name(), torch.cuda.memory_reserved()
+    except RuntimeError as error:  # what is wrong with the device is for the shard to find out
+        log.warning("no word from the GPU: %s", error)
+        return None
+    return {"name": name, "total": total, "used": total - free, "reserved": reserved}
 
 
 def main() -> None:

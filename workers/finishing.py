@@ -34,7 +34,7 @@ def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
 
 
 def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int | None) -> None:
-    folder = settings.artifacts(job_id)
+    folder = settings.folder(job_id)
     try:
         if evaluation is None:
             merge.save_job(store, folder, job_id)
@@ -57,5 +57,5 @@ def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> No
     except (NotFound, *DATABASE_AWAY):
         return
     if succeeded:
-        for path in settings.artifacts(job_id).glob(CHECKPOINTS):
+        for path in settings.folder(job_id).glob(CHECKPOINTS):
             path.unlink(missing_ok=True)

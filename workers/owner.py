@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 from functools import cache
 from pathlib import Path
 
 PARTS = 5
+HIDDEN = "hidden"
 
 
 def identity(number: int) -> str:
@@ -38,28 +40,42 @@ def is_dead(owner: str) -> bool:
     parts = owner.split(":")
     if len(parts) != PARTS or parts[1] != _kernel() or not parts[2].isdecimal():
         return False
-    return _started(int(parts[2])) != parts[3]
+    return _started(int(parts[2])) not in {parts[3], HIDDEN}
 
 
 @cache
 def _kernel() -> str:
-    """This boot of this machine, and the namespace in which process numbers are counted."""
+    """This boot of this machine, and the namespace in which process numbers are counted.
+
+    Where that cannot be known (some sandboxes hide it), a name that no other process has: all those
+    machines must not take each other for one, and each other's process numbers for their own.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
-        return "unknown"
+        return f"unknown-{uuid.uuid4().hex}"
     return f"{boot}.{namespace}"
 
 
 def _started(process: int) -> str:
     """Start time in clock ticks (field 22 of /proc/PID/stat): a reused pid has another one.
 
-    Where there is no /proc every process is "gone", identities included, so that none is called dead.
+    A process is hidden where there is no /proc, or one that shows everybody only their own (hidepid).
     """
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
     except OSError:
-        return "gone"
+        return HIDDEN if _exists(process) else "gone"
     fields = stat.rpartition(")")[2].split()
     return "gone" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True

@@ -23,13 +23,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from service.contract import logs
+from workers.pipes import REPORTS, REQUESTS
 from workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
-REQUESTS = "ASSAY_REQUESTS_FD"
-REPORTS = "ASSAY_REPORTS_FD"
 # An evaluator holds no credentials: of ours it gets these variables, and none of the database's (PG...).
 PASSED_ON = ("ASSAY_COMMIT", "ASSAY_DATA_ROOT")
 WITHHELD = ("ASSAY_", "PG", "DATABASE_URL")
@@ -47,6 +47,9 @@ class EvaluatorDied(Exception):
 
 class EvaluatorProcess:
     """One evaluator. Make it in a long-lived thread: the death signal follows that thread.
+
+    Attributes:
+        about: what its output is about, for the log: the job and the shard that it works on.
 
     Raises:
         OSError: its program cannot be started.
@@ -71,6 +74,7 @@ class EvaluatorProcess:
             )
             self._pipes = ours.pop_all()  # closed by `stop`; before it, if there is no process
         os.set_blocking(self._request_write, False)
+        self.about: Mapping[str, str] = {}
         self._outgoing = b""
         self._incoming = bytearray()
         self._tail: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
@@ -202,7 +206,8 @@ class EvaluatorProcess:
             for raw in iter(lambda: stdout.readline(LONGEST_LINE), b""):
                 line = raw.decode(errors="replace").rstrip()
                 self._tail.append(line)
-                log.info("evaluator %d: %s", self.pid, line)
+                with logs.about(**self.about):
+                    log.info("evaluator %d: %s", self.pid, line)
 
 
 def _parsed(line: bytes) -> Message:

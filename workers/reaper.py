@@ -1,29 +1,52 @@
-"""Puts right what a crash left: expired leases, dead owners, overdue jobs, results that were not merged."""
+"""Puts right what a crash left: expired leases, dead owners, overdue jobs, lost merges and doorbells.
+
+It also deletes files that nobody keeps any longer (`workers.retention`).
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 
 from service.store.session import Store
 from workers import owner
 from workers.away import DATABASE_AWAY
 from workers.finishing import finish_job
+from workers.retention import Retention
 from workers.settings import WorkerSettings
+from workers.tally import Tally
 
 log = logging.getLogger(__name__)
 
 
 class Reaper(threading.Thread):
-    """Sweeps the database every `interval` seconds; any number of reapers may run."""
+    """Sweeps the database every `sweep_seconds`; any number of reapers may run.
 
-    def __init__(self, store: Store, settings: WorkerSettings, *, interval: float = 2.0) -> None:
+    Args:
+        store: the database.
+        settings: intervals and the state folder.
+        device_classes: of the supervisors that `ring` wakes.
+        ring: the doorbell of this process, rung again when there is a shard that nobody has claimed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        *,
+        device_classes: Sequence[str],
+        ring: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(name="reaper", daemon=True)
         self._store = store
         self._settings = settings
-        self._interval = interval
+        self._devices = tuple(device_classes)
+        self._ring = ring
         self._stopping = threading.Event()
         self._unmerged: set[str] = set()
+        self._tally = Tally()
+        self._retention = Retention(store, settings)
 
     def stop(self) -> None:
         """End after the current sweep."""
@@ -38,7 +61,7 @@ class Reaper(threading.Thread):
                 log.warning("the database is away: %s", error)
             except Exception:  # a reaper that dies unseen would leave lost shards lost
                 log.exception("reaper: unexpected error, going on")
-            self._stopping.wait(self._interval)
+            self._stopping.wait(self._settings.sweep_seconds)
 
     def sweep(self) -> None:
         """One pass over everything that can be stuck.
@@ -49,6 +72,7 @@ class Reaper(threading.Thread):
         dead = sorted({row.worker for row in self._store.shards.running() if owner.is_dead(row.worker)})
         expired = self._store.shards.expire(dead_owners=dead)
         if expired:
+            self._tally.count("assay_shard_losses_total", expired)
             log.warning("%d leases expired or belonged to a dead process", expired)
         overdue = self._store.jobs.time_out()
         if overdue:
@@ -58,3 +82,7 @@ class Reaper(threading.Thread):
             log.info("job %s: merging again", job_id)
             finish_job(self._store, self._settings, job_id)
         self._unmerged = ready
+        self._tally.write(self._store.counters)
+        self._retention.sweep_when_due()
+        if self._store.shards.claimable(self._devices):
+            self._ring()

@@ -7,22 +7,29 @@ import sys
 from pathlib import Path
 
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from service.store.connections import Connections, absolute
+
+# Where a cancel comes as a hint through Redis, the database is asked more rarely; this is how long a
+# cancel may take whose hint was lost.
+UNHINTED_SECONDS = 5.0
 
 
-class WorkerSettings(BaseSettings):
+class WorkerSettings(Connections):
     """Settings of supervisors, evaluators and the reaper. Times are in seconds, and finite."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="ASSAY_", extra="ignore", frozen=True, allow_inf_nan=False, validate_default=True
-    )
+    model_config = SettingsConfigDict(allow_inf_nan=False)
 
-    state: Path = Path("assay-state")
     data_root: Path | None = None
     torch_threads: int = Field(default=1, ge=1)
     lease_seconds: float = Field(default=90.0, gt=0)
     renew_seconds: float = Field(default=20.0, gt=0)
-    poll_seconds: float = Field(default=0.5, gt=0)
+    poll_seconds: float = Field(
+        default=0.0, ge=0, description="how often an idle worker looks; 0 means 0.5, distributed 10"
+    )
+    sweep_seconds: float = Field(default=2.0, gt=0, description="between two looks of the reaper")
+    nodes: int = Field(default=1, ge=1, le=256, description="nodes of a box without a GPU")
     control_seconds: float = Field(
         default=1.0, gt=0, description="how often a running shard asks whether to stop"
     )
@@ -34,14 +41,14 @@ class WorkerSettings(BaseSettings):
         default=300.0, ge=0, description="an idle evaluator is stopped after this time"
     )
     evaluator_command: str = ""
+    keep_artifacts_days: float = Field(
+        default=0.0, ge=0, description="files of a job are deleted so long after its end; 0: never"
+    )
 
-    @field_validator("state", "data_root")
+    @field_validator("data_root")
     @classmethod
-    def _absolute(cls, path: Path | None) -> Path | None:
-        try:
-            return path.expanduser().resolve() if path is not None else None
-        except RuntimeError:
-            raise ValueError(f"path {str(path)!r} is in the home folder of an unknown user") from None
+    def _absolute_data_root(cls, path: Path | None) -> Path | None:
+        return None if path is None else absolute(path)
 
     @field_validator("evaluator_command")
     @classmethod
@@ -64,15 +71,22 @@ class WorkerSettings(BaseSettings):
         return control
 
     @property
+    def rest_seconds(self) -> float:
+        """How long an idle worker sleeps when nobody rings."""
+        return self.poll_seconds or (0.5 if self.mode == "embedded" else 10.0)
+
+    @property
     def renewal_seconds(self) -> float:
         """How often a running shard renews its lease, which is also how it learns that it has to stop."""
-        return min(self.renew_seconds, self.control_seconds)
+        if not self.redis:
+            return min(self.renew_seconds, self.control_seconds)
+        return min(self.renew_seconds, max(self.control_seconds, UNHINTED_SECONDS), self.lease_seconds / 3)
 
     @property
     def evaluator_argv(self) -> list[str]:
         """The command line of an evaluator process."""
         return shlex.split(self.evaluator_command) or [sys.executable, "-m", "workers.evaluator"]
 
-    def artifacts(self, job_id: str) -> Path:
+    def folder(self, job_id: str) -> Path:
         """The folder of a job's files."""
-        return self.state / "artifacts" / job_id
+        return self.artifacts / job_id

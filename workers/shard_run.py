@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from service.contract import logs
 from service.contract.errors import NotFound
+from service.store.live import Live
 from service.store.rows import Claim, OutcomeRow
 from service.store.session import Store
 from workers.away import DATABASE_AWAY
 from workers.finishing import merge_and_finish
 from workers.process import EvaluatorDied, EvaluatorProcess, Message
+from workers.reporting import Reports, Watch
 from workers.settings import WorkerSettings
 from workers.spool import Spool
+from workers.tally import Tally
 from workers.warm import WarmEvaluator
 
 log = logging.getLogger(__name__)
@@ -38,15 +43,19 @@ class Workplace:
 
     Attributes:
         beat: gives a sign of life when one is due; called from the renewing thread.
+        ring_others: tells other supervisors that a job has become claimable; it may fail.
         stopping: set when the supervisor shuts down.
     """
 
     store: Store
+    live: Live
     settings: WorkerSettings
     evaluator: WarmEvaluator
     spool: Spool
     beat: Callable[[], None]
+    ring_others: Callable[[str], None]
     stopping: threading.Event
+    tally: Tally = field(default_factory=Tally)
 
 
 class ShardRun:
@@ -56,6 +65,8 @@ class ShardRun:
         self._place = place
         self._store = place.store
         self._claim = claim
+        self._reports = Reports(place.store, place.live, claim)
+        self._about = {"job": claim.job_id, "shard": claim.shard_id}
         self._verdict: Literal["run", "cancel", "lost"] = "run"
         self._over = threading.Event()
 
@@ -65,6 +76,14 @@ class ShardRun:
         Raises:
             OperationalError: the database was away until the supervisor was stopped.
         """
+        begun = time.monotonic()
+        try:
+            with logs.about(**self._about):
+                self._run()
+        finally:
+            self._place.tally.shard(self._claim, time.monotonic() - begun)
+
+    def _run(self) -> None:
         name = f"renew-{self._claim.shard_id}"
         renewer = threading.Thread(target=self._renew, name=name, daemon=True)
         renewer.start()
@@ -98,35 +117,44 @@ class ShardRun:
             if answer is None:
                 self._place.evaluator.end()
         if answer is None and not self._interrupted():
+            self._place.tally.count("assay_evaluator_deaths_total")
             self._fail("evaluator_died", failure, retry=True)
         elif answer is None:
             self._leave()
         return answer
 
     def _follow(self, evaluator: EvaluatorProcess) -> Message | None:
-        evaluator.send(self._request())
-        while not self._interrupted():
-            message = evaluator.receive(timeout=RECEIVE_SECONDS)
-            if message is None:
-                continue
-            if message["type"] not in {"progress", "checkpoint"}:
-                return message
-            self._note(message)
-        return None
+        try:
+            evaluator.about = self._about
+            evaluator.send(self._request())
+            while not self._interrupted():
+                message = evaluator.receive(timeout=RECEIVE_SECONDS)
+                if message is None:
+                    self._reports.tick()
+                elif message["type"] == "progress":
+                    self._progress(message)
+                elif message["type"] == "checkpoint":
+                    self._checkpoint()
+                else:
+                    return message
+            return None
+        finally:
+            self._reports.close()
 
     def _interrupted(self) -> bool:
         """Whether the shard has to end now for a reason outside it."""
         return self._verdict != "run" or self._place.stopping.is_set()
 
-    def _note(self, message: Message) -> None:
+    def _progress(self, message: Message) -> None:
+        if "gpu" in message:
+            self._place.tally.gauge("gpu", message["gpu"])
+        self._reports.note(message)
+
+    def _checkpoint(self) -> None:
         try:
-            if message["type"] == "checkpoint":
-                self._store.shards.checkpoint(self._claim)
-            else:
-                text = message.get("message")
-                self._store.shards.progress(self._claim, message["done"], message["total"], text)
+            self._store.shards.checkpoint(self._claim)
         except DATABASE_AWAY as error:
-            log.warning("shard %s: progress not recorded: %s", self._claim.shard_id, error)
+            log.warning("shard %s: checkpoint not recorded: %s", self._claim.shard_id, error)
 
     def _leave(self) -> None:
         log.info("shard %s: interrupted (%s)", self._claim.shard_id, self._verdict)
@@ -134,13 +162,15 @@ class ShardRun:
             self._insist(lambda: self._store.shards.canceled(self._claim))
         elif self._verdict == "run":
             self._insist(lambda: self._store.shards.release(self._claim))
+            self._ring_others()
 
     def _record(self, message: Message) -> None:
         self._place.evaluator.job = self._claim.job_id
         if message["type"] == "outcome":
             self._finish(message)
         elif message["type"] == "plan":
-            self._insist(lambda: self._store.shards.finish_plan(self._claim, message["plan"]))
+            if self._insist(lambda: self._store.shards.finish_plan(self._claim, message["plan"])):
+                self._ring_others()
         else:
             if message["retry"]:
                 self._place.evaluator.end()  # the next attempt starts from nothing
@@ -151,11 +181,22 @@ class ShardRun:
         finished = self._insist(lambda: self._place.spool.record(self._claim, row))
         if finished is None:
             log.warning("shard %s: outcome refused, another worker has it", self._claim.shard_id)
+            self._place.tally.count("assay_outcomes_refused_total")
         else:
+            self._place.tally.outcome(self._claim, row)
             merge_and_finish(self._store, self._place.settings, self._claim, finished)
+            if finished.job_done:
+                self._ring_others()  # for the jobs that waited for this one
+
+    def _ring_others(self) -> None:
+        try:
+            self._place.ring_others(self._claim.job_id)
+        except Exception as error:  # whatever it is: they also look by themselves
+            log.info("the other supervisors could not be rung: %s", error)
 
     def _fail(self, error_type: str, message: str, *, retry: bool) -> None:
         log.warning("shard %s: %s: %s", self._claim.shard_id, error_type, message)
+        self._place.tally.failure(self._claim, error_type)
         try:
             job = self._insist(lambda: self._store.shards.fail(self._claim, error_type, message, retry=retry))
         except NotFound:
@@ -183,18 +224,24 @@ class ShardRun:
             "evaluation": claim.evaluation,
             "start": claim.start,
             "stop": claim.stop,
-            "folder": str(settings.artifacts(claim.job_id)),
-            "weights": str(settings.artifacts(source) / "weights.safetensors") if source else None,
+            "folder": str(settings.folder(claim.job_id)),
+            "weights": str(settings.folder(source) / "weights.safetensors") if source else None,
             "shard_seconds": settings.shard_seconds,
             "checkpoint_seconds": settings.checkpoint_seconds,
         }
 
     def _renew(self) -> None:
+        with logs.about(**self._about):
+            self._renew_until_over()
+
+    def _renew_until_over(self) -> None:
         settings = self._place.settings
-        while self._verdict == "run" and not self._over.wait(settings.renewal_seconds):
+        watch = Watch(self._place.live, self._claim, settings)
+        while self._verdict == "run" and not self._over.wait(watch.seconds):
             try:
-                self._verdict = self._store.shards.renew(self._claim, settings.lease_seconds)
-                self._place.beat()
+                if watch.due():
+                    self._verdict = self._store.shards.renew(self._claim, settings.lease_seconds)
+                    self._place.beat()
             except Exception as error:  # of whatever kind: the lease must not run out because of it
                 log.warning("shard %s: lease not renewed: %s", self._claim.shard_id, error)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from service.contract import logs
 from service.contract.errors import NotFound
 from service.contract.states import JobState
+from service.store.live import Live
+from service.store.rows import Claim
 from service.store.session import Store
 from workers import owner
 from workers.away import DATABASE_AWAY
@@ -20,6 +23,7 @@ from workers.finishing import merge_and_finish
 from workers.settings import WorkerSettings
 from workers.shard_run import ShardRun, Workplace
 from workers.spool import Spool
+from workers.tally import Tally
 from workers.warm import WarmEvaluator
 
 log = logging.getLogger(__name__)
@@ -28,10 +32,24 @@ STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})
 
 
 class Supervisor(threading.Thread):
-    """Runs shards until `stop`."""
+    """Runs shards until `stop`.
+
+    Args:
+        store: the database.
+        settings: intervals, the state folder, the evaluator's command.
+        device_classes: what its evaluator can use.
+        number: tells the supervisors of one process apart.
+        ring_others: tells other supervisors that a job has become claimable; it may fail.
+    """
 
     def __init__(
-        self, store: Store, settings: WorkerSettings, *, device_classes: Sequence[str], number: int = 0
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        *,
+        device_classes: Sequence[str],
+        number: int = 0,
+        ring_others: Callable[[str], None] = lambda job_id: None,
     ) -> None:
         self.identity = owner.identity(number)
         super().__init__(name=f"supervisor-{number}", daemon=True)
@@ -42,10 +60,21 @@ class Supervisor(threading.Thread):
         self._stopping = threading.Event()
         self._idle_since = time.monotonic()
         self._last_beat = float("-inf")
-        self._evaluator = WarmEvaluator(settings)
+        self._claim_unheard = False
+        self._tally = Tally()
+        self._evaluator = WarmEvaluator(settings, self._tally)
         self._spool = Spool(settings.state / "spool", store, self.identity)
+        self._live = Live(settings.redis)
         self._place = Workplace(
-            store, settings, self._evaluator, self._spool, beat=self._beat, stopping=self._stopping
+            store,
+            self._live,
+            settings,
+            self._evaluator,
+            self._spool,
+            beat=self._beat,
+            ring_others=ring_others,
+            stopping=self._stopping,
+            tally=self._tally,
         )
 
     @property
@@ -70,7 +99,9 @@ class Supervisor(threading.Thread):
                 self._turn()
         finally:
             self._evaluator.end()
+            self._live.close()
             try:
+                self._tally.write(self._store.counters)
                 self._store.workers.gone(self.identity)
             except DATABASE_AWAY:
                 log.warning("the database is away: this worker stays listed until its beat is old")
@@ -95,24 +126,37 @@ class Supervisor(threading.Thread):
     def _step(self) -> bool:
         """Claim a shard and run it; False when there was none."""
         self._beat()
+        claim = self._claim()
+        if claim is None:
+            return False
+        with logs.about(job=claim.job_id, shard=claim.shard_id):
+            log.info("shard %s (%s): claimed, fence %d", claim.shard_id, claim.kind, claim.fence)
+            begun = time.monotonic()
+            ShardRun(self._place, claim).run()
+            self._idle_since = time.monotonic()
+            log.info("shard %s: over after %.1f s", claim.shard_id, self._idle_since - begun)
+        return True
+
+    def _claim(self) -> Claim | None:
+        if self._claim_unheard:
+            # The claim before may have been committed, and only its answer lost: whatever stands under this
+            # name is nobody's work, and should not wait for its lease to run out.
+            self._store.shards.expire(dead_owners=[self.identity])
+        self._claim_unheard = True
         claim = self._store.shards.claim(
             self.identity,
             self._devices,
             lease_seconds=self._settings.lease_seconds,
             warm_job=self._evaluator.job,
         )
-        if claim is None:
-            return False
-        log.info("shard %s (%s): claimed, fence %d", claim.shard_id, claim.kind, claim.fence)
-        ShardRun(self._place, claim).run()
-        self._idle_since = time.monotonic()
-        return True
+        self._claim_unheard = False
+        return claim
 
     def _rest(self) -> None:
         idle = time.monotonic() - self._idle_since > self._settings.idle_seconds
         if self._evaluator.process is not None and (idle or self._warm_job_was_stopped()):
             self._evaluator.end()
-        self._doorbell.wait(self._settings.poll_seconds)
+        self._doorbell.wait(self._settings.rest_seconds)
         self._doorbell.clear()
 
     def _warm_job_was_stopped(self) -> bool:
@@ -127,5 +171,7 @@ class Supervisor(threading.Thread):
     def _beat(self) -> None:
         """Give a sign of life when one is due; called from this thread and from the renewing one."""
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
-            self._store.workers.beat(self.identity, owner.host(), self._devices, owner.pid())
+            gauges = self._tally.gauges
+            self._store.workers.beat(self.identity, owner.host(), self._devices, owner.pid(), gauges)
             self._last_beat = time.monotonic()
+            self._tally.write(self._store.counters)

@@ -1,0 +1,103 @@
+"""The Celery application of a node: where it listens, and what its processes do when they start and end.
+
+    celery -A workers.app worker -P prefork -c 1
+
+Celery carries the doorbell and nothing else: no results, no retries, no limits of its own. The one pool
+process of a node is its supervisor (`workers.node`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+from typing import Any
+
+from celery import Celery, signals
+from kombu.entity import Exchange, Queue
+
+from service.contract import logs
+from service.contract.doorbell import DEVICE_CLASSES, RING, SERIALIZER, TRANSPORT, exchange
+from workers import node
+from workers.devices import device_classes
+from workers.settings import WorkerSettings
+
+# Set by `workers.nodes` to its process id.
+PARENT = "ASSAY_NODES_PID"
+PR_SET_PDEATHSIG = 1
+
+settings = WorkerSettings()
+if settings.mode != "distributed":
+    raise SystemExit(
+        "ASSAY_MODE: Celery nodes are for the distributed mode; `assay serve` brings its own workers"
+    )
+
+app = Celery("assay", broker=settings.redis, include=["workers.tasks"])
+app.conf.update(
+    task_queues=[
+        Queue(f"assay.{device}", Exchange(**exchange(device)), routing_key=RING, durable=False)
+        for device in device_classes()
+    ],
+    task_serializer=SERIALIZER,
+    accept_content=[SERIALIZER],
+    task_ignore_result=True,
+    result_backend=None,
+    broker_transport_options=TRANSPORT,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    worker_enable_remote_control=False,
+    worker_cancel_long_running_tasks_on_connection_loss=True,
+)
+
+
+def _set_up_logging(**_: Any) -> None:
+    logs.set_up(settings.log_level, settings.log_format)
+    # Two lines for every ring would bury everything else.
+    for name in ("celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+signals.setup_logging.connect(_set_up_logging)
+
+
+def _end_with_parent(**_: Any) -> None:
+    """Give the shard back and end when `workers.nodes` is gone: nobody would stop this node any more."""
+    if PARENT in os.environ:
+        # Celery's own `set_pdeathsig` knows SIGKILL only, which would leave the shard to its lease.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != int(os.environ[PARENT]):
+            raise SystemExit("the process that started this node is gone")
+
+
+signals.worker_init.connect(_end_with_parent)
+
+
+def _start(**_: Any) -> None:
+    node.start(settings, ring_others=_ring_others)
+
+
+signals.worker_process_init.connect(_start)
+
+
+def _stop(**_: Any) -> None:
+    node.stop()
+
+
+signals.worker_process_shutdown.connect(_stop)
+
+
+def _ring_others(job_id: str) -> None:
+    for device in DEVICE_CLASSES:
+        target = Exchange(**exchange(device))
+        app.send_task(
+            RING,
+            args=(job_id,),
+            exchange=target,
+            exchange_type=target.type,
+            routing_key=RING,
+            declare=[target],
+            retry=False,
+        )

@@ -1,0 +1,46 @@
+"""Whether a supervisor of this machine is alive: the health check of the worker container.
+
+It asks the database for a recent sign of life, so it also fails while the database is away.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+from sqlalchemy.exc import DBAPIError
+
+from service.store.connections import wrong_settings
+from service.store.database import Database
+from service.store.workers import Workers
+from workers import owner
+from workers.settings import WorkerSettings
+
+UNHEALTHY = 1
+
+
+def main() -> int:
+    """0 when at least one supervisor of this machine gave a sign of life in the last minute, else 1."""
+    try:
+        # Not the whole store: it takes seconds to import on a machine that is busy with evaluators.
+        database = Database(WorkerSettings().database)
+        alive = Workers(database).online("auto", host=owner.host())
+        database.close()
+    except (ValidationError, SettingsError) as error:
+        return _unhealthy("\n".join(wrong_settings(error)))
+    except DBAPIError as error:
+        return _unhealthy(f"the database does not answer: {' '.join(str(error.orig).split())}")
+    if not alive:
+        return _unhealthy("no supervisor of this machine gave a sign of life in the last minute")
+    sys.stdout.write(f"supervisors alive: {alive}\n")
+    return 0
+
+
+def _unhealthy(reason: str) -> int:
+    sys.stderr.write(f"{reason}\n")
+    return UNHEALTHY
+
+
+if __name__ == "__main__":
+    sys.exit(main())

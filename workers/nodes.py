@@ -1,0 +1,141 @@
+"""All nodes of a box: one Celery worker for each visible GPU, pinned to it, or for the CPU.
+
+    python -m workers.nodes
+
+A node that dies is started again. SIGTERM or SIGINT ends them all, and each gives its shard back first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from service.contract import logs
+from service.store.connections import wrong_settings
+from workers.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 0.5
+LONGEST_PAUSE = 30.0
+# After this time a node that dies counts as having run well.
+SETTLED_SECONDS = 60.0
+STOP_SECONDS = 50.0
+WRONG_SETTINGS = 2
+
+
+@dataclass
+class Slot:
+    """The place of one node: its name, its GPU, and the process that now has it."""
+
+    name: str
+    gpu: str | None
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    pause: float = 0.0
+
+    def start(self) -> None:
+        """Start the node's process."""
+        environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid())}
+        if self.gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpu
+        self.process = subprocess.Popen(command(self.name), env=environment)  # noqa: S603 (our own program)
+        self.started = time.monotonic()
+        log.info("node %s: process %d, GPU %s", self.name, self.process.pid, self.gpu or "none")
+
+    def tend(self) -> None:
+        """Start the process anew when it has ended, later and later when it keeps doing so."""
+        if self.process is None or self.process.poll() is None:
+            return
+        lived = time.monotonic() - self.started
+        if lived < self.pause:
+            return
+        log.warning("node %s ended with code %d after %.0f s", self.name, self.process.returncode, lived)
+        self.pause = 1.0 if lived > SETTLED_SECONDS else min(LONGEST_PAUSE, max(1.0, 2 * self.pause))
+        self.start()
+
+
+def command(name: str) -> list[str]:
+    """The command line of a node."""
+    celery = [sys.executable, "-m", "celery", "--quiet", "--app", "workers.app", "worker"]
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    return [*celery, "--pool", "prefork", "--concurrency", "1", "--hostname", f"{name}@%h", *quiet]
+
+
+def slots(gpus: Sequence[str], cpu_nodes: int) -> list[Slot]:
+    """A slot for each GPU; without one, as many as asked for on the CPU."""
+    if gpus:
+        return [Slot(f"gpu{number}", gpu) for number, gpu in enumerate(gpus)]
+    return [Slot(f"cpu{number}", None) for number in range(cpu_nodes)]
+
+
+def visible_gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES may name: its own list when it is set, else what nvidia-smi lists."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name.strip() for name in chosen.split(",") if name.strip() not in {"", "-1"}]
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],  # noqa: S607 (wherever it is)
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+    except FileNotFoundError:
+        return []  # no driver: a machine for the CPU
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("nvidia-smi fails, so this box works on the CPU: %s", error)
+        return []
+    return [line.strip() for line in listed.splitlines() if line.strip()]
+
+
+def main() -> int:
+    """Run the nodes of this box until a signal; 0, or 2 for wrong settings."""
+    try:
+        settings = WorkerSettings()
+    except (ValidationError, SettingsError) as error:
+        sys.stderr.write("".join(f"{line}\n" for line in wrong_settings(error)))
+        return WRONG_SETTINGS
+    if settings.mode != "distributed":
+        sys.stderr.write("ASSAY_MODE: nodes are of the distributed mode; `assay serve` has its own workers\n")
+        return WRONG_SETTINGS
+    logs.set_up(settings.log_level, settings.log_format)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    box = slots(visible_gpus(), settings.nodes)
+    for slot in box:
+        slot.start()
+    while not stopping.wait(LOOK_SECONDS):
+        for slot in box:
+            slot.tend()
+    return _end(box)
+
+
+def _end(box: Sequence[Slot]) -> int:
+    processes = [slot.process for slot in box if slot.process is not None]
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + STOP_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            log.warning("process %d does not end: killing it", process.pid)
+            process.kill()
+            process.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Deletes the files of jobs that ended long ago, and folders whose job is no more. Results stay.
+
+The folders are looked at, not the jobs: what a killed worker left half deleted is found again. The database
+says of each whether it may go, and marks its artifacts before the first file goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+import uuid
+from collections.abc import Collection, Iterator
+from itertools import islice
+from pathlib import Path
+
+from service.store.ids import is_id
+from service.store.session import Store
+from workers.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
+DAY = 86400.0
+EVERY_SECONDS = 600.0
+BATCH = 100
+# The reaper, which calls this, has lost shards to look after: the rest goes the next time, and that is soon.
+MOST_AT_ONCE = 100
+SOON_SECONDS = 30.0
+# A folder without a job is left alone for a week: the database may be a backup, older than the folder.
+ORPHAN_SECONDS = 7 * DAY
+GOING = ".expired-"
+
+
+class Retention:
+    """Sweeps the artifacts folder every ten minutes; any number of workers may do so."""
+
+    def __init__(self, store: Store, settings: WorkerSettings) -> None:
+        self._store = store
+        self._folder = settings.artifacts
+        self._keep = settings.keep_artifacts_days * DAY or None
+        self._due = time.monotonic()
+
+    def sweep_when_due(self) -> None:
+        """Sweeps unless that was done in the last minutes.
+
+        Raises:
+            OperationalError: the database is away.
+        """
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + EVERY_SECONDS
+            if self.sweep() >= MOST_AT_ONCE:
+                self._due = time.monotonic() + SOON_SECONDS
+
+    def sweep(self) -> int:
+        """One pass over the folders; returns how many it removed.
+
+        Raises:
+            OperationalError: the database is away.
+        """
+        for path in self._folder.glob(f"{GOING}*"):
+            shutil.rmtree(path, ignore_errors=True)  # left by one that was killed
+        removed, known = 0, 0
+        orphans: set[str] = set()
+        for names in _batches(path.name for path in self._folder.glob("*") if is_id(path.name)):
+            verdict = self._store.artifacts.expire(names, self._keep)
+            known += len(names) - len(verdict.unknown)
+            orphans |= verdict.unknown
+            removed += sum(self._remove(job_id) for job_id in sorted(verdict.expired))
+            if removed >= MOST_AT_ONCE:
+                return removed
+        return removed + self._remove_orphans(orphans, known)
+
+    def _remove_orphans(self, orphans: Collection[str], known: int) -> int:
+        old = sorted(name for name in orphans if _age(self._folder / name) > ORPHAN_SECONDS)
+        if old and len(orphans) > known:
+            log.warning(
+                "%d of %d job folders in %s have no job in the database: nothing is deleted,"
+                " it looks like the wrong database or the wrong folder",
+                *(len(orphans), len(orphans) + known, self._folder),
+            )
+            return 0
+        return sum(self._remove(name) for name in old)
+
+    def _remove(self, job_id: str) -> bool:
+        folder = self._folder / job_id
+        # Under another name first: a retry of the job, just now, must not find half of its old files.
+        going = self._folder / f"{GOING}{job_id}-{uuid.uuid4().hex}"
+        try:
+            folder.rename(going)
+            shutil.rmtree(going)
+        except FileNotFoundError:  # another worker was quicker
+            return False
+        except OSError as error:
+            log.warning("job %s: its files could not be deleted: %s", job_id, error)
+            return False
+        log.info("job %s: its files were deleted, they had expired", job_id)
+        return True
+
+
+def _batches(names: Iterator[str]) -> Iterator[list[str]]:
+    while batch := list(islice(names, BATCH)):
+        yield batch
+
+
+def _age(folder: Path) -> float:
+    """Seconds since something in a folder was changed."""
+    try:
+        newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+    except OSError:
+        return 0.0
+    return time.time() - newest

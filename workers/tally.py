@@ -1,0 +1,89 @@
+"""What a supervisor counts and measures, between two signs of life.
+
+Counters go to the database as sums to be added; what could not be written is added the next time. A killed
+worker takes at most ten seconds of counting with it: these are numbers for people, results are elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from service.store.counters import SHARD_BOUNDS, Counters, Key
+from service.store.rows import Claim, OutcomeRow
+
+SHARD_SECONDS = "assay_shard_seconds"
+ERROR_TYPE = re.compile(r"[a-z][a-z_]{0,39}")
+
+
+class Tally:
+    """Sums since they were last written, and the gauges of the moment; for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: defaultdict[Key, float] = defaultdict(float)
+        self._gauges: dict[str, Any] = {}
+
+    @property
+    def gauges(self) -> dict[str, Any]:
+        """What was measured last, by name; JSON."""
+        with self._lock:
+            return dict(self._gauges)
+
+    def gauge(self, name: str, value: Any) -> None:
+        """Sets a gauge; None takes it away."""
+        with self._lock:
+            self._gauges.pop(name, None)
+            if value is not None:
+                self._gauges[name] = value
+
+    def count(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Adds to a counter."""
+        with self._lock:
+            self._sums[name, tuple(sorted(labels.items()))] += amount
+
+    def shard(self, claim: Claim, seconds: float) -> None:
+        """Counts the time that a worker had a shard, whatever came of it."""
+        device, kind = device_of(claim), claim.kind
+        bound = next((str(bound) for bound in SHARD_BOUNDS if seconds <= bound), "+Inf")
+        self.count(f"{SHARD_SECONDS}_sum", seconds, device=device, kind=kind)
+        # Not cumulative here: whoever shows the histogram adds the buckets up.
+        self.count(f"{SHARD_SECONDS}_bucket", le=bound, device=device, kind=kind)
+
+    def outcome(self, claim: Claim, row: OutcomeRow) -> None:
+        """Counts what a shard measured, once it is recorded."""
+        device = device_of(claim)
+        if claim.kind == "evaluate":
+            self.count("assay_examples_total", row.n, device=device)
+        self.count("assay_forward_passes_total", row.forward_passes, device=device)
+        self.count("assay_backward_passes_total", row.backward_passes, device=device)
+
+    def failure(self, claim: Claim, error_type: str) -> None:
+        """Counts a shard that failed."""
+        error = error_type if ERROR_TYPE.fullmatch(error_type) else "other"
+        self.count("assay_shard_failures_total", kind=claim.kind, error=error)
+
+    def write(self, counters: Counters) -> None:
+        """Adds the sums to the database's.
+
+        Raises:
+            OperationalError: the database is away; the sums are kept.
+        """
+        with self._lock:
+            sums, self._sums = self._sums, defaultdict(float)
+        try:
+            counters.add(sums)
+        except BaseException:
+            with self._lock:
+                for key, value in sums.items():
+                    self._sums[key] += value
+            raise
+
+
+def device_of(claim: Claim) -> str:
+    """The device class of a shard: by its job's plan, else by its spec."""
+    planned: Mapping[str, Any] = claim.plan or {}
+    return str(planned.get("device") or claim.spec["execution"]["device"])
