@@ -16,7 +16,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check fmt catalog lock clean
+.PHONY: help install demo test test-all chaos check fmt catalog lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: $(STAMP) ## run the tests
 
 test-all: $(STAMP) ## run the tests, the slow ones too
 	@$(PYTEST) -m ''
+
+chaos: $(STAMP) ## 200 jobs while everything around them breaks (many minutes); SEED=n for a known storm
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm.storm $(if $(SEED),--seed $(SEED))
 
 check: $(STAMP) ## formatting, lint, types, layers, and that the catalog is fresh
 	@failed=; \
