@@ -1,0 +1,38 @@
+"""The service under load, in sizes, and its workers: `python -m benchmarks.service [PART ...]`.
+
+Parts, by default all: `requests` (latency at 100 requests a second), `sizes` (lists and status at 1,000 to
+100,000 jobs, with the plans of their queries), `shards` (time in which a busy worker is not evaluating) and
+`workers` (two against one). Other work on the machine makes all of it slower: say so with the numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from benchmarks import service_requests, service_shards, service_sizes
+
+PARTS: dict[str, Callable[[int], str]] = {
+    "requests": service_requests.main,
+    "sizes": service_sizes.main,
+    "shards": service_shards.overhead,
+    "workers": service_shards.speedup,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the chosen parts, and prints each as soon as it is there."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args(arguments)
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; allowed: {', '.join(PARTS)}")
+    for part in options.parts or PARTS:
+        sys.stdout.write(f"\n== {part}\n{PARTS[part](options.repeats)}")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
