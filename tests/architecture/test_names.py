@@ -16,7 +16,8 @@ TOP_LEVEL = {
     *PACKAGES,
     *("docker", "tests", "docs", "benchmarks", ".ci"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "pyproject.toml"),
-    *("docker-compose.yml", ".gitignore", ".dockerignore"),
+    *("docker-compose.yml", "docker-compose.cpu.yml", "docker-compose.private.yml"),
+    *("docker-compose.worker.yml", ".env.example", ".gitignore", ".dockerignore"),
     *("requirements-service.txt", "requirements-worker.txt", "requirements-dev.txt"),
 }
 

@@ -1,10 +1,14 @@
-"""A real embedded service in its own process, spoken to over HTTP, killed when a test says so."""
+"""A real service in processes of its own, spoken to over HTTP, killed when a test says so.
+
+`RunningService` is the embedded one, `RunningBox` the distributed one: an API process and a box of Celery
+nodes, over PostgreSQL and a Redis of its own. Tests that take either get them from `conftest.py`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from service.client import AssayClient
+from service.store.session import open_store
+from tests.support.databases import fresh_database
+from tests.support.servers import PrivateRedis, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FAST = {
@@ -20,64 +27,123 @@ FAST = {
     "ASSAY_CONTROL_SECONDS": "0.5",
     "ASSAY_CANCEL_GRACE_SECONDS": "2",
 }
+EVALUATOR = "evaluator"
 
 
 class RunningService:
     """One service on one state folder; it can be killed and started again."""
 
+    modules: tuple[str, ...] = ("workers.embedded",)
+    # On loopback the embedded service asks for none.
+    key = ""
+
     def __init__(self, state: Path, **environment: str) -> None:
         self.state = state
         self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.client: AssayClient
 
     def start(self) -> RunningService:
         """Start and wait until it answers."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         own = {"ASSAY_STATE": str(self.state), "ASSAY_PORT": str(port), **FAST, **self._environment}
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ASSAY_")}
         self.log = self.state.with_suffix(".log").open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "workers.embedded"],
-            cwd=ROOT,
-            env=kept | own,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-        )
-        self.client = AssayClient(f"http://127.0.0.1:{port}")
-        process = self._process
-        wait_for(lambda: self.client.ready() or process.poll() is not None, 60)
-        if process.poll() is not None:
+        for module in self.modules:
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", module],
+                    cwd=ROOT,
+                    env=kept | own,
+                    stdout=self.log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+        self.client = AssayClient(f"http://127.0.0.1:{port}", self.key)
+        wait_for(lambda: self.client.ready() or self._ended(), 60)
+        if self._ended():
             self.stop()
             raise AssertionError(self.state.with_suffix(".log").read_text()[-3000:])
         return self
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        """The process that serves."""
+        return self._processes[0].pid
+
+    def _ended(self) -> bool:
+        return any(process.poll() is not None for process in self._processes)
 
     def evaluators(self) -> list[int]:
         """Process ids of the evaluators that belong to this service."""
-        return [pid for pid, parent in processes().items() if parent == self.pid]
+        return [pid for pid in self._descendants() if EVALUATOR in command_line(pid)]
+
+    def _descendants(self) -> list[int]:
+        """Everything that was started by this service, directly or not; parents first."""
+        everything = processes()
+        found = [process.pid for process in self._processes]
+        for pid in found:
+            found += [child for child, parent in everything.items() if parent == pid]
+        return found
 
     def kill(self) -> None:
-        """SIGKILL, as a crash or the out-of-memory killer does it."""
-        assert self._process is not None
+        """SIGKILL to all but the evaluators, as a crash or the out-of-memory killer does it."""
         self.client.close()
-        self._process.kill()
-        self._process.wait()
+        for pid in self._descendants():
+            if EVALUATOR not in command_line(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid)
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
         self.log.close()
 
     def stop(self) -> None:
         """SIGTERM, as an operator does it."""
         self.client.close()
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait(timeout=60)
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._processes:
+            process.wait(timeout=60)
+        self._processes.clear()
         self.log.close()
+
+    def close(self) -> None:
+        """Stop it, and what it ran on."""
+        self.stop()
+
+
+class RunningBox(RunningService):
+    """The distributed service: as many nodes as an embedded one would have workers.
+
+    Args:
+        state: the state folder.
+        server: a PostgreSQL server's URL, as the fixture `postgresql_server` gives it.
+    """
+
+    modules = ("service.server", "workers.nodes")
+
+    def __init__(self, state: Path, server: str, **environment: str) -> None:
+        self._stack = contextlib.ExitStack()
+        database = self._stack.enter_context(fresh_database(server))
+        self.redis = self._stack.enter_context(PrivateRedis())
+        with open_store(database) as store:
+            self.key = store.keys.create("tests", ["submit"])[1]
+        own = {
+            "ASSAY_MODE": "distributed",
+            "ASSAY_DATABASE_URL": database,
+            "ASSAY_REDIS_URL": self.redis.url,
+            "ASSAY_NODES": environment.get("ASSAY_WORKERS", "1"),
+            "ASSAY_SWEEP_SECONDS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        super().__init__(state, **own, **environment)
+
+    def close(self) -> None:
+        """Stop it, and drop its database and its Redis."""
+        self.stop()
+        self._stack.close()
 
 
 def processes() -> dict[int, int]:
@@ -93,6 +159,14 @@ def processes() -> dict[int, int]:
             if state != "Z":
                 found[int(entry.name)] = int(parent)
     return found
+
+
+def command_line(pid: int) -> str:
+    """How a process was called; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
 
 
 def wait_for(condition: Callable[[], Any], seconds: float) -> Any:

@@ -151,7 +151,7 @@ class Bell:
         self.rung: list[str] = []
         self.broken = False
 
-    def ring(self, job_id: str) -> None:
+    def ring(self, job_id: str, device: str) -> None:
         if self.broken:
             raise ConnectionError("no broker")
         self.rung.append(job_id)

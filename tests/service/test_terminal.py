@@ -7,7 +7,7 @@ import pytest
 
 from service import terminal
 from service.contract.errors import ErrorDetail, InvalidSpec
-from service.contract.results import EvaluationResult, JobError, Metric, Results, Warning
+from service.contract.results import Artifact, EvaluationResult, JobError, Metric, Results, Warning
 
 
 def test_tables_align_numbers_right_and_texts_left() -> None:
@@ -165,3 +165,9 @@ def test_components_list_their_parameters() -> None:
     assert "rule: a is small (a < b)" in text
     assert "paper: somebody" in text
     assert "no parameters" in terminal.component_text({**component, "schema": {}, "paper": None})
+
+
+def test_files_that_have_expired_say_so() -> None:
+    kept = Artifact(name="a", size=5, sha256="s", media_type="text/csv", created_at="", href="")
+    text = terminal.artifacts_table([kept, kept.model_copy(update={"name": "b", "expired": True})])
+    assert [line.split()[:2] for line in text.splitlines()[1:]] == [["a", "5"], ["b", "expired"]]

@@ -11,12 +11,8 @@ lets us in without a password, else a private one that is started for the sessio
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +22,7 @@ import pytest
 from psycopg import sql
 
 from service.store.session import open_store
+from tests.support.servers import PrivatePostgresql
 
 __all__ = [
     "database_url",
@@ -67,8 +64,8 @@ def postgresql_server() -> Iterator[str]:
         if _answers(url):
             yield url
             return
-    with private_server() as url:
-        yield url
+    with PrivatePostgresql() as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +84,8 @@ def emptied_postgresql_url(postgresql_url: str) -> str:
         connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
         connection.execute("DELETE FROM jobs")
         connection.execute("DELETE FROM workers")
+        connection.execute("DELETE FROM api_keys")
+        connection.execute("DELETE FROM counters")
     return postgresql_url
 
 
@@ -116,30 +115,6 @@ def fresh_database(server: str) -> Iterator[str]:
             connection.execute(drop)
 
 
-@contextmanager
-def private_server() -> Iterator[str]:
-    """Starts a PostgreSQL server in a temporary folder on a free port of 127.0.0.1."""
-    programs = _programs()
-    # The server refuses to run as root; any other user will do.
-    user = _other_user() if os.geteuid() == 0 else None
-    folder = Path(tempfile.mkdtemp(prefix="assay-postgresql-"))
-    if user is not None:
-        shutil.chown(folder, user)
-    data, port = folder / "data", _free_port()
-    run = {"check": True, "cwd": folder, "user": user, "stdout": subprocess.DEVNULL}
-    initdb = [programs / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "-E", "UTF8", "--no-sync"]
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-    start = [programs / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start"]
-    try:
-        subprocess.run(initdb, **run)
-        subprocess.run(start, **run)
-        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
-    finally:
-        if (data / "postmaster.pid").exists():
-            subprocess.run([programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop"], **run)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _plain(url: str) -> str:
     """The URL as psycopg itself wants it."""
     return url.replace("postgresql+psycopg://", "postgresql://")
@@ -151,26 +126,3 @@ def _answers(url: str) -> bool:
     except psycopg.OperationalError:
         return False
     return True
-
-
-def _programs() -> Path:
-    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    for initdb in sorted(versions, key=lambda path: int(path.parts[-3]), reverse=True):
-        return initdb.parent
-    found = shutil.which("initdb")
-    assert found, (
-        "no PostgreSQL: install the package `postgresql` or set ASSAY_TEST_POSTGRESQL to a server's URL"
-    )
-    return Path(found).resolve().parent
-
-
-def _other_user() -> str:
-    names = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in names else "nobody"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

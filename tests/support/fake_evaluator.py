@@ -13,7 +13,7 @@ What it does stands in the job's `name`, or in the environment variable FAKE_EVA
     garbage         writes what is no report               noise          prints much, also without line ends
     hang            never answers                          deaf           ignores SIGTERM
     child           starts a process that outlives it      holder         ... and holds its report pipe open
-    short           answers with an example too few
+    short           answers with an example too few        gpu            tells of a GPU's memory
 
 A word may be limited to one kind of shard: `evaluate:crash=once`. Outcomes depend on the example's id alone.
 """
@@ -114,7 +114,8 @@ def evaluate(request: Json, how: dict[str, str]) -> None:
 def work(request: Json, how: dict[str, str], total: int) -> None:
     """Count to `total`; halfway the accidents happen."""
     for done in range(total + 1):
-        report({"type": "progress", "done": done, "total": total, "message": f"{done} of {total}"})
+        gpu = {"gpu": {"name": "H200", "total": 3, "used": 2, "reserved": 1}} if "gpu" in how else {}
+        report({"type": "progress", "done": done, "total": total, "message": f"{done} of {total}", **gpu})
         if done == (total + 1) // 2:
             checkpoint(request, done)
             accidents(request, how)

@@ -17,7 +17,7 @@ class LiveServer:
 
     def __init__(self, app: FastAPI, port: int = 0, grace_seconds: int = 5) -> None:
         self.app = app
-        listener = socket.socket()
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         listener.listen()

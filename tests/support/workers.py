@@ -114,6 +114,20 @@ def away(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def unanswered(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the store that does its work, and whose answer is lost the first few times."""
+    left = [times]
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        answer = then(*arguments, **options)
+        if left[0] > 0:
+            left[0] -= 1
+            raise OperationalError("", {}, Exception("server closed the connection unexpectedly"))
+        return answer
+
+    return call
+
+
 def losses_and_failures(store: Store, job_id: str) -> tuple[int, int]:
     """How often the job's shards were lost, and failed."""
     shards = store.shards.of(job_id)

@@ -16,6 +16,7 @@ import httpx
 import pytest
 import uvicorn
 
+from service import serving
 from service.store.session import open_store
 from workers import embedded
 
@@ -113,10 +114,10 @@ def test_a_port_in_use_is_one_line(refused: Refused, tmp_path: Path) -> None:
 
 
 def test_a_port_is_taken_before_anything_is_served_on_it() -> None:
-    with embedded._listen("127.0.0.1", 0) as first:
+    with serving.listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(embedded.CannotStart, match=f"port {port}: Address already in use"):
-            embedded._listen("127.0.0.1", port)
+            serving.listen("127.0.0.1", port)
 
 
 def test_it_says_where_it_serves(
@@ -133,8 +134,8 @@ def test_it_says_where_it_serves(
 
 
 def test_the_address_of_ipv6_has_brackets() -> None:
-    with embedded._listen("::1", 0) as listener:
-        assert embedded._address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+    with serving.listen("::1", 0) as listener:
+        assert serving._address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +66,49 @@ def test_nothing_is_known_about_other_kernels_and_other_names(elsewhere: str) ->
 
 def test_the_host_name_does_not_matter_under_one_kernel() -> None:
     assert owner.is_dead(named(host="renamed", pid="999999999"))
+
+
+def unreadable(*names: str) -> pytest.MonkeyPatch:
+    """Some files that cannot be read, until it is undone."""
+    real, patch = Path.read_text, pytest.MonkeyPatch()
+
+    def read_text(path: Path) -> str:
+        if str(path) in names:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return real(path)
+
+    patch.setattr(Path, "read_text", read_text)
+    return patch
+
+
+def test_processes_that_do_not_know_their_kernel_are_not_taken_for_one(
+    request: pytest.FixtureRequest,
+) -> None:
+    """Two sandboxes with the same host name, each with a process 7 that started at the same tick."""
+    patch = unreadable("/proc/sys/kernel/random/boot_id")
+    request.addfinalizer(owner._kernel.cache_clear)
+    request.addfinalizer(patch.undo)
+    owner._kernel.cache_clear()
+    theirs, gone_there = owner.identity(0), named(pid="999999999")
+    owner._kernel.cache_clear()
+    assert owner.identity(0) != theirs
+    assert not owner.is_dead(theirs)
+    assert not owner.is_dead(gone_there)
+    assert not owner.is_dead(owner.identity(0))
+
+
+def test_a_hidden_process_of_another_user_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(process: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    patch = unreadable("/proc/4321/stat")
+    theirs = named(pid="4321", start="99")
+    with monkeypatch.context() as inner:
+        inner.setattr(os, "kill", refused)
+        assert not owner.is_dead(theirs)
+    patch.undo()
+
+
+@pytest.mark.parametrize("number", ["999999999", "9" * 30], ids=["gone", "too large for a process"])
+def test_a_number_that_no_process_has_is_dead(number: str) -> None:
+    assert owner.is_dead(named(pid=number))

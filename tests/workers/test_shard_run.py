@@ -19,6 +19,7 @@ from tests.support.workers import (
     settings,
     submit,
     supervising,
+    unanswered,
     wait_for,
 )
 
@@ -195,3 +196,16 @@ def test_a_deleted_job_does_not_stop_the_supervisor(store: Store, tmp_path: Path
         other = submit(store, "")
         assert ended(store, other).state == "succeeded"
         assert supervisor.is_alive()
+
+
+def test_an_outcome_whose_answer_was_lost_is_recorded_once_and_merged(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection broke after the commit: the worker must not think that somebody else has the shard."""
+    job_id = submit(store, "shards=1")
+    monkeypatch.setattr(store.shards, "finish", unanswered(1, store.shards.finish))
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id, 20).state == "succeeded"
+    assert len(measured(store, job_id)) == 5
+    assert losses_and_failures(store, job_id) == (0, 0)
+    assert list((tmp_path / "spool").iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from service.store.rows import Claim, OutcomeRow
 from service.store.session import Store
 from tests.support.jobs import claim, outcome, planned
+from tests.support.workers import ended, settings, supervising
 from workers import owner
+from workers.reaper import Reaper
 from workers.spool import ABANDONED_SECONDS, Spool
 
 ME = owner.identity(0)
@@ -24,16 +28,23 @@ def unreachable(*arguments: object) -> None:
 
 
 def left_behind(
-    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, identity: str, *, worker: str = ME
+    store: Store,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    identity: str,
+    *,
+    worker: str = ME,
+    lease_seconds: float = 60,
+    name: str = "",
 ) -> Path:
     """The file of an outcome that its worker could not record."""
-    planned(store, 1)
-    held = claim(store, worker)
+    job_id = planned(store, 1, name=name)
+    held = claim(store, worker, lease_seconds=lease_seconds, warm_job=job_id)
     with monkeypatch.context() as patch:
         patch.setattr(store.shards, "finish", unreachable)
         with pytest.raises(OperationalError):
             Spool(folder, store, identity).record(held, outcome(held, extra={"note": 1}))
-    (path,) = folder.iterdir()
+    (path,) = folder.glob(f"{held.shard_id}-*")
     return path
 
 
@@ -176,4 +187,153 @@ def test_a_full_disk_does_not_keep_an_outcome_from_the_database(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
+    assert spool.record(held, outcome(held)) is not None
+
+
+@pytest.mark.parametrize("put_back", [False, True], ids=["its lease ran out", "it was put back"])
+def test_another_machines_file_is_recorded_once_its_claim_has_run_out(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_back: bool
+) -> None:
+    """Whoever comes first records it, long before the file is old: else it would be measured again."""
+    path = left_behind(
+        either_store, tmp_path / "spool", monkeypatch, OTHER_MACHINE, worker=OTHER_MACHINE, lease_seconds=-1
+    )
+    if put_back:
+        assert either_store.shards.expire() == 1
+    ((recorded, finished),) = Spool(tmp_path / "spool", either_store, ME).flush()
+    assert finished.job_done
+    assert not path.exists()
+    assert len(either_store.results.outcomes(recorded.job_id, 0)) == 1
+
+
+def test_another_machines_file_whose_shard_was_claimed_again_waits_and_is_refused(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = left_behind(
+        either_store, tmp_path / "spool", monkeypatch, OTHER_MACHINE, worker=OTHER_MACHINE, lease_seconds=-1
+    )
+    assert either_store.shards.expire() == 1
+    theirs = claim(either_store, "next", lease_seconds=-1)
+    spool = Spool(tmp_path / "spool", either_store, ME)
+    assert list(spool.flush()) == []
+    assert path.exists()
+    os.utime(path, (0, 0))
+    assert list(spool.flush()) == []
+    assert not path.exists()
+    assert either_store.results.outcomes(theirs.job_id, 0) == []
+
+
+def test_a_replaced_containers_outcome_is_not_measured_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with another name finds it; its own evaluator would never answer."""
+    path = left_behind(
+        store,
+        tmp_path / "spool",
+        monkeypatch,
+        OTHER_MACHINE,
+        worker=OTHER_MACHINE,
+        lease_seconds=-1,
+        name="evaluate:hang",
+    )
+    job_id = json.loads(path.read_text())["claim"]["job_id"]
+    Reaper(store, settings(tmp_path), device_classes=("cpu",)).sweep()
+    (shard,) = (s for s in store.shards.of(job_id) if s.kind == "evaluate")
+    assert str(shard.state) == "queued"
+    with supervising(store, settings(tmp_path), count=2):
+        ended(store, job_id)
+    assert len(store.results.outcomes(job_id, 0)) == 1
+    assert not path.exists()
+
+
+def test_two_that_find_the_same_file_record_it_once(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_behind(either_store, tmp_path / "spool", monkeypatch, DEAD)
+    real, others = either_store.shards.finish, []
+
+    def finish(held: Claim, row: OutcomeRow) -> object:
+        with monkeypatch.context() as patch:  # another worker, between our reading and our recording
+            patch.setattr(either_store.shards, "finish", real)
+            others.extend(Spool(tmp_path / "spool", either_store, "another").flush())
+        return real(held, row)
+
+    monkeypatch.setattr(either_store.shards, "finish", finish)
+    ours = list(Spool(tmp_path / "spool", either_store, ME).flush())
+    ((recorded, finished),) = others
+    assert finished.job_done
+    assert ours == others, "both hear what it completed, so that one of them merges, whoever dies"
+    assert len(either_store.results.outcomes(recorded.job_id, 0)) == 1
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+def test_a_file_that_cannot_be_read_now_is_left_and_stops_no_other(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    first = left_behind(store, tmp_path / "spool", monkeypatch, ME)
+    left_behind(store, tmp_path / "spool", monkeypatch, ME)
+    spool, real = Spool(tmp_path / "spool", store, ME), Path.read_text
+
+    def read_text(path: Path) -> str:
+        if path == first:
+            raise OSError(number, os.strerror(number))
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", read_text)
+        assert len(list(spool.flush())) == 1
+    assert list((tmp_path / "spool").iterdir()) == [first]
+    assert len(list(spool.flush())) == 1
+
+
+def test_a_file_that_cannot_be_removed_is_recorded_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(store, 1)
+    held = claim(store)
+    spool = Spool(tmp_path / "spool", store, ME)
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        finished = spool.record(held, outcome(held))
+        assert list(spool.flush()) == [(held, finished)], "said again, until the job has ended"
+    assert list(spool.flush()) == [(held, finished)]
+    assert list((tmp_path / "spool").iterdir()) == []
+    assert len(store.results.outcomes(held.job_id, 0)) == 1
+
+
+def test_a_damaged_file_that_another_worker_has_set_aside_is_no_matter(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path / "spool", store, ME)
+    (tmp_path / "spool" / "shard-1.json").write_text("{")
+    real = Path.replace
+
+    def twice(path: Path, target: Path) -> Path:
+        real(path, target)
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", twice)
+    assert list(spool.flush()) == []
+    assert [p.name for p in (tmp_path / "spool").iterdir()] == ["shard-1.bad"]
+
+
+def test_a_file_is_written_once_however_often_the_database_is_asked(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its age must tell how long its owner has been cut off."""
+    planned(store, 1)
+    held, spool = claim(store), Spool(tmp_path / "spool", store, ME)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.shards, "finish", unreachable)
+        with pytest.raises(OperationalError):
+            spool.record(held, outcome(held))
+        (path,) = (tmp_path / "spool").iterdir()
+        os.utime(path, (1, 1))
+        with pytest.raises(OperationalError):
+            spool.record(held, outcome(held))
+        assert path.stat().st_mtime == 1
     assert spool.record(held, outcome(held)) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 import time
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from service.contract.logs import JsonFormatter
 from service.store.rows import Claim, Finished
 from service.store.session import Store
 from tests.support.workers import (
@@ -21,6 +24,7 @@ from tests.support.workers import (
     submit,
     submit_training,
     supervising,
+    unanswered,
     wait_for,
 )
 from workers import supervisor as supervising_module
@@ -151,6 +155,36 @@ def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_pat
     assert store.jobs.get(second).state == "succeeded"
 
 
+def test_a_lost_merge_of_a_job_that_then_fails_is_made_up_for_at_a_retry(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured is kept, and not measured again."""
+    store, chosen = either_store, settings(tmp_path)
+    job_id = submit(store, "shards=1", evaluations=2)
+    with monkeypatch.context() as patch:
+        patch.setattr("workers.shard_run.merge_and_finish", lambda *a: None)
+        claim, allowed = store.shards.claim, [True, True]  # the plan and the first evaluation
+        patch.setattr(
+            store.shards, "claim", lambda *a, **o: claim(*a, **o) if allowed and allowed.pop() else None
+        )
+        with supervising(store, chosen):
+            wait_for(lambda: len(measured(store, job_id)) == 5)
+    for _ in range(3):
+        held = store.shards.claim("unlucky", ["cpu"], lease_seconds=60)
+        assert held is not None
+        store.shards.fail(held, "boom", "no", retry=True)
+    assert store.jobs.get(job_id).state == "failed"
+    assert store.results.of(job_id) == {}
+    before = store.results.outcomes(job_id, 0)
+    assert len(before) == 1
+    store.jobs.retry(job_id)
+    with supervising(store, chosen):
+        assert ended(store, job_id).state == "succeeded"
+    assert sorted(store.results.of(job_id)) == [0, 1]
+    assert store.results.outcomes(job_id, 0) == before
+    assert [s.fence for s in store.shards.of(job_id) if s.kind == "evaluate"] == [1, 4]
+
+
 def test_beats_go_on_during_a_long_shard(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +232,7 @@ def test_what_cannot_be_saved_fails_the_job(store: Store, tmp_path: Path) -> Non
 def test_the_reaper_and_a_supervisor_together_lose_no_job(store: Store, tmp_path: Path) -> None:
     """They may merge the same job at the same time."""
     chosen = settings(tmp_path)
-    reaper = Reaper(store, chosen, interval=0.001)
+    reaper = Reaper(store, chosen.model_copy(update={"sweep_seconds": 0.001}), device_classes=("cpu",))
     reaper.start()
     jobs = [submit(store, "shards=1", evaluations=3) for _ in range(4)]
     with supervising(store, chosen, count=2):
@@ -208,6 +242,17 @@ def test_the_reaper_and_a_supervisor_together_lose_no_job(store: Store, tmp_path
     assert all(len(store.results.of(job_id)) == 3 for job_id in jobs)
 
 
+def test_a_claim_whose_answer_was_lost_is_claimed_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker lives and does not know that it holds a shard: nobody should wait for its lease."""
+    job_id = submit(store, "shards=2")
+    monkeypatch.setattr(store.shards, "claim", unanswered(1, store.shards.claim))
+    with supervising(store, settings(tmp_path, lease_seconds=3600)):
+        assert ended(store, job_id, 20).state == "succeeded"
+    assert losses_and_failures(store, job_id) == (1, 0)
+
+
 def test_ringing_wakes_a_sleeping_supervisor(store: Store, tmp_path: Path) -> None:
     with supervising(store, settings(tmp_path, poll_seconds=300)) as (supervisor,):
         assert isinstance(supervisor, Supervisor)
@@ -215,3 +260,42 @@ def test_ringing_wakes_a_sleeping_supervisor(store: Store, tmp_path: Path) -> No
         job_id = submit(store, "")
         supervisor.ring()
         assert ended(store, job_id).state == "succeeded"
+
+
+def test_the_memory_of_the_gpu_is_told_while_it_is_used(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.supervisor.BEAT_SECONDS", 0)
+    job_id = submit(store, "gpu")
+    with supervising(store, settings(tmp_path, idle_seconds=0.5)):
+        gpu = wait_for(lambda: [row.gauges["gpu"] for row in store.overview().workers if row.gauges])
+        assert gpu == [{"name": "H200", "total": 3, "used": 2, "reserved": 1}]
+        assert ended(store, job_id).state == "succeeded"
+        wait_for(lambda: [row.gauges for row in store.overview().workers] == [{}])
+
+
+def test_every_line_of_a_shard_says_so_and_what_the_evaluator_prints_too(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Collect()
+    handler.setFormatter(JsonFormatter())
+    caplog.set_level(logging.INFO)
+    logging.getLogger().addHandler(handler)
+    try:
+        job_id = submit(store, "noise shards=1 error=once")
+        with supervising(store, settings(tmp_path)):
+            assert ended(store, job_id).state == "succeeded"
+    finally:
+        logging.getLogger().removeHandler(handler)
+    found = [json.loads(line) for line in lines]
+    shards = {shard.id for shard in store.shards.of(job_id)}
+    for logger in ("workers.supervisor", "workers.shard_run", "workers.process"):
+        of_logger = [line for line in found if line["logger"] == logger]
+        assert {line["shard"] for line in of_logger} == shards, logger
+        assert {line["job"] for line in of_logger} == {job_id}

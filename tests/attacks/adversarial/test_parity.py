@@ -23,7 +23,8 @@ from attacks.threat import Box, Norm
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"
 ORDER = {"Linf": float("inf"), "L2": 2}
-TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
+# After 15 steps, each rounded; how, depends on the instruction set: up to 1.1e-6 was seen.
+TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-12}
 BOXES: dict[str, Box | None] = {"pixel": (0.0, 1.0), "unclipped": None}
 
 

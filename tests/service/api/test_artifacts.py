@@ -44,7 +44,26 @@ def test_artifacts_are_listed(api: httpx.Client, job_id: str, add: Any) -> None:
         "sha256": SHA256,
         "media_type": "text/csv",
         "href": f"{JOBS}/{job_id}/artifacts/log.csv",
+        "expired": False,
     }
+
+
+def test_an_expired_artifact_is_listed_and_says_what_became_of_it(
+    api: httpx.Client, job_id: str, add: Any, app_store: Any
+) -> None:
+    file = add("log.csv")
+    app_store.jobs.cancel(job_id)
+    assert app_store.artifacts.expire([job_id], -1).expired == {job_id}
+    (item,) = api.get(f"{JOBS}/{job_id}/artifacts").json()["items"]
+    assert (item["expired"], item["sha256"]) == (True, SHA256)
+    # Whether its file is still there or not, and whoever has it already.
+    for headers in ({}, {"if-none-match": f'"{SHA256}"'}):
+        answer = api.get(item["href"], headers=headers)
+        assert answer.status_code == 404
+        assert answer.json()["error"]["type"] == "not_found"
+        assert "expired on 20" in answer.json()["error"]["message"]
+    file.unlink()
+    assert "expired" in api.get(item["href"]).json()["error"]["message"]
 
 
 def test_artifacts_are_downloaded(api: httpx.Client, job_id: str, add: Any) -> None:

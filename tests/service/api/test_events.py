@@ -230,6 +230,35 @@ def test_a_quiet_stream_has_comments(
     assert len(comments) >= 2
 
 
+@pytest.mark.parametrize("session", [False, True])
+def test_revoking_the_key_ends_its_streams(
+    settings: Settings,
+    app_store: Store,
+    train_body: Make,
+    add: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    session: bool,
+) -> None:
+    assert route.CHECK_SECONDS == 15
+    monkeypatch.setattr(route, "COMMENT_SECONDS", 0.05)
+    monkeypatch.setattr(route, "CHECK_SECONDS", 0.05)
+    server = LiveServer(create_app(settings.model_copy(update={"require_keys": True}), store=app_store))
+    row, text = app_store.keys.create("n", ["admin"])
+    job_id = add(train_body())
+    with httpx.Client(base_url=server.url, timeout=20, trust_env=False) as http:
+        headers = {} if session else {"Authorization": f"Bearer {text}"}
+        if session:
+            assert http.post("/api/v1/session", json={"key": text}).status_code == 201
+        with http.stream("GET", path(job_id), headers=headers) as answer:
+            assert answer.status_code == 200
+            chunks = answer.iter_text()
+            assert any(": nothing new" in next(chunks) for _ in range(20)), "it goes on while the key works"
+            app_store.keys.revoke(row.id)
+            assert "event: end" not in "".join(chunks)
+        assert http.get(path(job_id), headers=headers).status_code == 401
+    server.stop()
+
+
 def test_a_deleted_job_ends_its_streams(
     http: httpx.Client, add: Any, train_body: Make, app_store: Store
 ) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from service.api import deps
 from service.settings import Settings
 from service.store.session import Store
+from tests.support.servers import PrivateRedis
 
 
 def test_liveness(api: httpx.Client) -> None:
@@ -26,12 +27,40 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
     assert answer.json() == {
         "status": "ready",
         "database": "ok",
+        "redis": "unused",
+        "artifacts": "writable",
         "workers_online": {"auto": 2, "cpu": 2, "cuda": 1},
     }
 
 
 def test_readiness_needs_no_workers(api: httpx.Client) -> None:
     assert api.get("/readyz").json()["workers_online"] == {"auto": 0, "cpu": 0, "cuda": 0}
+
+
+def test_a_full_or_missing_disk_is_said_and_is_no_failure(api: httpx.Client, settings: Settings) -> None:
+    settings.artifacts.mkdir(exist_ok=True)
+    settings.artifacts.rmdir()
+    settings.artifacts.write_text("a file where the folder should be")
+    answer = api.get("/readyz")
+    assert (answer.status_code, answer.json()["artifacts"]) == (200, "not_writable")
+
+
+@pytest.mark.parametrize(("state", "said"), [("running", "ok"), ("stopped", "away")])
+def test_redis_is_said_and_is_no_failure(
+    serve: Callable[..., Any], app_store: Store, tmp_path: Path, state: str, said: str
+) -> None:
+    with PrivateRedis() as server:
+        settings = Settings(
+            mode="distributed",
+            state=tmp_path,
+            database_url="postgresql+psycopg://assay@127.0.0.1/assay",
+            redis_url=server.url,
+        )
+        if state == "stopped":
+            server.stop()
+        with serve(settings, app_store) as api:
+            answer = api.get("/readyz")
+            assert (answer.status_code, answer.json()["redis"]) == (200, said)
 
 
 def test_a_database_that_goes_away_is_503(

@@ -233,7 +233,7 @@ def test_a_canceled_job_is_retried(api: httpx.Client, post: Any, train_body: Mak
     answer = api.post(f"{JOBS}/{job_id}/retry")
     assert answer.status_code == 202
     assert (answer.json()["id"], answer.json()["state"], answer.json()["attempt"]) == (job_id, "queued", 2)
-    assert bell.rung == [job_id, job_id]
+    assert bell.rung == [job_id] * 3, "a cancel too: idle workers may hold the model"
 
 
 def test_only_ended_jobs_are_deleted(
@@ -277,6 +277,18 @@ def test_progress_and_eta_are_shown(
     }
     assert job["progress"]["eta_seconds"] >= 0
     assert job["queue_position"] is None
+
+
+def test_a_running_job_says_when_its_workers_are_gone(
+    api: httpx.Client, post: Any, train_body: Make, worker: Any, app_store: Any
+) -> None:
+    job_id = post(train_body())
+    app_store.workers.beat("w", "host", ["cpu"], 1)
+    app_store.shards.progress(worker.claim(job_id), 25, 100, "epoch 3 of 12")
+    app_store.workers.gone("w")
+    job = api.get(f"{JOBS}/{job_id}").json()
+    assert (job["state"], job["message"]) == ("running", "no worker is listening for this job")
+    assert job["progress"]["eta_seconds"] is None
 
 
 def test_a_queued_job_says_when_nobody_listens(

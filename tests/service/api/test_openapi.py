@@ -11,7 +11,8 @@ from service.contract.specs import JOB_SPEC
 ROUTES = {
     "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "delete_job", "get_results",
     "list_artifacts", "download_artifact", "list_catalog", "get_component", "compare_jobs", "healthz",
-    "readyz", "stream_events",
+    "readyz", "metrics", "stream_events", "list_keys", "create_key", "revoke_key", "log_in", "get_session",
+    "log_out",
 }  # fmt: skip
 
 

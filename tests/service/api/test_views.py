@@ -39,12 +39,15 @@ def row(**changes: Any) -> JobRow:
     return JobRow(**values | changes)
 
 
-def test_eta_from_the_examples() -> None:
-    assert eta_seconds(row(), now=110.0) == 30.0
+PACE = {"paced_at": 100.0, "cost_done": 25.0, "cost_total": 100.0}
 
 
-def test_eta_from_the_cost_where_it_is_known() -> None:
-    assert eta_seconds(row(cost_done=50.0, cost_total=100.0), now=110.0) == 10.0
+def test_eta_from_the_cost() -> None:
+    assert eta_seconds(row(**PACE), now=110.0) == 30.0
+
+
+def test_eta_counts_only_what_this_attempt_did() -> None:
+    assert eta_seconds(row(**PACE | {"paced_from": 20.0}), now=110.0) == 150.0
 
 
 @pytest.mark.parametrize(
@@ -52,20 +55,20 @@ def test_eta_from_the_cost_where_it_is_known() -> None:
     [
         {"state": JobState.QUEUED},
         {"state": JobState.SUCCEEDED},
-        {"started_at": None},
-        {"progress_done": 0},
-        {"progress_total": None},
-        {"progress_total": 0},
-        {"cost_done": 0.0, "cost_total": 9.0},
-        {"progress_done": 101},
+        {"paced_at": None},
+        {"cost_done": 0.0},
+        {"paced_from": 25.0},
+        {"cost_total": None},
+        {"cost_total": 0.0},
+        {"cost_done": 101.0},
     ],
 )
 def test_eta_that_cannot_be_known(changes: dict[str, Any]) -> None:
-    assert eta_seconds(row(**changes), now=110.0) is None
+    assert eta_seconds(row(**PACE | changes), now=110.0) is None
 
 
 def test_eta_is_not_negative_when_clocks_differ() -> None:
-    assert eta_seconds(row(), now=90.0) == 0.0
+    assert eta_seconds(row(**PACE), now=90.0) == 0.0
 
 
 def test_times_are_utc_with_z() -> None:

@@ -20,6 +20,7 @@ Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
     "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "delete", "artifacts",
     "download", "catalog", "compare", "data", "data check", "demo",
+    "keys", "keys create", "keys list", "keys revoke",
 ]  # fmt: skip
 
 
@@ -320,7 +321,7 @@ def test_serve_becomes_the_embedded_service(run: Run, executed: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--host", "0.0.0.0", "--host: host '0.0.0.0' can be reached"),
+        ("--host", "", "--host: String should have at least 1 character"),
         ("--port", "70000", "--port: Input should be less than or equal to 65535"),
         ("--workers", "-1", "--workers: Input should be greater than or equal to 0"),
         ("--data-root", "~no-such-name/x", "--data-root: path '~no-such-name/x'"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -40,6 +41,38 @@ def answering(*answers: httpx.Response | Exception) -> AssayClient:
         return answer
 
     return AssayClient("http://service.example", transport=httpx.MockTransport(handle))
+
+
+def test_the_key_goes_with_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("authorization"))
+        return httpx.Response(500)
+
+    transport = httpx.MockTransport(handle)
+
+    def calls(key: str | None) -> list[str | None]:
+        seen.clear()
+        with AssayClient("http://service.example", key, transport=transport) as client:
+            for call in (client.ready, lambda: client.job(UNKNOWN), lambda: next(client.events(UNKNOWN))):
+                with contextlib.suppress(errors.AssayError):
+                    call()
+            with contextlib.suppress(errors.AssayError):
+                client.download(UNKNOWN, "x", Path("x"))
+        return seen
+
+    monkeypatch.delenv("ASSAY_KEY", raising=False)
+    assert calls(None) == [None] * 4
+    assert calls("assay_a_b") == ["Bearer assay_a_b"] * 4
+    monkeypatch.setenv("ASSAY_KEY", "assay_c_d")
+    assert calls(None) == ["Bearer assay_c_d"] * 4
+    assert calls("assay_a_b") == ["Bearer assay_a_b"] * 4
+    assert calls("") == [None] * 4
+    for odd in ("a b", "a\r\nX-Other: 1", "é"):
+        with pytest.raises(errors.Unauthorized) as caught:
+            calls(odd)
+        assert odd not in str(caught.value)
 
 
 def test_submit_and_look(client: AssayClient, train_body: Make) -> None:

@@ -21,7 +21,7 @@ def test_a_job_waits_until_its_weights_are_there(store: Store) -> None:
     other = add(store, evaluate_spec())
     assert states(store, *waiting, other) == ["waiting", "waiting", "queued"]
     assert store.jobs.get(waiting[0]).depends_on == train
-    assert store.jobs.queue_position(store.jobs.get(waiting[0])) is None
+    assert store.jobs.queue_positions([store.jobs.get(waiting[0])]) == {}
     succeeded(store, store.jobs.get(train))
     assert states(store, *waiting, other) == ["queued", "queued", "queued"]
     assert claim(store).depends_on == train

@@ -51,9 +51,19 @@ def test_a_finish_that_arrives_many_times_counts_once(store: Store) -> None:
     held = claim(store)
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda _: store.shards.finish(held, outcome(held)), range(6)))
-    assert sorted(answers, key=str) == [Finished(evaluation_done=True, job_done=True)] + [None] * 5
+    assert answers == [Finished(evaluation_done=True, job_done=True)] * 6, "whose answer was lost asks again"
     assert len(store.results.outcomes(job_id, None)) == 1
     assert store.jobs.get(job_id).progress_done == 10
+
+
+def test_a_finish_that_is_repeated_after_the_merge_asks_for_nothing(store: Store) -> None:
+    job_id = planned(store, 1)
+    held = claim(store)
+    store.shards.finish(held, outcome(held))
+    assert store.jobs.succeed(job_id, {})
+    again = store.shards.finish(held, outcome(held))
+    assert again == Finished(evaluation_done=False, job_done=False)
+    assert len(store.results.outcomes(job_id, None)) == 1
 
 
 def test_of_many_shards_that_finish_at_once_one_is_the_last(store: Store) -> None:

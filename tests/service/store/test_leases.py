@@ -54,7 +54,9 @@ def test_an_outcome_counts_until_somebody_else_claims_the_shard(store: Store) ->
     assert row == outcome(late)
     assert sorted(str(s.state) for s in store.shards.of(job_id)) == ["done", "done", "queued"]
     assert store.jobs.get(job_id).progress_done == 10
-    assert store.shards.finish(late, outcome(late)) is None, "once"
+    assert store.shards.finish(late, outcome(late)) == finished, "whose answer was lost asks again"
+    assert len(store.results.outcomes(job_id, None)) == 1, "it counts once"
+    assert store.jobs.get(job_id).progress_done == 10
 
 
 def test_a_stale_plan_is_refused_and_the_new_one_holds(store: Store) -> None:

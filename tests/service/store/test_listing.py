@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 from typing import Any
 
 import pytest
@@ -118,14 +119,33 @@ def test_a_page_costs_one_query_however_many_jobs_it_has(store: Store) -> None:
     assert len(statements) == 2
 
 
+def place(store: Store, job_id: str) -> int | None:
+    return store.jobs.queue_positions([store.jobs.get(job_id)]).get(job_id)
+
+
 def test_the_place_in_the_queue_is_the_order_of_claiming(store: Store) -> None:
     priorities = [5, 9, 5, 1, 9]
     made = [add(store, evaluate_spec(priority=priority)) for priority in priorities]
     wanted = [made[1], made[4], made[0], made[2], made[3]]
-    places = [store.jobs.queue_position(store.jobs.get(job_id)) for job_id in wanted]
+    places = [place(store, job_id) for job_id in wanted]
     assert places == [1, 2, 3, 4, 5]
     assert store.jobs.queue_positions(store.jobs.page()[0]) == dict(zip(wanted, places, strict=True))
     assert claim(store).job_id == wanted[0]
     assert states(store, wanted[0]) == ["starting"]
-    assert store.jobs.queue_position(store.jobs.get(wanted[0])) is None
-    assert store.jobs.queue_position(store.jobs.get(wanted[4])) == 4
+    assert place(store, wanted[0]) is None
+    assert place(store, wanted[4]) == 4
+
+
+def test_places_on_a_page_with_gaps(store: Store) -> None:
+    """Between the jobs of a filtered page stand others, of their own and of other priorities."""
+    draw = random.Random(0)
+    specs = [evaluate_spec(priority=draw.choice([1, 5, 9]), tags=draw.choice([["a"], []])) for _ in range(40)]
+    made = {add(store, spec): spec for spec in specs}
+    for job_id in draw.sample(list(made), 5):
+        store.jobs.cancel(job_id)
+        del made[job_id]
+    order = sorted(made, key=lambda job_id: (-made[job_id]["priority"], job_id))
+    places = {job_id: number + 1 for number, job_id in enumerate(order)}
+    chosen = [row for row in store.jobs.page(tag="a", limit=9)[0] if row.state == "queued"]
+    assert {row.priority for row in chosen} == {1, 5, 9}
+    assert store.jobs.queue_positions(chosen) == {row.id: places[row.id] for row in chosen}

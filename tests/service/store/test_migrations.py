@@ -14,7 +14,7 @@ from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import OperationalError
 
 from service.store.database import Database
-from service.store.session import open_store
+from service.store.session import Store, open_store
 from service.store.tables import metadata
 from service.store.upgrade import configuration, upgrade
 from tests.support.jobs import add, evaluate_spec
@@ -159,3 +159,21 @@ def test_a_file_that_cannot_be_opened_is_a_database_that_is_away(
     spoil(file)
     with pytest.raises(OperationalError, match=r"assay\.sqlite"):
         open_store(f"sqlite:///{file}")
+
+
+def test_jobs_and_idempotency_keys_outlive_the_revision_of_keys(database: Database) -> None:
+    known = "SELECT key, body_sha256, job_id FROM idempotency_keys ORDER BY job_id"
+    upgrade(database)
+    with Store(database) as store:
+        first = store.jobs.add(evaluate_spec(), body_sha256="a", idempotency_key="k", tenant="one")[0].id
+        store.jobs.add(evaluate_spec(), body_sha256="b", idempotency_key="k", tenant="two")
+        other = store.jobs.add(evaluate_spec(), body_sha256="c", idempotency_key="l")[0].id
+        with database.writing() as connection:
+            command.downgrade(configuration(connection), "0001")
+            rows = [tuple(row) for row in connection.exec_driver_sql(known)]
+            assert rows == [("k", "a", first), ("l", "c", other)]
+        upgrade(database)
+        assert [
+            store.jobs.add(evaluate_spec(), body_sha256=body, idempotency_key=key)[0].id
+            for body, key in (("a", "k"), ("c", "l"))
+        ] == [first, other]

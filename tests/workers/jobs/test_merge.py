@@ -162,14 +162,14 @@ def test_saving_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
     states = []
     for _ in range(2):
         for evaluation in range(2):
-            merge.save_evaluation(store, chosen.artifacts(job.id), job.id, evaluation)
+            merge.save_evaluation(store, chosen.folder(job.id), job.id, evaluation)
         finish_job(store, chosen, job.id)
         files = {a.name: (a.sha256, Path(a.path).read_bytes()) for a in store.artifacts.of(job.id)}
         states.append((store.results.of(job.id), files, store.jobs.get(job.id).state))
     assert states[0] == states[1]
     assert states[0][2] == "succeeded"
     assert sorted(files) == ["outcomes-000-pgd.csv", "outcomes-001-pgd.csv"]
-    assert {p.name for p in chosen.artifacts(job.id).iterdir()} == set(files), "no half-written files"
+    assert {p.name for p in chosen.folder(job.id).iterdir()} == set(files), "no half-written files"
 
 
 def test_an_evaluation_is_merged_before_the_job_is_done(store: Store, tmp_path: Path) -> None:

@@ -1,0 +1,221 @@
+"""The compose files: valid by the specification's schema, closed to the network, hardened, without defaults
+for secrets. Whether the commands in them work is tests/e2e/test_compose_start.py's.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import re
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from service.settings import Settings
+from tests.support.compose import ROOT, Missing, load, variables
+from workers.settings import WorkerSettings
+
+MAIN = ("docker-compose.yml",)
+CPU = (*MAIN, "docker-compose.cpu.yml")
+PRIVATE = (*MAIN, "docker-compose.private.yml")
+BOX = ("docker-compose.worker.yml",)
+BOX_CPU = (*BOX, "docker-compose.cpu.yml")
+COMBINATIONS = [MAIN, CPU, PRIVATE, BOX, BOX_CPU]
+FILES = sorted({name for names in COMBINATIONS for name in names})
+
+# For the files that demand them.
+PLACES = {
+    "ASSAY_PRIVATE_ADDRESS": "10.0.0.1",
+    "ASSAY_STATE_SERVER": "10.0.0.1",
+    "ASSAY_STATE_FOLDER": "/srv/assay/state",
+    "ASSAY_DATABASE_URL": "postgresql+psycopg://assay@10.0.0.1:5432/assay",
+    "ASSAY_REDIS_URL": "rediss://10.0.0.1:6379/0",
+}
+EVERY = [
+    pytest.param(names, service, id=f"{'+'.join(names)}-{service}".replace("docker-compose", "").strip("."))
+    for names in COMBINATIONS
+    for service in load(*names)["services"]
+]
+# What docker itself reads, and what is not a setting of the service or the workers.
+OF_DOCKER = {"COMPOSE_FILE", "COMPOSE_PROJECT_NAME"}
+OF_THE_FILES = {
+    *("ASSAY_DATA", "ASSAY_PUBLISH", "ASSAY_SECRETS", "ASSAY_TAG", "ASSAY_COMMIT"),
+    *("ASSAY_PRIVATE_ADDRESS", "ASSAY_STATE_SERVER", "ASSAY_STATE_FOLDER"),
+}
+
+
+def service_of(names: tuple[str, ...], service: str) -> dict[str, Any]:
+    found: dict[str, Any] = load(*names, environment=PLACES)["services"][service]
+    return found
+
+
+@cache
+def validator() -> jsonschema_rs.Draft202012Validator:
+    folder = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    return jsonschema_rs.Draft202012Validator(json.loads((folder / "compose-spec.json").read_text()))
+
+
+@pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
+def test_the_files_follow_the_specification(names: tuple[str, ...]) -> None:
+    assert [error.message for error in validator().iter_errors(load(*names, environment=PLACES))] == []
+
+
+def test_the_schema_notices_a_slip_of_the_pen() -> None:
+    content = load(*MAIN, environment=PLACES)
+    content["services"]["worker"]["stop_grace_periode"] = "60s"
+    assert not validator().is_valid(content)
+
+
+@pytest.mark.parametrize(("names", "service"), EVERY)
+def test_a_container_can_do_nothing_but_its_work(names: tuple[str, ...], service: str) -> None:
+    content = service_of(names, service)
+    assert content["read_only"] is True
+    assert content["tmpfs"][0] == "/tmp"
+    assert content["cap_drop"] == ["ALL"]
+    assert "cap_add" not in content
+    assert content["security_opt"] == ["no-new-privileges:true"]
+    assert content["init"] is True
+    assert not {"privileged", "pid", "ipc", "network_mode", "devices", "userns_mode"} & set(content)
+    assert set(content["logging"]["options"]) == {"max-size", "max-file"}
+    assert content["restart"] == ("no" if service == "migrate" else "unless-stopped")
+    assert re.fullmatch(r"\d+s", content["stop_grace_period"])
+
+
+@pytest.mark.parametrize(("names", "service"), EVERY)
+def test_nobody_is_root(names: tuple[str, ...], service: str) -> None:
+    content = service_of(names, service)
+    if "build" not in content:
+        assert content["user"] in {"postgres", "redis"}, "the image's own user, who owns its volume"
+        return
+    dockerfile = (ROOT / content["build"]["dockerfile"]).read_text()
+    assert "user" not in content
+    assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["10001:10001"]
+    # A new volume takes its owner from the folder in the image.
+    assert "install -d -o 10001 -g 10001 -m 0750 /var/lib/assay" in dockerfile
+
+
+def test_images_of_others_are_named_with_a_version() -> None:
+    services = load(*MAIN)["services"].values()
+    images = {service["image"] for service in services if "build" not in service}
+    assert len(images) == 2
+    assert all(re.fullmatch(r"[a-z]+:\d+(\.\d+)*-bookworm", image) for image in images)
+
+
+@pytest.mark.parametrize(("names", "service"), EVERY)
+def test_health_is_checked(names: tuple[str, ...], service: str) -> None:
+    content = service_of(names, service)
+    if service == "migrate":  # it ends; the others wait for its success
+        assert "healthcheck" not in content
+    else:
+        assert set(content["healthcheck"]) == {"test", "interval", "timeout", "retries", "start_period"}
+
+
+def test_only_the_service_is_published_and_only_on_this_machine() -> None:
+    services = load(*MAIN, environment={})["services"]
+    assert {name: content["ports"] for name, content in services.items() if "ports" in content} == {
+        "service": ["127.0.0.1:8000:8000"]
+    }
+    networks = load(*MAIN)["networks"]
+    assert networks["backend"] == {"internal": True}
+    assert {name: content["networks"] for name, content in services.items()} == {
+        "postgres": ["backend"],
+        "redis": ["backend"],
+        "migrate": ["backend"],
+        "service": ["backend", "frontend"],
+        "worker": ["backend"],
+    }
+
+
+def test_with_worker_boxes_database_and_redis_are_published_on_the_named_address_only() -> None:
+    with pytest.raises(Missing, match="ASSAY_PRIVATE_ADDRESS"):
+        load(*PRIVATE, environment={})
+    services = load(*PRIVATE, environment=PLACES)["services"]
+    published = {name: content["ports"] for name, content in services.items() if "ports" in content}
+    assert published == {
+        "postgres": ["10.0.0.1:5432:5432"],
+        "redis": ["10.0.0.1:6379:6379"],
+        "service": ["127.0.0.1:8000:8000"],
+    }
+
+
+@pytest.mark.parametrize("names", [MAIN, BOX], ids="+".join)
+def test_no_secret_has_a_default(names: tuple[str, ...]) -> None:
+    content = load(*names, environment=PLACES)
+    assert content["secrets"] == {
+        name: {"file": f"./secrets/{name}"} for name in ("assay_database_password", "assay_redis_password")
+    }
+    for service in content["services"].values():
+        assert set(service["secrets"]) <= set(content["secrets"])
+        for variable, value in service.get("environment", {}).items():
+            assert "PASSWORD" not in variable or value == "/run/secrets/assay_database_password"
+            assert "://:" not in str(value)
+    example = (ROOT / ".env.example").read_text()
+    assert not re.findall(r"PASSWORD\s*=|://[^/\s]*:[^/\s]*@", example)
+
+
+def test_what_starts_waits_for_what_it_needs() -> None:
+    services = load(*MAIN)["services"]
+    healthy = {"condition": "service_healthy"}
+    needs = {"postgres": healthy, "redis": healthy}
+    migrated = {"migrate": {"condition": "service_completed_successfully"}}
+    assert services["migrate"]["depends_on"] == {"postgres": healthy}
+    assert services["service"]["depends_on"] == services["worker"]["depends_on"] == needs | migrated
+    assert "depends_on" not in services["postgres"]
+    assert "depends_on" not in services["redis"]
+
+
+def test_what_is_kept_lies_in_volumes() -> None:
+    content = load(*MAIN, environment={})
+    assert set(content["volumes"]) == {"database", "redis", "state", "data"}
+    shared = ["state:/var/lib/assay", "data:/data:ro"]
+    assert {name: service.get("volumes") for name, service in content["services"].items()} == {
+        "postgres": ["database:/var/lib/postgresql/data"],
+        "redis": ["redis:/data"],
+        "migrate": None,
+        "service": shared,
+        "worker": shared,
+    }
+    options = content["services"]["redis"]["command"]
+    assert options[options.index("--appendonly") + 1] == "yes"
+    assert options[options.index("--maxmemory-policy") + 1] == "noeviction"
+
+
+def test_gpus_are_reserved_except_with_the_cpu_file() -> None:
+    for names, gpus in ((MAIN, True), (BOX, True), (CPU, False), (BOX_CPU, False)):
+        worker = service_of(names, "worker")
+        assert ("deploy" in worker) is gpus
+        assert (worker["build"]["args"].get("DEVICE") == "cpu") is not gpus
+        assert worker["shm_size"] == "2gb"
+
+
+def test_a_worker_box_runs_the_main_machines_worker() -> None:
+    main, box = service_of(MAIN, "worker"), service_of(BOX, "worker")
+    elsewhere = {"depends_on", "networks", "volumes", "environment"}
+    assert {k: v for k, v in main.items() if k not in elsewhere} == {
+        k: v for k, v in box.items() if k not in elsewhere
+    }
+    addresses = {"ASSAY_DATABASE_URL", "ASSAY_REDIS_URL"}
+    ours, theirs = main["environment"], box["environment"]
+    assert ours.keys() == theirs.keys()
+    assert {key for key in ours if ours[key] != theirs[key]} == addresses
+    with pytest.raises(Missing):
+        load(*BOX, environment={})
+
+
+@pytest.mark.parametrize(("names", "service"), EVERY)
+def test_every_setting_exists(names: tuple[str, ...], service: str) -> None:
+    known = {f"ASSAY_{field.upper()}" for kind in (Settings, WorkerSettings) for field in kind.model_fields}
+    given = {name for name in service_of(names, service).get("environment", {}) if name.startswith("ASSAY_")}
+    assert given <= known
+
+
+def test_the_example_lists_every_variable() -> None:
+    used = set().union(*map(variables, FILES))
+    listed = set(re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert listed == used | OF_DOCKER
+    settings = {
+        f"ASSAY_{field.upper()}" for kind in (Settings, WorkerSettings) for field in kind.model_fields
+    }
+    assert used <= OF_THE_FILES | settings

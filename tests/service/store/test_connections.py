@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.store.connections import Connections
+
+GOOD = {
+    "mode": "distributed",
+    "database_url": "postgresql+psycopg://assay@db/assay",
+    "database_password": "0123456789abcdef",
+    "redis_url": "redis://redis:6379/0",
+    "redis_password": "fedcba9876543210",
+}
+
+
+def test_passwords_are_put_into_the_urls() -> None:
+    connections = Connections(**GOOD)
+    assert connections.database == "postgresql+psycopg://assay:0123456789abcdef@db/assay"
+    assert connections.redis == "redis://:fedcba9876543210@redis:6379/0"
+    assert "0123456789abcdef" not in repr(connections)
+
+
+def test_a_password_is_quoted() -> None:
+    connections = Connections(**GOOD | {"redis_password": "p@ss/word:with#all"})
+    assert connections.redis == "redis://:p%40ss%2Fword%3Awith%23all@redis:6379/0"
+
+
+def test_the_embedded_mode_uses_no_redis(tmp_path: Path) -> None:
+    connections = Connections(state=tmp_path, redis_url="redis://redis")
+    assert connections.redis == ""
+    assert connections.database == f"sqlite:///{tmp_path}/assay.sqlite"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"database_url": ""}, "ASSAY_DATABASE_URL: the distributed mode keeps its truth in PostgreSQL"),
+        ({"database_url": "sqlite:////x"}, "ASSAY_DATABASE_URL"),
+        ({"database_url": "no url"}, "ASSAY_DATABASE_URL"),
+        ({"redis_url": ""}, "ASSAY_REDIS_URL"),
+        ({"redis_url": "http://redis"}, "ASSAY_REDIS_URL"),
+        ({"database_password": ""}, "ASSAY_DATABASE_PASSWORD: missing; db can be reached"),
+        ({"redis_password": ""}, "ASSAY_REDIS_PASSWORD: missing"),
+        ({"database_password": "changeme"}, "ASSAY_DATABASE_PASSWORD: too short or a well-known default"),
+        ({"redis_password": "short"}, "ASSAY_REDIS_PASSWORD: too short"),
+        ({"redis_url": "redis://:postgres@redis"}, "ASSAY_REDIS_PASSWORD: too short or a well-known"),
+    ],
+)
+def test_the_distributed_mode_refuses_to_start_half_configured(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        Connections(**GOOD | change)
+    assert "0123456789abcdef" not in str(caught.value)
+
+
+def test_servers_on_this_machine_may_do_without_passwords() -> None:
+    local = {"database_url": "postgresql+psycopg:///assay", "redis_url": "redis://127.0.0.1:6379/3"}
+    connections = Connections(**GOOD | local | {"database_password": "", "redis_password": ""})
+    assert connections.redis == "redis://127.0.0.1:6379/3"

@@ -1,0 +1,49 @@
+"""Counters only grow, whoever adds to them, and survive the jobs that they counted."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from service.store.session import Store
+from tests.support.jobs import add, train_spec
+
+EXAMPLES = ("assay_examples_total", (("device", "cpu"),))
+STARTS = ("assay_evaluator_starts_total", ())
+
+
+def test_amounts_add_up_by_name_and_labels(store: Store) -> None:
+    store.counters.add({EXAMPLES: 5, STARTS: 1})
+    store.counters.add({EXAMPLES: 2.5})
+    store.counters.add({("assay_examples_total", (("device", "cuda"),)): 7})
+    store.counters.add({})
+    assert store.overview().counters == {
+        EXAMPLES: 7.5,
+        STARTS: 1,
+        ("assay_examples_total", (("device", "cuda"),)): 7,
+    }
+
+
+def test_labels_are_one_key_in_whatever_order(store: Store) -> None:
+    store.counters.add({("n", (("a", "1"), ("b", '"x\n'))): 1})
+    store.counters.add({("n", (("b", '"x\n'), ("a", "1"))): 1})
+    assert store.overview().counters == {("n", (("a", "1"), ("b", '"x\n'))): 2}
+
+
+def test_many_may_add_at_once(store: Store) -> None:
+    keys = [(f"c{number}", ()) for number in range(5)]
+
+    def work(turn: int) -> None:
+        # Each in another order: only their being sorted keeps PostgreSQL free of deadlocks.
+        store.counters.add(dict.fromkeys(keys[turn % 5 :] + keys[: turn % 5], 1))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(80)))
+    assert store.overview().counters == dict.fromkeys(keys, 80)
+
+
+def test_deleting_a_job_leaves_them(store: Store) -> None:
+    job_id = add(store, train_spec())
+    store.counters.add({EXAMPLES: 5})
+    store.jobs.cancel(job_id)
+    store.jobs.delete(job_id)
+    assert store.overview().counters == {EXAMPLES: 5}

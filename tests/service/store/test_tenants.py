@@ -1,0 +1,161 @@
+"""Tenants: what belongs to another is as if it were not there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from service.contract.errors import IdempotencyMismatch, InvalidSpec, InvalidState, NotFound
+from service.store.session import Store
+from service.store.tables import jobs
+from service.store.tenants import TenantStore, View, _Part
+from tests.support.jobs import claim, evaluate_spec, finish_all, outcome, plan, train_spec
+
+OURS = View("ours", everything=False)
+THEIRS = View("theirs", everything=False)
+ADMIN = View("admins", everything=True)
+NO_KEYS = View(None, everything=True)
+NOBODY = "0" * 26
+
+
+def add(store: TenantStore, spec: dict[str, Any] | None = None, key: str | None = None) -> str:
+    return store.jobs.add(spec or evaluate_spec(), body_sha256="a", idempotency_key=key)[0].id
+
+
+@pytest.fixture
+def ours(store: Store) -> TenantStore:
+    return store.seen_by(OURS)
+
+
+@pytest.fixture
+def theirs(store: Store) -> TenantStore:
+    return store.seen_by(THEIRS)
+
+
+def calls_with_a_job(store: TenantStore) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Every method of every part that takes a job's id, with values for its other parameters."""
+    others = {"name": "outcomes.npz", "evaluation": 0}
+    for part_name, part in vars(store).items():
+        if not isinstance(part, _Part):
+            continue
+        for name, method in inspect.getmembers(part, inspect.ismethod):
+            parameters = inspect.signature(method).parameters
+            if not name.startswith("_") and "job_id" in parameters:
+                needed = {
+                    other: others[other]
+                    for other, parameter in parameters.items()
+                    if other != "job_id" and parameter.default is inspect.Parameter.empty
+                }
+                yield f"{part_name}.{name}", method, needed
+
+
+def test_no_method_reaches_the_job_of_another_tenant(store: Store, ours: TenantStore) -> None:
+    job_id = add(ours)
+    planning = claim(store, warm_job=job_id)
+    store.shards.finish_plan(planning, plan(1))
+    finish_all(store, job_id)
+    store.artifacts.add(job_id, "outcomes.npz", "x", 1, "s", "t")
+    store.jobs.fail(job_id, "x", "x")
+    before = store.jobs.get(job_id)
+    found = []
+    for view in (THEIRS, View("our", everything=False), View("ours ", everything=False)):
+        for name, method, others in calls_with_a_job(store.seen_by(view)):
+            with pytest.raises(NotFound) as foreign:
+                method(job_id, **others)
+            with pytest.raises(NotFound) as missing:
+                method(NOBODY, **others)
+            assert str(foreign.value).replace(job_id, NOBODY) == str(missing.value), name
+            found.append(name)
+    assert store.jobs.get(job_id) == before
+    assert {"jobs.get", "jobs.cancel", "jobs.retry", "jobs.delete", "results.of", "results.outcomes"} < set(
+        found
+    )
+    assert {"events.newest", "events.of", "artifacts.of", "artifacts.get"} < set(found)
+    for view in (OURS, ADMIN, NO_KEYS):
+        for name, method, others in calls_with_a_job(store.seen_by(view)):
+            if name not in ("jobs.cancel", "jobs.retry", "jobs.delete"):
+                assert method(job_id, **others) is not None
+
+
+def test_what_is_not_filtered_is_not_there(ours: TenantStore) -> None:
+    assert set(vars(ours)) == {"jobs", "results", "events", "artifacts", "workers"}
+    for name in ("shards", "keys", "logins"):
+        with pytest.raises(AttributeError):
+            getattr(ours, name)
+
+
+def test_a_view_of_neither_everything_nor_a_tenant_is_refused(store: Store) -> None:
+    for tenant in (None, ""):
+        with pytest.raises(ValueError, match="needs a tenant"):
+            store.seen_by(View(tenant, everything=False))
+
+
+def test_lists_hold_the_tenants_jobs_only(store: Store, ours: TenantStore, theirs: TenantStore) -> None:
+    a, b = add(ours, evaluate_spec(tags=["t"])), add(theirs, evaluate_spec(tags=["t"]))
+    c, d = add(ours, train_spec(model="vit")), add(theirs, train_spec(model="vit"))
+    old = add(store.seen_by(NO_KEYS))
+
+    def listed(part: TenantStore, **filters: Any) -> list[str]:
+        found, cursor = part.jobs.page(limit=1, **filters)
+        while cursor is not None:
+            rows, cursor = part.jobs.page(limit=1, cursor=cursor, **filters)
+            found += rows
+        return [row.id for row in found]
+
+    assert listed(ours) == [c, a]
+    assert listed(theirs) == [d, b]
+    assert listed(store.seen_by(ADMIN)) == listed(store.seen_by(NO_KEYS)) == [old, d, c, b, a]
+    for filters in ({"tag": "t"}, {"kind": "evaluate"}, {"state": "queued", "tag": "t"}):
+        assert listed(ours, **filters) == [a]
+    for filters in ({"kind": "train"}, {"model": "vit"}, {"model": "vit", "state": "queued"}):
+        assert listed(ours, **filters) == [c]
+
+
+def test_jobs_belong_to_whoever_adds_them(store: Store, ours: TenantStore) -> None:
+    made = [add(ours), add(store.seen_by(ADMIN)), add(store.seen_by(NO_KEYS))]
+    with store._database.reading() as connection:
+        owners = {row.id: row.tenant for row in connection.execute(select(jobs.c.id, jobs.c.tenant))}
+    assert [owners[job_id] for job_id in made] == ["ours", "admins", None]
+
+
+def test_idempotency_keys_are_the_tenants_own(store: Store, ours: TenantStore, theirs: TenantStore) -> None:
+    job_id = add(ours, key="k")
+    assert theirs.jobs.known("k", "a") is None
+    assert theirs.jobs.known("k", "another body") is None
+    other = add(theirs, key="k")
+    plain = add(store.seen_by(NO_KEYS), key="k")
+    assert len({job_id, other, plain}) == 3
+    for part, made in ((ours, job_id), (theirs, other), (store.seen_by(NO_KEYS), plain)):
+        known = part.jobs.known("k", "a")
+        assert known is not None
+        assert known.id == made == add(part, key="k")
+        with pytest.raises(IdempotencyMismatch):
+            part.jobs.known("k", "b")
+
+
+def test_weights_come_from_jobs_that_one_sees(store: Store, ours: TenantStore, theirs: TenantStore) -> None:
+    training = add(ours, train_spec())
+    with pytest.raises(InvalidSpec) as foreign:
+        add(theirs, evaluate_spec(weights_from=training))
+    with pytest.raises(InvalidSpec) as missing:
+        add(theirs, evaluate_spec(weights_from=NOBODY))
+    told = [(error.value.message, error.value.details[0].message) for error in (foreign, missing)]
+    assert told[0] == told[1]
+    assert theirs.jobs.page() == ([], None)
+    assert ours.jobs.get(add(ours, evaluate_spec(weights_from=training))).state == "waiting"
+    assert store.seen_by(ADMIN).jobs.get(add(store.seen_by(ADMIN), evaluate_spec(weights_from=training)))
+
+
+def test_a_refused_deletion_names_no_job_of_another_tenant(store: Store, ours: TenantStore) -> None:
+    training = add(ours, train_spec())
+    held = claim(store, warm_job=training)
+    store.shards.finish(held, outcome(held))
+    store.jobs.succeed(training, {})
+    needing = add(store.seen_by(ADMIN), evaluate_spec(weights_from=training))
+    with pytest.raises(InvalidState) as refused:
+        ours.jobs.delete(training)
+    assert needing not in str(refused.value)

@@ -1,0 +1,112 @@
+"""The doorbell: over Redis to whoever listens, and never in the way of whoever rings."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from service.contract.doorbell import RING, exchange, listeners
+from service.dispatch import CeleryDispatcher
+from tests.support.servers import PrivateRedis
+
+JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrivateRedis]:
+    with PrivateRedis("0123456789abcdef") as running:
+        yield running
+
+
+@pytest.fixture
+def dispatcher(server: PrivateRedis) -> Iterator[CeleryDispatcher]:
+    made = CeleryDispatcher(server.url)
+    yield made
+    made.close()
+
+
+class Listener:
+    """Hears what is rung, by device class."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(url)
+        self._subscription = self._client.pubsub(ignore_subscribe_messages=True)
+        self._subscription.psubscribe("/0.assay.*")
+        self._subscription.get_message(timeout=1)
+
+    def next(self, seconds: float = 10) -> tuple[str, dict[str, Any]] | None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            message = self._subscription.get_message(timeout=0.1)
+            if message is not None:
+                return message["channel"].decode(), json.loads(message["data"])
+        return None
+
+    def close(self) -> None:
+        self._subscription.close()
+        self._client.close()
+
+
+@pytest.fixture
+def listen() -> Iterator[Callable[[str], Listener]]:
+    opened: list[Listener] = []
+
+    def call(url: str) -> Listener:
+        opened.append(Listener(url))
+        return opened[-1]
+
+    yield call
+    for listener in opened:
+        listener.close()
+
+
+def test_a_job_for_any_device_concerns_all_workers() -> None:
+    assert set(listeners("auto")) == {"cpu", "cuda"}
+    assert listeners("cuda") == ("cuda",)
+
+
+def test_a_ring_is_a_message_with_the_id_and_nothing_else(
+    server: PrivateRedis, dispatcher: CeleryDispatcher, listen: Callable[[str], Listener]
+) -> None:
+    listener = listen(server.url)
+    dispatcher.ring(JOB, "cuda")
+    heard = listener.next()
+    assert heard is not None
+    channel, message = heard
+    assert channel == f"/0.{exchange('cuda')['name']}/{RING}"
+    assert message["headers"]["task"] == RING
+    assert message["content-type"] == "application/json"
+    assert JOB in message["headers"]["argsrepr"]
+
+
+def test_nothing_piles_up_while_nobody_listens(server: PrivateRedis, dispatcher: CeleryDispatcher) -> None:
+    for _ in range(20):
+        dispatcher.ring(JOB, "auto")
+    dispatcher.close()
+    with redis.Redis.from_url(server.url) as client:
+        assert [key for key in client.scan_iter() if client.type(key) == b"list"] == []
+
+
+def test_ringing_does_not_wait_for_a_server_that_is_away(listen: Callable[[str], Listener]) -> None:
+    with PrivateRedis() as server:
+        dispatcher = CeleryDispatcher(server.url)
+        try:
+            server.kill()
+            for _ in range(5000):
+                dispatcher.ring(JOB, "auto")
+            assert len(dispatcher._pending) <= 2, "rings that wait are one ring"
+            server.start()
+            listener = listen(server.url)
+
+            def heard() -> bool:
+                dispatcher.ring(JOB, "cpu")
+                return listener.next(0.5) is not None
+
+            assert any(heard() for _ in range(40)), "it comes back with the server"
+        finally:
+            dispatcher.close()

@@ -1,0 +1,36 @@
+"""The service's doorbell in bad hands: some rings are dropped, some come many times."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from service.dispatch import CeleryDispatcher
+
+DROPPED, REPEATED = 0.3, 0.3
+TIMES = 20
+
+
+class BadDoorbell:
+    """Rings as the service does, but not as often as it should, or more often.
+
+    Attributes:
+        done: how many rings were dropped, passed on and repeated.
+    """
+
+    def __init__(self, redis_url: str, seed: int) -> None:
+        self._dispatcher = CeleryDispatcher(redis_url)
+        self._draw = random.Random(f"doorbell {seed}")
+        self.done: Counter[str] = Counter()
+
+    def ring(self, job_id: str) -> None:
+        """Tell the workers of a job, or not, or again and again."""
+        luck = self._draw.random()
+        kind = "dropped" if luck < DROPPED else "repeated" if luck < DROPPED + REPEATED else "passed on"
+        self.done[kind] += 1
+        for _ in range({"dropped": 0, "passed on": 1, "repeated": TIMES}[kind]):
+            self._dispatcher.ring(job_id, "auto")
+
+    def close(self) -> None:
+        """End its thread."""
+        self._dispatcher.close()

@@ -1,0 +1,74 @@
+"""The jobs of a storm: most for the fake evaluator, two real ones on handwritten digits."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from service.contract.catalog import load as load_catalog
+from tests.e2e.jobs import attacking, pgd, training
+
+EXAMPLES = 2
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A job to be submitted.
+
+    Attributes:
+        key: names it in every run of the same storm, and is its idempotency key.
+        body: what a user would post, without `weights`.
+        weights_of: the key of the job whose weights it takes.
+        shards: evaluate and train shards that it will have; None where the plan decides.
+    """
+
+    key: str
+    body: dict[str, Any]
+    weights_of: str | None = None
+    shards: int | None = None
+
+
+def wishes(seed: int, jobs: int, shards: int, *, real: bool) -> list[Wish]:
+    """The jobs, in the order of their submission; the same for the same arguments.
+
+    Args:
+        seed: of all that differs between them.
+        jobs: how many.
+        shards: of each fake one.
+        real: whether two of them are real.
+    """
+    draw = random.Random(f"jobs {seed}")
+    # The real ones early, since they take longest; and a training before what waits for it.
+    first = _real() if real else []
+    return first + [_fake(draw, number, shards) for number in range(jobs - len(first))]
+
+
+def _fake(draw: random.Random, number: int, shards: int) -> Wish:
+    evaluations = draw.choice([n for n in (1, 2, 4) if shards % n == 0])
+    key = f"storm-{number:03d}"
+    items = [pgd(f"{1 + index}/255", steps=2) for index in range(evaluations)]
+    name = f"{key} shards={shards // evaluations} examples={EXAMPLES}"
+    top = {"name": name, "seed": draw.randrange(10**6), "priority": draw.randrange(10)}
+    return Wish(key, attacking(None, items, **top), shards=shards)
+
+
+def _real() -> list[Wish]:
+    source = Wish("real-training", training(epochs=4, name="real training", priority=9), shards=1)
+    items = [{"name": "clean"}, pgd("8/255", steps=4)]
+    body = attacking(None, items, name="real attack", priority=9, limit=160)
+    return [source, Wish("real-attack", body, weights_of=source.key)]
+
+
+def spec_of(wish: Wish, ids: dict[str, str]) -> dict[str, Any]:
+    """The spec as the service would store it: checked, with all defaults filled in.
+
+    Args:
+        wish: the job.
+        ids: the ids of the jobs that were submitted before, by key.
+    """
+    body = wish.body
+    valid = load_catalog().validate(body, data_root=None, find_job=None).spec
+    if wish.weights_of is not None:
+        valid["model"]["weights"] = {"job": ids[wish.weights_of]}
+    return valid

@@ -1,0 +1,203 @@
+"""Is everything there, once, and the same as without a storm? Asked of the database itself, in plain SQL."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from service.store.payload import unpack
+from tests.storm.cluster import Site
+from tests.storm.jobs import Wish
+
+Row = dict[str, Any]
+# What the times of a run decide, and the job's own ids; everything else must be equal.
+OF_THE_RUN = ("times", "spec")
+# Lines of the workers' logs that are counted.
+COUNTED = {
+    "losses": re.compile(r"(\d+) leases expired or belonged to a dead process"),
+    "failures": re.compile(r"workers\.shard_run: shard \S+: (?:evaluator_died|worker_raised): "),
+    "outcomes refused": re.compile(r"outcome refused"),
+    "outcomes from disk": re.compile(r"outcome from disk recorded"),
+    "outcomes from disk refused": re.compile(r"outcome from disk refused"),
+    "merged again": re.compile(r"merging again"),
+    "database away": re.compile(r"the database is away"),
+}
+# Lines that no fault explains: errors of our own. Celery's, about a Redis that is away, are its manner.
+DEFECTS = re.compile(r" (ERROR|CRITICAL) (workers|service|__main__)\b|Exception in thread|Exception ignored")
+JSON = {"spec", "plan", "provenance", "error", "data", "result"}
+QUERIES = {
+    "jobs": "SELECT id, kind, state, attempt, message, error, progress_done, progress_total, started_at,"
+    " finished_at, depends_on, last_event, spec, provenance FROM jobs ORDER BY id",
+    "shards": "SELECT * FROM shards ORDER BY id",
+    "outcomes": "SELECT shard_id, job_id, fence, n, seconds, created_at FROM outcomes ORDER BY shard_id",
+    "events": "SELECT * FROM events ORDER BY job_id, seq",
+    "results": "SELECT * FROM results ORDER BY job_id, evaluation",
+    "artifacts": "SELECT * FROM artifacts ORDER BY job_id, name",
+    "workers": "SELECT * FROM workers ORDER BY worker",
+}
+
+
+def rows(url: str, query: str, *values: object) -> list[Row]:
+    """What a query finds; JSON is kept as text in the database."""
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        found = connection.execute(query, values).fetchall()
+    for row in found:
+        row |= {name: json.loads(row[name]) for name in JSON & row.keys() if row[name] is not None}
+    return found
+
+
+def problems(site: Site, wishes: list[Wish], ids: Mapping[str, str]) -> list[str]:
+    """What is not as it should be after a storm in which every job has succeeded."""
+    found = [f"{wish.key} was never submitted" for wish in wishes if wish.key not in ids]
+    jobs = {row["id"]: row for row in rows(site.url, QUERIES["jobs"])}
+    if len(jobs) != len(ids):
+        found.append(f"{len(jobs)} jobs are in the database, {len(ids)} were submitted")
+    shards, outcomes, events = _of_jobs(site, "shards"), _of_jobs(site, "outcomes"), _ends(site)
+    for wish in wishes:
+        job_id = ids.get(wish.key, "")
+        if job_id not in jobs:
+            found.append(f"{wish.key}: no such job")
+            continue
+        own = [*_job(jobs[job_id], events.get(job_id, [])), *_shards(wish, shards.get(job_id, []))]
+        own += _outcomes(shards.get(job_id, []), outcomes.get(job_id, []))
+        found += [f"{wish.key} ({job_id}): {problem}" for problem in own]
+    return found + list(_left_over(site))
+
+
+def results(site: Site, ids: Mapping[str, str]) -> dict[str, Any]:
+    """What each job measured, by key: results, tables of outcomes and hashes, without times and job ids."""
+    found: dict[str, Any] = {}
+    merged, files = _of_jobs(site, "results"), _of_jobs(site, "artifacts")
+    known = {row["id"]: row["provenance"] for row in rows(site.url, QUERIES["jobs"])}
+    for key, job_id in ids.items():
+        found[key] = {
+            "results": [_timeless(row["result"]) for row in merged.get(job_id, [])],
+            "tables": {
+                row["name"]: row["sha256"] for row in files.get(job_id, []) if row["name"].endswith(".csv")
+            },
+            "provenance": {k: v for k, v in (known[job_id] or {}).items() if k not in OF_THE_RUN},
+        }
+    return found
+
+
+def differences(calm: Mapping[str, Any], storm: Mapping[str, Any]) -> list[str]:
+    """Where two runs of the same wishes differ."""
+    found = [f"{key} is in one run only" for key in sorted(calm.keys() ^ storm.keys())]
+    for key in sorted(calm.keys() & storm.keys()):
+        for part, expected in calm[key].items():
+            if storm[key][part] != expected:
+                text = f"{json.dumps(expected)[:600]} became {json.dumps(storm[key][part])[:600]}"
+                found.append(f"{key}: {part} differ: {text}")
+    return found
+
+
+def counts(site: Site) -> Counter[str]:
+    """What the logs and the database tell of the storm."""
+    found: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+    for line in _log_lines(site.logs):
+        for name, pattern in COUNTED.items():
+            if match := pattern.search(line):
+                found[name] += int(match[1]) if match.groups() else 1
+    asked = "SELECT coalesce(sum(fence), 0) AS claims, count(*) AS shards FROM shards"
+    told = rows(site.url, asked)[0]
+    found["claims"], found["shards"] = int(told["claims"]), int(told["shards"])
+    found["outcomes"] = rows(site.url, "SELECT count(*) AS n FROM outcomes")[0]["n"]
+    distinct = "SELECT count(*) - count(DISTINCT shard_id) AS n FROM outcomes"
+    found["duplicates"] = rows(site.url, distinct)[0]["n"]
+    return found
+
+
+def defects(logs: Path) -> list[str]:
+    """Lines of the workers' logs that no fault explains."""
+    return [line for line in _log_lines(logs) if DEFECTS.search(line)]
+
+
+def dump(site: Site, folder: Path) -> None:
+    """Write what the database holds into a folder, one file of JSON lines for each table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, query in QUERIES.items():
+        lines = (json.dumps(row, default=str) for row in rows(site.url, query))
+        (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def _job(job: Row, ends: list[Row]) -> Iterator[str]:
+    if job["state"] != "succeeded":
+        yield f"is {job['state']}: {job['error'] or job['message']}"
+    if job["progress_done"] != job["progress_total"]:
+        yield f"progress is {job['progress_done']} of {job['progress_total']}"
+    if len(ends) != job["attempt"]:
+        yield f"ended {len(ends)} times in {job['attempt']} attempts: {[row['data'] for row in ends]}"
+    if sum(row["data"]["state"] == "succeeded" for row in ends) != 1:
+        yield "did not succeed exactly once"
+
+
+def _shards(wish: Wish, shards: list[Row]) -> Iterator[str]:
+    open_ones = [row["id"] for row in shards if row["state"] != "done" or row["owner"] is not None]
+    if open_ones:
+        yield f"shards are not done, or still owned: {open_ones}"
+    measuring = [row for row in shards if row["kind"] != "plan"]
+    if wish.shards is not None and len(measuring) != wish.shards:
+        yield f"has {len(measuring)} shards, {wish.shards} were expected"
+
+
+def _outcomes(shards: list[Row], outcomes: list[Row]) -> Iterator[str]:
+    measuring = {row["id"]: row for row in shards if row["kind"] != "plan"}
+    if sorted(measuring) != sorted(row["shard_id"] for row in outcomes):
+        yield f"{len(measuring)} shards have {len(outcomes)} outcomes"
+    seen: Counter[tuple[int, str]] = Counter()
+    for row in outcomes:
+        shard = measuring.get(row["shard_id"])
+        if shard is None:
+            continue
+        columns, _ = unpack(row["payload"])
+        seen.update((shard["evaluation"], example) for example in columns["id"])
+        if row["fence"] != shard["fence"]:
+            yield f"{row['shard_id']}: outcome of claim {row['fence']}, the last claim was {shard['fence']}"
+        if shard["kind"] == "evaluate" and row["n"] != shard["stop"] - shard["start"]:
+            yield f"{row['shard_id']}: {row['n']} examples of {shard['stop'] - shard['start']}"
+    twice = [example for example, times in seen.items() if times > 1]
+    if twice:
+        yield f"examples were measured twice: {twice[:5]}"
+
+
+def _left_over(site: Site) -> Iterator[str]:
+    if left := site.evaluators():
+        yield f"evaluators were left over: {left}"
+    if left := sorted(path.name for path in (site.state / "spool").glob("*")):
+        yield f"outcomes were left on disk: {left[:5]}"
+    if left := sorted(path.name for path in (site.state / "artifacts").rglob("*.part")):
+        yield f"half-written files were left: {left[:5]}"
+
+
+def _of_jobs(site: Site, table: str) -> dict[str, list[Row]]:
+    query = "SELECT * FROM outcomes ORDER BY shard_id" if table == "outcomes" else QUERIES[table]
+    found: dict[str, list[Row]] = {}
+    for row in rows(site.url, query):
+        found.setdefault(row["job_id"], []).append(row)
+    return found
+
+
+def _ends(site: Site) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows(site.url, "SELECT * FROM events WHERE type = 'end' ORDER BY job_id, seq"):
+        found.setdefault(row["job_id"], []).append(row)
+    return found
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _timeless(item) for key, item in value.items() if key != "seconds"}
+    return [_timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def _log_lines(logs: Path) -> Iterator[str]:
+    for path in sorted(logs.glob("*.log")):
+        with path.open(errors="replace") as lines:
+            yield from (f"{path.name}: {line.rstrip()}" for line in lines)

@@ -1,0 +1,60 @@
+"""What the evaluator says of its GPU, and that it never minds one that says nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workers.evaluator import Reporter, gpu_memory
+
+
+def torch_with(**functions: Any) -> Any:
+    """A torch with a GPU, as far as it is asked."""
+    cuda = {
+        "is_initialized": lambda: True,
+        "mem_get_info": lambda: (6, 10),
+        "get_device_name": lambda: "NVIDIA H200",
+        "memory_reserved": lambda: 3,
+    }
+    return SimpleNamespace(cuda=SimpleNamespace(**(cuda | functions)))
+
+
+def reported(message: dict[str, Any]) -> dict[str, Any]:
+    read, write = os.pipe()
+    try:
+        Reporter(write)(message)
+        answer: dict[str, Any] = json.loads(os.read(read, 10_000))
+        return answer
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def broken() -> Any:
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+def test_progress_comes_with_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch_with())
+    gpu = {"name": "NVIDIA H200", "total": 10, "used": 4, "reserved": 3}
+    progress = {"type": "progress", "done": 1, "total": 2}
+    assert reported(progress) == {**progress, "gpu": gpu}
+    checkpoint = {"type": "checkpoint", "step": 1}
+    assert reported(checkpoint) == checkpoint
+
+
+@pytest.mark.parametrize(
+    "torch",
+    [None, torch_with(is_initialized=lambda: False), torch_with(mem_get_info=broken)],
+    ids=["no torch", "unused", "broken"],
+)
+def test_without_a_gpu_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert gpu_memory() is None
+    progress = {"type": "progress", "done": 1, "total": 2}
+    assert reported(progress) == progress

@@ -1,0 +1,215 @@
+"""A box of Celery nodes: how it starts, what its nodes do, how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.dispatch import CeleryDispatcher
+from service.store.session import Store, open_store
+from tests.e2e.running import command_line, processes
+from tests.support.databases import *  # noqa: F403 (fixtures)
+from tests.support.servers import PrivateRedis
+from tests.support.workers import FAKE, ended, losses_and_failures, running, submit, wait_for
+from workers import nodes
+
+ROOT = Path(__file__).resolve().parents[2]
+Box = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[PrivateRedis]:
+    with PrivateRedis() as server:
+        yield server
+
+
+@pytest.fixture
+def store(emptied_postgresql_url: str) -> Iterator[Store]:
+    with open_store(emptied_postgresql_url, migrate=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def box(emptied_postgresql_url: str, redis_server: PrivateRedis, tmp_path: Path) -> Iterator[Box]:
+    """Starts `workers.nodes` with the fake evaluator; ended at the end of the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**changes: str) -> subprocess.Popen[bytes]:
+        environment = {
+            "ASSAY_MODE": "distributed",
+            "ASSAY_DATABASE_URL": emptied_postgresql_url,
+            "ASSAY_REDIS_URL": redis_server.url,
+            "ASSAY_STATE": str(tmp_path / "state"),
+            "ASSAY_EVALUATOR_COMMAND": f"{sys.executable} -S {FAKE}",
+            "ASSAY_CONTROL_SECONDS": "0.1",
+            "ASSAY_CANCEL_GRACE_SECONDS": "2",
+            "CUDA_VISIBLE_DEVICES": "",
+            **changes,
+        }
+        with (tmp_path / "nodes.log").open("ab") as log:
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "workers.nodes"],
+                    cwd=ROOT,
+                    env=os.environ | environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def family(pid: int) -> list[int]:
+    """A process and everything that descends from it."""
+    everything, found = processes(), [pid]
+    for one in found:
+        found += [child for child, parent in everything.items() if parent == one]
+    return found
+
+
+def evaluators(pid: int) -> list[int]:
+    return [one for one in family(pid) if FAKE.name in command_line(one)]
+
+
+def test_a_ring_wakes_an_idle_node_and_its_plan_wakes_the_others(
+    box: Box, store: Store, redis_server: PrivateRedis
+) -> None:
+    """With polls an hour apart, only doorbells can make two nodes share a job."""
+    started = box(ASSAY_NODES="2", ASSAY_POLL_SECONDS="3600", ASSAY_SWEEP_SECONDS="3600")
+    wait_for(lambda: store.workers.online("cpu") == 2)
+    dispatcher = CeleryDispatcher(redis_server.url)
+    try:
+        job_id = submit(store, "shards=16 evaluate:seconds=0.5")
+
+        def both_work() -> bool:
+            return len({row.worker for row in store.shards.running()}) == 2
+
+        # A node says that it is online a moment before it listens.
+        while store.jobs.get(job_id).state == "queued":
+            dispatcher.ring(job_id, "auto")
+            time.sleep(0.5)
+        wait_for(both_work)
+        assert ended(store, job_id).state == "succeeded"
+    finally:
+        dispatcher.close()
+    assert len(evaluators(started.pid)) == 2, "they stay warm"
+
+
+def test_without_doorbells_the_reaper_wakes_the_node(
+    box: Box, store: Store, redis_server: PrivateRedis
+) -> None:
+    box(ASSAY_POLL_SECONDS="3600", ASSAY_SWEEP_SECONDS="0.2")
+    wait_for(lambda: store.workers.online("cpu") == 1)
+    job_id = submit(store, "lost doorbell")
+    assert ended(store, job_id).state == "succeeded"
+
+
+def test_sigterm_gives_the_shard_back_uncounted(box: Box, store: Store) -> None:
+    started = box()
+    job_id = submit(store, "shards=1 seconds=600")
+    wait_for(lambda: store.shards.running() and evaluators(started.pid))
+    everything = family(started.pid)
+    started.terminate()
+    assert started.wait(timeout=60) == 0
+    assert not [pid for pid in everything if running(pid)]
+    assert store.shards.running() == []
+    assert {shard.state for shard in store.shards.of(job_id)} == {"queued"}
+    assert losses_and_failures(store, job_id) == (0, 0)
+    assert store.workers.online("cpu") == 0
+
+
+def test_after_kill_9_of_the_launcher_its_nodes_give_their_shard_back_and_end(box: Box, store: Store) -> None:
+    """tests/e2e/test_storm.py kills the nodes themselves."""
+    started = box()
+    job_id = submit(store, "shards=2 evaluate:seconds=1.5")
+    wait_for(lambda: store.shards.running() and evaluators(started.pid))
+    (evaluator,) = evaluators(started.pid)
+    launcher, celery, supervisor = family(started.pid)[:3]
+    os.kill(launcher, signal.SIGKILL)
+    wait_for(lambda: not any(running(pid) for pid in (evaluator, celery, supervisor)))
+    assert store.shards.running() == []
+    assert store.workers.online("cpu") == 0
+    box()
+    assert ended(store, job_id).state == "succeeded"
+    assert losses_and_failures(store, job_id) == (0, 0)
+
+
+def test_a_slot_for_each_gpu_and_as_many_cpu_nodes_as_asked_for() -> None:
+    assert [(s.name, s.gpu) for s in nodes.slots(["GPU-a", "GPU-b"], 5)] == [
+        ("gpu0", "GPU-a"),
+        ("gpu1", "GPU-b"),
+    ]
+    assert [(s.name, s.gpu) for s in nodes.slots([], 2)] == [("cpu0", None), ("cpu1", None)]
+
+
+def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listing = tmp_path / "nvidia-smi"
+    listing.write_text("#!/bin/sh\nprintf 'GPU-1234\\nGPU-5678\\n'\n")
+    listing.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert nodes.visible_gpus() == ["GPU-1234", "GPU-5678"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, 3")
+    assert nodes.visible_gpus() == ["1", "3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert nodes.visible_gpus() == []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    listing.write_text("#!/bin/sh\nexit 9\n")
+    assert nodes.visible_gpus() == [], "no driver"
+
+
+def test_a_node_is_pinned_to_its_gpu_and_started_later_and_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pinned = tmp_path / "pinned"
+    monkeypatch.setattr(
+        nodes,
+        "command",
+        lambda name: ["/bin/sh", "-c", f'echo "{name} $CUDA_VISIBLE_DEVICES" >> {pinned}; exit 3'],
+    )
+    clock = [1000.0]
+    monkeypatch.setattr(nodes.time, "monotonic", lambda: clock[0])
+    slot = nodes.Slot("gpu1", "GPU-b")
+    slot.start()
+    pauses = []
+    for _ in range(7):
+        assert slot.process is not None
+        slot.process.wait()
+        begun = clock[0]
+        count = len(pinned.read_text().splitlines())
+        process = slot.process
+        while slot.process is process:
+            clock[0] += 0.5
+            slot.tend()
+        pauses.append(clock[0] - begun)
+        slot.process.wait()
+        assert len(pinned.read_text().splitlines()) == count + 1
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
+    assert set(pinned.read_text().splitlines()) == {"gpu1 GPU-b"}
+
+
+def test_wrong_settings_are_a_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ASSAY_MODE", "distributed")
+    monkeypatch.setenv("ASSAY_LEASE_SECONDS", "-1")
+    assert nodes.main() == 2
+    assert capsys.readouterr().err == "ASSAY_LEASE_SECONDS: Input should be greater than 0 (given '-1')\n"
+    monkeypatch.setenv("ASSAY_LEASE_SECONDS", "90")
+    assert nodes.main() == 2
+    assert capsys.readouterr().err.startswith("ASSAY_DATABASE_URL: the distributed mode keeps its truth")
+    monkeypatch.setenv("ASSAY_MODE", "embedded")
+    assert nodes.main() == 2
+    assert "assay serve" in capsys.readouterr().err
