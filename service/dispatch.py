@@ -11,9 +11,8 @@ import threading
 from typing import Protocol
 
 from celery import Celery
-from kombu.entity import Exchange
 
-from service.contract.doorbell import RING, SERIALIZER, TRANSPORT, exchange, listeners
+from service.contract.doorbell import SERIALIZER, TRANSPORT, listeners, sending
 
 logger = logging.getLogger(__name__)
 AWAY_SECONDS = 2.0
@@ -79,7 +78,7 @@ class CeleryDispatcher:
         while pending := self._next():
             try:
                 for device_class, job_id in pending.items():
-                    self._send(device_class, job_id)
+                    self._app.send_task(**sending(device_class, job_id))
                 away = False
                 self._pause(BETWEEN_SECONDS)
             except Exception as error:
@@ -98,15 +97,3 @@ class CeleryDispatcher:
     def _pause(self, seconds: float) -> None:
         with self._wake:
             self._wake.wait_for(lambda: self._closed, seconds)
-
-    def _send(self, device_class: str, job_id: str) -> None:
-        target = Exchange(**exchange(device_class))
-        self._app.send_task(
-            RING,
-            args=(job_id,),
-            exchange=target,
-            exchange_type=target.type,
-            routing_key=RING,
-            declare=[target],
-            retry=False,
-        )

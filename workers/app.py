@@ -18,7 +18,7 @@ from celery import Celery, signals
 from kombu.entity import Exchange, Queue
 
 from service.contract import logs
-from service.contract.doorbell import DEVICE_CLASSES, RING, SERIALIZER, TRANSPORT, exchange
+from service.contract.doorbell import DEVICE_CLASSES, RING, SERIALIZER, TRANSPORT, exchange, sending
 from workers import node
 from workers.devices import device_classes
 from workers.settings import WorkerSettings
@@ -91,13 +91,4 @@ signals.worker_process_shutdown.connect(_stop)
 
 def _ring_others(job_id: str) -> None:
     for device in DEVICE_CLASSES:
-        target = Exchange(**exchange(device))
-        app.send_task(
-            RING,
-            args=(job_id,),
-            exchange=target,
-            exchange_type=target.type,
-            routing_key=RING,
-            declare=[target],
-            retry=False,
-        )
+        app.send_task(**sending(device, job_id))

@@ -153,11 +153,27 @@ class Supervisor(threading.Thread):
         return claim
 
     def _rest(self) -> None:
-        idle = time.monotonic() - self._idle_since > self._settings.idle_seconds
-        if self._evaluator.process is not None and (idle or self._warm_job_was_stopped()):
+        if self._evaluator.process is None:
+            if self._soon_needed():
+                self._make_ready()
+        elif (self._idle_for_long() and not self._soon_needed()) or self._warm_job_was_stopped():
             self._evaluator.end()
         self._doorbell.wait(self._settings.rest_seconds)
         self._doorbell.clear()
+
+    def _idle_for_long(self) -> bool:
+        return time.monotonic() - self._idle_since > self._settings.idle_seconds
+
+    def _soon_needed(self) -> bool:
+        return self._store.shards.being_planned(self._devices)
+
+    def _make_ready(self) -> None:
+        """Start the evaluator while another worker plans: its libraries are loaded when the shards come."""
+        try:
+            self._evaluator.ready()
+        except OSError as error:
+            log.warning("the evaluator process could not be started: %s", error)
+        self._idle_since = time.monotonic()
 
     def _warm_job_was_stopped(self) -> bool:
         """Whether the model in memory is of a canceled or deleted job: its memory is promised back."""

@@ -30,3 +30,19 @@ def exchange(device_class: str) -> dict[str, Any]:
 def listeners(device: str) -> tuple[str, ...]:
     """The device classes that a job for this device concerns; `auto` runs anywhere."""
     return DEVICE_CLASSES if device == "auto" else (device,)
+
+
+def sending(device_class: str, job_id: str) -> dict[str, Any]:
+    """What `Celery.send_task` needs to ring the workers of a device class: it neither waits nor retries."""
+    from kombu.entity import Exchange  # not for those who only want to know the names
+
+    target = Exchange(**exchange(device_class))
+    return {
+        "name": RING,
+        "args": (job_id,),
+        "exchange": target,
+        "exchange_type": target.type,
+        "routing_key": RING,
+        "declare": [target],
+        "retry": False,
+    }

@@ -66,6 +66,13 @@ class Shards:
         with self._database.reading() as connection:
             return candidate(connection, device_classes, None) is not None
 
+    def being_planned(self, device_classes: Sequence[str]) -> bool:
+        """Whether a job is being planned whose shards such a worker could claim, as soon as there are any."""
+        devices = shards.c.device.in_(["auto", *device_classes])
+        planning = (shards.c.state == str(ShardState.RUNNING)) & (shards.c.kind == "plan") & devices
+        with self._database.reading() as connection:
+            return connection.execute(select(shards.c.id).where(planning).limit(1)).scalar() is not None
+
     def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
         """Extends the lease to this many seconds from now.
 

@@ -97,6 +97,29 @@ def test_an_idle_evaluator_is_ended_in_the_end(store: Store, tmp_path: Path) -> 
         wait_for(lambda: supervisor.evaluator_pid is None)
 
 
+def test_an_idle_worker_readies_its_evaluator_while_another_plans(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=2")
+    plan = store.shards.claim("other:k:1:2:0", ["cpu"], lease_seconds=60)
+    assert plan is not None
+    with supervising(store, settings(tmp_path, idle_seconds=0.0)) as (supervisor,):
+        wait_for(lambda: supervisor.evaluator_pid is not None)
+        first = supervisor.evaluator_pid
+        supervisor.ring()
+        time.sleep(0.2)
+        assert supervisor.evaluator_pid == first, "it is not ended while it may be needed"
+        store.jobs.cancel(job_id)
+        store.shards.canceled(plan)
+        wait_for(lambda: supervisor.evaluator_pid is None)
+
+
+def test_nothing_is_readied_for_a_plan_on_another_device(store: Store) -> None:
+    submit(store, "", device="cuda")
+    assert not store.shards.being_planned(["cuda"]), "it is queued"
+    assert store.shards.claim("other:k:1:2:0", ["cuda"], lease_seconds=60) is not None
+    assert store.shards.being_planned(["cuda"])
+    assert not store.shards.being_planned(["cpu"])
+
+
 def test_an_outcome_outlives_its_worker(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
