@@ -11,6 +11,8 @@ LOCK := requirements-dev.txt
 
 export UV_HTTP_TIMEOUT ?= 600
 export UV_PYTHON_DOWNLOADS ?= never
+# Compiling torch anew in each of many short processes is most of what they do.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Two test processes; one thread of linear algebra in each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
