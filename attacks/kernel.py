@@ -190,30 +190,60 @@ def evaluate(
         logits = model(points)
         return logits, objective(logits).double(), torch.zeros_like(points)
     if wants.all():
-        logits, values, gradient = _differentiate(model, points, None, None, objective)
+        logits, values, gradient = differentiate(model, points, objective)
     else:
         order = torch.cat([wants.nonzero().flatten(), (~wants).nonzero().flatten()]).to(points.device)
         count = int(wants.sum())
-        moving, resting = points[order[:count]], points[order[count:]]
-        logits, values, moved = _differentiate(model, moving, model(resting), order.argsort(), objective)
+        resting, back = model(points[order[count:]]), order.argsort()
+
+        def whole(logits: Tensor) -> Tensor:
+            return objective(torch.cat([logits, resting])[back])[order[:count]]
+
+        logits, _, moved = differentiate(model, points[order[:count]], whole)
+        logits = torch.cat([logits, resting])[back]
+        values = objective(logits)
         gradient = torch.zeros_like(points).index_copy(0, order[:count], moved)
     wanted = wants.to(points.device)
     state["backward"] += live & wanted
     return logits, values.double(), note_gradient(state, gradient, wanted)
 
 
-def _differentiate(
-    model: Forward, points: Tensor, others: Tensor | None, order: Tensor | None, objective: Objective
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits and objective of all slots, and the gradient with respect to `points`."""
-    with torch.enable_grad():
-        points = points.detach().requires_grad_(True)
-        logits = model(points)
-        if others is not None:
-            logits = torch.cat([logits, others])[order]
-        values = objective(logits)
-        (gradient,) = torch.autograd.grad(values.sum(), points)
-    return logits.detach(), values.detach(), gradient
+def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, objective, and the gradient of the objective's sum with respect to the points.
+
+    A model that knows how many images fit into memory (it has a method `in_parts`) gets them in parts. The
+    objective always sees all rows: those of other parts are constants then, which is the same, because each
+    of its values depends on its own row only.
+
+    Args:
+        model: The attacked model.
+        points: (B, C, H, W).
+        objective: What to differentiate.
+
+    Returns:
+        Logits (B, classes), objective (B,), gradient like the points.
+    """
+    in_parts = getattr(model, "in_parts", None)
+    rows = torch.arange(len(points), device=points.device)
+
+    def part(chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.enable_grad():
+            moving = points[chosen].detach() if len(chosen) < len(rows) else points.detach()
+            moving.requires_grad_(True)
+            logits = model(moving)
+            if len(chosen) == len(rows):
+                values = objective(logits)
+            else:
+                others = logits.new_zeros(len(rows), logits.shape[1])
+                values = objective(others.index_copy(0, chosen, logits))[chosen]
+            (gradient,) = torch.autograd.grad(values.sum(), moving)
+        return logits.detach(), values.detach(), gradient
+
+    parts: list[tuple[Tensor, Tensor, Tensor]] = [part(rows)] if in_parts is None else in_parts(rows, part)
+    if len(parts) == 1:
+        return parts[0]
+    logits, values, gradient = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+    return logits, values, gradient
 
 
 def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:

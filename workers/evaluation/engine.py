@@ -10,18 +10,20 @@ Memory holds a batch and at most two batches of waiting images, however many exa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from attacks.ensemble import Ensemble, stages_of
 from attacks.judgement import judge
-from attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen, select
+from attacks.kernel import Attack, Examples, Setting, frozen
 from attacks.randomness import Randomness
 from models.layers import Classifier
-from workers.evaluation.feed import DType, Feed, Images, Loader, Progress
-from workers.evaluation.outcomes import Ledger, Outcomes
+from workers.evaluation.feed import DType, Images, Loader, Progress
+from workers.evaluation.outcomes import Ledger, Outcomes, Stage
+from workers.evaluation.stages import PixelRun, passes_of
 
 
 class Evaluation(Protocol):
@@ -74,15 +76,15 @@ def classify(
     with torch.no_grad(), frozen(model):
         for rows in loader.batches():
             images, logits = loader.load(rows)
-            verdict = judge(logits, labels[rows].to(device))
-            ledger.note_clean(rows, verdict)
-            ledger.settle(rows, verdict._asdict(), images)
+            verdict = judge(logits, loader.labels_of(rows))
+            ledger.note_clean(rows, verdict, images, settle=False)
+            ledger.settle(rows, verdict._asdict(), images, None)
             tell(ledger.done)
     return ledger.close(loader.classes)
 
 
 def attack_pixel(
-    attack: Attack,
+    attack: Attack | Ensemble,
     model: nn.Module,
     images_of: Images,
     labels: Tensor,
@@ -94,11 +96,16 @@ def attack_pixel(
     dtype: DType = "float32",
     progress: Progress | None = None,
     keep_adversarial: bool = False,
+    screening: bool = False,
+    staged: Callable[[Stage], None] | None = None,
 ) -> Outcomes:
     """Attacks the model on images in [0, 1], worst case per example.
 
     An outcome describes the first misclassified iterate; where there is none, the iterate with the highest
     loss; where the unattacked image is wrong already, that image. Batches change nothing but rounding.
+
+    An adversarial example counts only if the model, without autocast, misclassifies it once more, and it lies
+    in the ball and in [0, 1]. Of an ensemble each stage attacks what those before have left.
 
     Args:
         attack: What the attack component made.
@@ -111,29 +118,31 @@ def attack_pixel(
         device: As for `classify`.
         dtype: As for `classify`.
         progress: As for `classify`.
-        keep_adversarial: Whether to return the images that count, in [0, 1].
+        keep_adversarial: Whether to return the images that count, in [0, 1], and to judge them rounded to
+            8 bits as well.
+        screening: Whether each stage runs in bfloat16 first, and on what that has left as asked for. The
+            result is the worst case of both, so it can only be lower than without.
+        staged: Told when a stage is over.
 
     Raises:
         ValueError: If there are no examples, or images are outside [0, 1], or the attack does not fit.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
-    ledger, tell = Ledger(labels, ids, keep_adversarial), progress or _ignore
-    setting = Setting(ids, randomness)
+    ledger = Ledger(labels, ids, keep_adversarial, attacked=True)
     with torch.no_grad(), frozen(model):
-        feed = Feed(loader, ledger, tell)
-        state: State | None = None
-        while True:
-            state = _refill(attack, setting, state, feed, batch_size)
-            if state is None:
-                break
-            attack.step(setting, loader.forward, state)
-            state = _retire(state, ledger)
-            tell(ledger.done)
-    return ledger.close(loader.classes)
+        forwards, stages = passes_of(loader, screening=screening), stages_of(attack)
+        count = len(forwards) * len(stages)
+        run = PixelRun(loader, ledger, progress or _ignore, batch_size, count, eight_bit=keep_adversarial)
+        for stage in stages:
+            for forward in forwards:
+                over = run.stage(stage, ids, randomness.seed, forward)
+                if staged is not None:
+                    staged(over)
+        return run.close()
 
 
 def attack_paper(
-    attack: Attack,
+    attack: Attack | Ensemble,
     model: Classifier,
     images_of: Images,
     labels: Tensor,
@@ -167,47 +176,28 @@ def attack_paper(
     Raises:
         ValueError: As for `attack_pixel`.
     """
+    if isinstance(attack, Ensemble):
+        raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")
     loader = Loader(model.backbone, images_of, labels, ids, batch_size, device, dtype, model.normalize)
-    ledger, tell = Ledger(labels, ids, keep_adversarial), progress or _ignore
+    ledger, tell = Ledger(labels, ids, keep_adversarial, attacked=True), progress or _ignore
     setting = Setting(ids, randomness, box=None, final_iterate=True)
     with torch.no_grad(), frozen(model):
         for rows in loader.batches():
             images, logits = loader.load(rows)
-            truth = labels[rows].to(device)
+            truth = loader.labels_of(rows)
             verdict = judge(logits, truth)
-            ledger.note_clean(rows, verdict)
+            ledger.note_clean(rows, verdict, images, settle=False)
             # A model that answers NaN predicts no class; any will do for its loss, which is NaN as well.
             predicted = verdict.prediction.clamp(min=0)
             state = attack.start(setting, Examples(rows, images, predicted, truth, logits))
             while not state["done"].all():
                 attack.step(setting, loader.forward, state)
                 tell(ledger.done)
-            ledger.settle(state["row"], state, state["best"])
+            ledger.note_attack(state)
+            ledger.settle(state["row"], state, state["best"], state["images"])
             tell(ledger.done)
     return ledger.close(loader.classes)
 
 
 def _ignore(done: int) -> None:
     """Nobody listens."""
-
-
-def _refill(attack: Attack, setting: Setting, state: State | None, feed: Feed, slots: int) -> State | None:
-    """Puts waiting examples into free slots; None when no slot is taken and nothing waits."""
-    taken = 0 if state is None else len(state["row"])
-    if taken == slots:
-        return state
-    fresh = feed.take(slots - taken)
-    if fresh is None:
-        return state if taken else None
-    started = attack.start(setting, fresh)
-    return started if state is None or not taken else concatenate([state, started])
-
-
-def _retire(state: State, ledger: Ledger) -> State:
-    """Takes out the slots that are broken or done."""
-    finished = state["done"] | state["broken"].cpu()
-    if not finished.any():
-        return state
-    leaving = select(state, finished)
-    ledger.settle(leaving["row"], leaving, leaving["best"])
-    return select(state, ~finished)

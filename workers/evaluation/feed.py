@@ -8,9 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attacks.judgement import Verdict, judge
+from attacks.judgement import judge
 from attacks.kernel import Examples
 from workers.evaluation.outcomes import Ledger
+from workers.evaluation.passes import Passes
 
 DType = Literal["float32", "float64", "bfloat16"]
 Images = Callable[[Sequence[int]], Tensor]
@@ -22,7 +23,13 @@ RANGE_TOLERANCE = 1e-6
 
 
 class Loader:
-    """Loads images to the device and runs the model on them."""
+    """Loads images to the device and runs the model on them.
+
+    Attributes:
+        forward: The model as it is measured: in bfloat16 autocast.
+        exact: The model without autocast.
+        classes: Length of the logits, once there were some.
+    """
 
     def __init__(
         self,
@@ -44,23 +51,17 @@ class Loader:
         self.n = len(ids)
         self.labels = labels
         self.classes = 0
-        self._model = model
+        self.exact = Passes(model, torch.device(device))
+        self.forward = self.exact if dtype != "bfloat16" else self.exact.in_bfloat16()
         self._images_of = images_of
         self._batch_size = batch_size
         self._device = torch.device(device)
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
-        self._autocast = dtype == "bfloat16"
         self._prepare = prepare
 
-    def batches(self) -> list[Tensor]:
-        """Returns all row indices in order, cut into batches."""
-        return list(torch.arange(self.n).split(self._batch_size))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Runs the model; bfloat16 is autocast, with float32 images and logits."""
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
-            logits: Tensor = self._model(images)
-        return logits.to(images.dtype)
+    def batches(self, rows: Tensor | None = None) -> list[Tensor]:
+        """Returns these row indices (or all) in order, cut into batches."""
+        return list((torch.arange(self.n) if rows is None else rows).split(self._batch_size))
 
     def load(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Loads a batch and runs the model on it: images and logits, on the device."""
@@ -72,6 +73,10 @@ class Loader:
         self.classes = logits.shape[1]
         return images, logits
 
+    def labels_of(self, rows: Tensor) -> Tensor:
+        """The true classes of these examples, on the device, (B,)."""
+        return self.labels[rows].to(self._device)
+
 
 def _check_pixels(pixels: Tensor) -> None:
     low, high = float(pixels.min()), float(pixels.max())
@@ -80,13 +85,23 @@ def _check_pixels(pixels: Tensor) -> None:
 
 
 class Feed:
-    """The examples that wait for a slot: loads them in order and settles those that are wrong already."""
+    """The examples that wait for a slot: loads them in order, and settles those that are wrong already.
 
-    def __init__(self, loader: Loader, ledger: Ledger, tell: Progress) -> None:
+    Args:
+        loader: Loads them.
+        ledger: Where outcomes go.
+        tell: Called after each batch.
+        rows: The examples that an earlier stage has left; None for all, at the first look.
+    """
+
+    def __init__(
+        self, loader: Loader, ledger: Ledger, tell: Callable[[], None], rows: Tensor | None = None
+    ) -> None:
         self._loader = loader
         self._ledger = ledger
         self._tell = tell
-        self._unread = iter(loader.batches())
+        self._first_look = rows is None
+        self._unread = iter(loader.batches(rows))
         self._waiting: Examples | None = None
 
     def take(self, count: int) -> Examples | None:
@@ -95,24 +110,27 @@ class Feed:
             rows = next(self._unread, None)
             if rows is None:
                 break
-            fresh = self._sift(rows)
+            fresh = self._sifted(rows) if self._first_look else self._known(rows)
             held = [fresh] if self._waiting is None else [self._waiting, fresh]
             self._waiting = Examples(*(torch.cat(parts) for parts in zip(*held, strict=True)))
-            self._tell(self._ledger.done)
+            self._tell()
         if self._waiting is None or len(self._waiting.rows) == 0:
             return None
         taken = Examples(*(values[:count] for values in self._waiting))
         self._waiting = Examples(*(values[count:] for values in self._waiting))
         return taken
 
-    def _sift(self, rows: Tensor) -> Examples:
+    def _sifted(self, rows: Tensor) -> Examples:
         images, logits = self._loader.load(rows)
-        labels = self._loader.labels[rows].to(logits.device)
+        labels = self._loader.labels_of(rows)
         verdict = judge(logits, labels)
-        self._ledger.note_clean(rows, verdict)
-        wrong = (verdict.rank > 0).nonzero().flatten()
-        settled = Verdict(*(values[wrong] for values in verdict))
-        self._ledger.settle(rows[wrong.cpu()], settled._asdict(), images[wrong])
+        self._ledger.note_clean(rows, verdict, images)
         right = (verdict.rank == 0).nonzero().flatten()
         labels = labels[right]
         return Examples(rows[right.cpu()], images[right], labels, labels, logits[right])
+
+    def _known(self, rows: Tensor) -> Examples:
+        images, logits = self._loader.load(rows)
+        self._ledger.note_pass(rows)
+        labels = self._loader.labels_of(rows)
+        return Examples(rows, images, labels, labels, logits)

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attacks.judgement import Verdict, in_top5
+from attacks.kernel import State
+from attacks.threat import sizes
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one stage of an attack did in one shard.
+
+    Attributes:
+        name: Catalog name of the attack.
+        n: Examples that it was given.
+        broken: Those of them that it broke.
+        forward: Forward passes.
+        backward: Backward passes.
+        zero_gradient: Examples whose first gradient in this stage was zero everywhere.
+        seconds: Wall time.
+    """
+
+    name: str
+    n: int
+    broken: int
+    forward: int
+    backward: int
+    zero_gradient: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -29,10 +55,18 @@ class Outcomes:
         loss: Cross-entropy to the label on that image, float64 (n,); may be infinite or NaN.
         forward: Forward passes that the example took, int64 (n,).
         backward: Backward passes that the example took, int64 (n,).
+        linf: Largest change of a value from the unattacked image to the one that counts, float64 (n,); None
+            where nothing was attacked.
+        l2: L2 norm of that change, float64 (n,), or None.
+        correct8: Whether the image that counts, rounded to 8 bits, is still right, bool (n,): an adversarial
+            example that doesn't survive being saved as a picture is not counted. None where not asked for.
         nonfinite: How many images that count have logits that are not finite; they are wrong.
         gradients: For how many examples a first gradient was looked at.
         zero_gradient: How many of those were zero everywhere.
         nonfinite_gradient: How many of those had a value that was not finite.
+        noted: What else warnings rest on: how many adversarial examples were not counted, by reason
+            (`verification.REASONS`), and a batch that had to be reduced.
+        stages: What each stage of an attack did, in order.
         adversarial: The images that count, (n, C, H, W) in the attacked space, where they were asked for.
     """
 
@@ -49,10 +83,16 @@ class Outcomes:
     gradients: int = 0
     zero_gradient: int = 0
     nonfinite_gradient: int = 0
+    linf: Tensor | None = None
+    l2: Tensor | None = None
+    correct8: Tensor | None = None
+    noted: Mapping[str, Any] = field(default_factory=dict)
+    stages: tuple[Stage, ...] = ()
     adversarial: Tensor | None = None
 
     def columns(self) -> dict[str, list[object]]:
-        """Returns the rows as JSON columns; a loss that is not finite is None."""
+        """Returns the rows as JSON columns; a loss or norm that is not finite is None."""
+        optional = {"linf": self.linf, "l2": self.l2, "correct8": self.correct8}
         return {
             "id": list(self.ids),
             "label": self.labels.tolist(),
@@ -60,82 +100,161 @@ class Outcomes:
             "correct": self.correct.tolist(),
             "correct5": self.correct5.tolist(),
             "clean_correct": self.clean_correct.tolist(),
-            "loss": [loss if math.isfinite(loss) else None for loss in self.loss.tolist()],
+            "loss": _listed(self.loss),
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
+            **{key: _listed(values) for key, values in optional.items() if values is not None},
         }
 
-    def evidence(self) -> dict[str, int]:
-        """Returns the counts that warnings rest on; those of shards add up."""
+    def evidence(self) -> dict[str, Any]:
+        """Returns the counts that warnings rest on, and the stages; those of shards add up."""
         return {
             "nonfinite": self.nonfinite,
             "gradients": self.gradients,
             "zero_gradient": self.zero_gradient,
             "nonfinite_gradient": self.nonfinite_gradient,
+            **self.noted,
+            **({"stages": [asdict(stage) for stage in self.stages]} if self.stages else {}),
         }
 
 
+def _listed(values: Tensor) -> list[object]:
+    if not values.is_floating_point():
+        return list(values.tolist())
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
 class Ledger:
-    """Collects outcomes as examples finish, in any order.
+    """Collects outcomes as examples finish, in any order, and over several stages of an attack.
 
     Args:
         labels: True classes, int64 (n,).
         ids: Example ids.
         keep_adversarial: Whether to keep the images that count.
+        attacked: Whether there is an attack, whose perturbations have a size.
     """
 
-    def __init__(self, labels: Tensor, ids: Sequence[str], keep_adversarial: bool = False) -> None:
+    def __init__(
+        self, labels: Tensor, ids: Sequence[str], keep_adversarial: bool = False, *, attacked: bool = False
+    ) -> None:
         n = len(ids)
         self._ids = tuple(ids)
         self._labels = labels
         self._keep_adversarial = keep_adversarial
+        self._attacked = attacked
         self._adversarial: Tensor | None = None
         self._settled = torch.zeros(n, dtype=torch.bool)
         self._numbers = {key: torch.zeros(n, dtype=torch.int64) for key in ("prediction", "rank")}
-        self._numbers |= {key: torch.zeros(n, dtype=torch.int64) for key in ("forward", "backward")}
-        self._flags = {
+        self._passes = {key: torch.zeros(n, dtype=torch.int64) for key in ("forward", "backward")}
+        self._flags = {key: torch.zeros(n, dtype=torch.bool) for key in ("clean_correct", "nonfinite")}
+        self._gradients = {
             key: torch.zeros(n, dtype=torch.bool)
-            for key in ("clean_correct", "nonfinite", "seen_gradient", "zero_gradient", "nonfinite_gradient")
+            for key in ("seen_gradient", "zero_gradient", "nonfinite_gradient")
         }
-        self._loss = torch.zeros(n, dtype=torch.float64)
+        # NaN is below everything: the first outcome of an example is kept.
+        self._loss = torch.full((n,), torch.nan, dtype=torch.float64)
+        self._sizes = {norm: torch.zeros(n, dtype=torch.float64) for norm in ("Linf", "L2")}
+        self._stages: list[Stage] = []
 
     @property
     def done(self) -> int:
         """How many examples have an outcome."""
         return int(self._settled.sum())
 
-    def note_clean(self, rows: Tensor, verdict: Verdict) -> None:
-        """Counts the pass over the unattacked images and remembers which were right, (B,)."""
-        self._numbers["forward"][rows] += 1
-        self._flags["clean_correct"][rows] = (verdict.rank == 0).cpu()
+    @property
+    def clean_correct(self) -> Tensor:
+        """Which examples were right before the attack."""
+        return self._flags["clean_correct"]
 
-    def settle(self, rows: Tensor, values: dict[str, Tensor], images: Tensor) -> None:
-        """Writes the outcomes of some examples.
+    @property
+    def open(self) -> Tensor:
+        """The examples without one, in order, int64."""
+        return (~self._settled).nonzero().flatten()
+
+    def note_pass(self, rows: Tensor) -> None:
+        """Counts one more pass over unattacked images."""
+        self._passes["forward"][rows] += 1
+
+    def note_clean(self, rows: Tensor, verdict: Verdict, images: Tensor, *, settle: bool = True) -> None:
+        """Counts the pass over the unattacked images, and settles those that are wrong, (B,)."""
+        self.note_pass(rows)
+        right = (verdict.rank == 0).cpu()
+        self._flags["clean_correct"][rows] = right
+        if settle:
+            wrong = (~right).nonzero().flatten()
+            index = wrong.to(images.device)
+            values = {key: value[index] for key, value in verdict._asdict().items()}
+            self._write(rows[wrong], values, images[index])
+            self._settled[rows[wrong]] = True
+
+    def note_attack(self, state: State) -> None:
+        """Adds what slots that leave have cost, and what was seen of their gradients."""
+        rows = state["row"]
+        for key, passes in self._passes.items():
+            passes[rows] += state[key].cpu()
+        for key, flags in self._gradients.items():
+            flags[rows] |= state[key].cpu()
+
+    def settle(
+        self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor | None
+    ) -> None:
+        """Writes the outcomes of some examples for good.
 
         Args:
             rows: Their indices.
-            values: prediction, rank, loss, nonfinite, and, after an attack, its pass counts and what was seen
-                of its gradients, each (B,).
+            values: prediction, rank, loss, nonfinite, each (B,).
             images: The images that count.
+            clean: The unattacked ones; None where nothing was attacked.
         """
         assert not self._settled[rows].any(), "every example has one outcome"
+        self._write(rows, values, images, clean)
         self._settled[rows] = True
+
+    def hold(self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor) -> None:
+        """Writes outcomes that a later stage may replace: of two that are right the higher loss counts."""
+        loss = values["loss"].cpu()
+        better = (~(loss <= self._loss[rows])).nonzero().flatten()
+        index = better.to(images.device)
+        kept = {key: values[key][index] for key in Verdict._fields}
+        self._write(rows[better], kept, images[index], clean[index])
+
+    def settle_held(self, rows: Tensor) -> None:
+        """What was held of these is final."""
+        self._settled[rows] = True
+
+    def settle_open(self) -> None:
+        """What was held is final."""
+        self._settled[:] = True
+
+    def note_stage(self, stage: Stage) -> None:
+        """Adds what a stage did."""
+        self._stages.append(stage)
+
+    def cost(self) -> tuple[int, int]:
+        """Forward and backward passes so far."""
+        return int(self._passes["forward"].sum()), int(self._passes["backward"].sum())
+
+    def _write(
+        self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor | None = None
+    ) -> None:
         for key, column in self._numbers.items():
-            if key in values:
-                column[rows] += values[key].cpu()
-        for key, flags in self._flags.items():
-            if key in values:
-                flags[rows] = values[key].cpu()
+            column[rows] = values[key].cpu()
+        self._flags["nonfinite"][rows] = values["nonfinite"].cpu()
         self._loss[rows] = values["loss"].cpu()
+        if clean is not None:
+            for norm, column in self._sizes.items():
+                column[rows] = sizes(images - clean, norm).double().cpu()  # type: ignore[arg-type]
         if self._keep_adversarial:
             if self._adversarial is None:
                 self._adversarial = torch.zeros(len(self._ids), *images.shape[1:], dtype=images.dtype)
             self._adversarial[rows] = images.cpu()
 
-    def close(self, classes: int) -> Outcomes:
+    def close(
+        self, classes: int, noted: Mapping[str, Any] | None = None, correct8: Tensor | None = None
+    ) -> Outcomes:
         """Returns the outcomes once every example has one; `classes` is the length of the logits."""
         assert bool(self._settled.all()), "an example has no outcome"
-        rank = self._numbers["rank"]
+        rank, gradients = self._numbers["rank"], self._gradients
         return Outcomes(
             ids=self._ids,
             labels=self._labels,
@@ -144,11 +263,16 @@ class Ledger:
             correct5=in_top5(rank, classes),
             clean_correct=self._flags["clean_correct"],
             loss=self._loss,
-            forward=self._numbers["forward"],
-            backward=self._numbers["backward"],
+            forward=self._passes["forward"],
+            backward=self._passes["backward"],
             nonfinite=int(self._flags["nonfinite"].sum()),
-            gradients=int(self._flags["seen_gradient"].sum()),
-            zero_gradient=int(self._flags["zero_gradient"].sum()),
-            nonfinite_gradient=int(self._flags["nonfinite_gradient"].sum()),
+            gradients=int(gradients["seen_gradient"].sum()),
+            zero_gradient=int(gradients["zero_gradient"].sum()),
+            nonfinite_gradient=int(gradients["nonfinite_gradient"].sum()),
+            linf=self._sizes["Linf"] if self._attacked else None,
+            l2=self._sizes["L2"] if self._attacked else None,
+            correct8=correct8,
+            noted=noted or {},
+            stages=tuple(self._stages),
             adversarial=self._adversarial,
         )

@@ -391,8 +391,8 @@ def test_empty_shards_and_batches_are_refused() -> None:
 def test_a_ledger_takes_one_outcome_for_every_example() -> None:
     ledger = Ledger(torch.zeros(2).long(), IDS[:2])
     values = judge(torch.zeros(1, 2), torch.zeros(1).long())._asdict()
-    ledger.settle(torch.tensor([0]), values, torch.zeros(1, 1, 2, 2))
+    ledger.settle(torch.tensor([0]), values, torch.zeros(1, 1, 2, 2), None)
     with pytest.raises(AssertionError, match="one outcome"):
-        ledger.settle(torch.tensor([0]), values, torch.zeros(1, 1, 2, 2))
+        ledger.settle(torch.tensor([0]), values, torch.zeros(1, 1, 2, 2), None)
     with pytest.raises(AssertionError, match="no outcome"):
         ledger.close(2)

@@ -1,0 +1,136 @@
+"""The active set: slots under attack, emptied as examples break or finish, refilled from those that wait.
+
+On a GPU nobody waits for the device: the flags of one step are copied to the host while the next step runs,
+so that a broken slot leaves one step late. That step changes nothing, because whatever is broken stays as it
+is and counts no passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, select
+
+Take = Callable[[int], Examples | None]
+"""Gives the next examples, at most so many; None at the end."""
+
+
+def run_slots(
+    attack: Attack,
+    setting: Setting,
+    model: Forward,
+    *,
+    take: Take,
+    slots: int,
+    leave: Callable[[State], None],
+    tell: Callable[[], None],
+    late: bool | None = None,
+) -> None:
+    """Attacks all that `take` gives.
+
+    Args:
+        attack: The attack.
+        setting: What stays the same for all slots.
+        model: The attacked model.
+        take: Where the examples come from.
+        slots: How many are attacked at the same time.
+        leave: Gets the slots that are broken or done.
+        tell: Called after every step.
+        late: Whether flags are read one step late; None does so on a GPU.
+    """
+    state: State | None = None
+    flags = _Flags(late)
+    while True:
+        state = _refill(attack, setting, state, take, slots, flags)
+        if state is None:
+            return
+        attack.step(setting, model, state)
+        finished = flags.read(state)
+        if finished.any():
+            leave(select(state, finished))
+            state = select(state, ~finished)
+            flags.kept(~finished)
+        tell()
+
+
+def run_batch(
+    attack: Attack,
+    setting: Setting,
+    model: Forward,
+    *,
+    examples: Examples,
+    leave: Callable[[State], None],
+    tell: Callable[[], None],
+) -> None:
+    """Attacks one batch that is never refilled: what the libraries do, where their draws are wanted."""
+    left: list[Examples | None] = [examples]
+    run_slots(
+        attack,
+        setting,
+        model,
+        take=lambda count: left.pop() if left else None,
+        slots=len(examples.rows),
+        leave=leave,
+        tell=tell,
+    )
+
+
+def _refill(
+    attack: Attack, setting: Setting, state: State | None, take: Take, slots: int, flags: _Flags
+) -> State | None:
+    """Puts waiting examples into free slots; None when no slot is taken and nothing waits."""
+    taken = 0 if state is None else len(state["row"])
+    if taken == slots:
+        return state
+    fresh = take(slots - taken)
+    if fresh is None:
+        return state if taken else None
+    started = attack.start(setting, fresh)
+    flags.added(len(fresh.rows))
+    return started if state is None or not taken else concatenate([state, started])
+
+
+class _Flags:
+    """Which slots have to leave, as far as the host knows."""
+
+    def __init__(self, late: bool | None) -> None:
+        self._late = late
+        self._copy: Tensor | None = None
+        self._event: torch.cuda.Event | None = None
+        self._keep: Tensor | None = None
+        self._added = 0
+
+    def read(self, state: State) -> Tensor:
+        """The slots that are broken, settled or done, on the CPU, (B,)."""
+        flags = state["broken"] | state["settled"] if "settled" in state else state["broken"]
+        on_gpu = flags.device.type == "cuda"
+        if not (on_gpu if self._late is None else self._late):
+            return flags.cpu() | state["done"]
+        earlier = self._earlier(len(flags))
+        self._copy = torch.empty(len(flags), dtype=torch.bool, pin_memory=on_gpu)
+        self._copy.copy_(flags, non_blocking=True)
+        if on_gpu:
+            self._event = torch.cuda.Event()
+            self._event.record()
+        self._keep, self._added = None, 0
+        return earlier | state["done"]
+
+    def kept(self, keep: Tensor) -> None:
+        """Only these slots are still there."""
+        self._keep = keep
+
+    def added(self, count: int) -> None:
+        """So many slots were put behind the others."""
+        self._added += count
+
+    def _earlier(self, slots: int) -> Tensor:
+        """The flags of the step before, in the present order of the slots."""
+        if self._copy is None:
+            return torch.zeros(slots, dtype=torch.bool)
+        if self._event is not None:
+            self._event.synchronize()  # the copy was made while this step was being queued
+        flags = self._copy if self._keep is None else self._copy[self._keep]
+        return torch.cat([flags, torch.zeros(self._added, dtype=torch.bool)])

@@ -1,0 +1,88 @@
+"""The model as attacks see it: a function from images to logits that fits into the memory there is.
+
+When a pass runs out of memory it is repeated in halves, and so are all that follow. Results don't change but
+for rounding, because each row of the logits depends on its own image only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Result = TypeVar("Result")
+
+
+class Limit:
+    """The largest number of images in one pass; None while none was too large.
+
+    Attributes:
+        rows: That number.
+        asked: The number that was too large first.
+    """
+
+    def __init__(self) -> None:
+        self.rows: int | None = None
+        self.asked: int | None = None
+
+    def halve(self, rows: int) -> None:
+        """A pass with so many images was too large.
+
+        Raises:
+            torch.OutOfMemoryError: It was a single image.
+        """
+        if rows <= 1:
+            raise torch.OutOfMemoryError("not even a batch of one image fits into memory")
+        self.asked = self.asked or rows
+        self.rows = rows // 2
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+class Passes:
+    """Runs a model, with or without autocast, in parts where memory asks for it.
+
+    Args:
+        model: Maps images to logits.
+        device: Where it is.
+        limit: Shared by all that run the same model.
+        autocast: Whether to compute in bfloat16; images and logits keep their type.
+    """
+
+    def __init__(
+        self, model: nn.Module, device: torch.device, limit: Limit | None = None, *, autocast: bool = False
+    ) -> None:
+        self.limit = limit or Limit()
+        self._model = model
+        self._device = device
+        self._autocast = autocast
+
+    def in_bfloat16(self) -> Passes:
+        """The same model in autocast."""
+        return Passes(self._model, self._device, self.limit, autocast=True)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Logits of images (B, C, H, W), (B, classes).
+
+        Where autograd records, the pass is one: memory is then the business of `in_parts`.
+        """
+        if torch.is_grad_enabled() and images.requires_grad:
+            return self._run(images)
+        parts = self.in_parts(images, self._run)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def in_parts(self, rows: Tensor, work: Callable[[Tensor], Result]) -> list[Result]:
+        """Does the work on as many rows at a time as fit into memory; its result for each part."""
+        while True:
+            size = min(self.limit.rows or len(rows), len(rows))
+            try:
+                return [work(part) for part in rows.split(max(size, 1))]
+            except torch.OutOfMemoryError:
+                self.limit.halve(size)
+
+    def _run(self, images: Tensor) -> Tensor:
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
+            logits: Tensor = self._model(images)
+        return logits.to(images.dtype)

@@ -1,0 +1,178 @@
+"""The stages of an attack in the `pixel` protocol: each attacks what those before have left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attacks.kernel import Attack, Examples, Forward, Setting, State, select
+from attacks.randomness import LibraryStream, Randomness
+from attacks.threat import PIXELS
+from workers.evaluation.active import run_batch, run_slots
+from workers.evaluation.feed import Feed, Loader, Progress
+from workers.evaluation.outcomes import Ledger, Outcomes, Stage
+from workers.evaluation.verification import REASONS, Verification
+
+COMPATIBLE = "compatible"
+"""The backend of kernels that draw like the library: on its batches, from its stream of random numbers."""
+
+
+class PixelRun:
+    """Runs stages one after the other over the same examples.
+
+    Args:
+        loader: The examples and the model.
+        ledger: Where outcomes go.
+        progress: Told how many examples are done; those that wait for later stages count in part.
+        size: Slots.
+        stages: How many there will be.
+        eight_bit: Whether to judge adversarial examples rounded to 8 bits as well.
+    """
+
+    def __init__(
+        self, loader: Loader, ledger: Ledger, progress: Progress, size: int, stages: int, *, eight_bit: bool
+    ) -> None:
+        self._loader = loader
+        self._ledger = ledger
+        self._progress = progress
+        self._size = size
+        self._eight_bit = eight_bit
+        self._stages = stages
+        self._over = 0
+        self._correct8: Tensor | None = torch.ones(loader.n, dtype=torch.bool) if eight_bit else None
+        self._rejected = dict.fromkeys(REASONS, 0)
+        # Of the present stage.
+        self._forward: Forward = loader.forward
+        self._verification: Verification | None = None
+        self._given = self._broken = self._zero = 0
+
+    def stage(self, attack: Attack, ids: Sequence[str], seed: int, forward: Forward) -> Stage:
+        """Attacks all that is left, through this forward pass, and returns what became of it."""
+        begun, before = time.monotonic(), self._ledger.cost()
+        self._forward = forward
+        self._verification = Verification(
+            self._loader.exact, ball=attack.ball, box=PIXELS, size=self._size, eight_bit=self._eight_bit
+        )
+        self._given = self._broken = self._zero = 0
+        if attack.backend == COMPATIBLE:
+            self._in_batches(attack, ids, seed)
+        else:
+            self._refilled(attack, Setting(ids, Randomness(seed, attack.name)))
+        self._decide(all_of_them=True)
+        for reason, count in self._verification.rejected.items():
+            self._rejected[reason] += count
+        self._over += 1
+        self._tell()
+        after = self._ledger.cost()
+        stage = Stage(
+            name=attack.name,
+            n=self._given,
+            broken=self._broken,
+            forward=after[0] - before[0],
+            backward=after[1] - before[1],
+            zero_gradient=self._zero,
+            seconds=time.monotonic() - begun,
+        )
+        if self._stages > 1:
+            self._ledger.note_stage(stage)
+        return stage
+
+    def close(self) -> Outcomes:
+        """The outcomes of all examples."""
+        self._ledger.settle_open()
+        noted: dict[str, Any] = {reason: count for reason, count in self._rejected.items() if count}
+        limit = self._loader.exact.limit
+        if limit.rows is not None:
+            noted["reduced_batch"] = {"asked": limit.asked, "used": limit.rows}
+        if self._correct8 is not None:
+            self._correct8 &= self._ledger.clean_correct
+        self._tell()
+        return self._ledger.close(self._loader.classes, noted, self._correct8)
+
+    def _refilled(self, attack: Attack, setting: Setting) -> None:
+        rows = self._ledger.open if self._over else None
+        feed = Feed(self._loader, self._ledger, self._tell, rows)
+        run_slots(
+            attack,
+            setting,
+            self._forward,
+            take=feed.take,
+            slots=self._size,
+            leave=self._leave,
+            tell=self._tell,
+        )
+
+    def _in_batches(self, attack: Attack, ids: Sequence[str], seed: int) -> None:
+        for examples in self._batches():
+            # The library seeds anew for each batch.
+            setting = Setting(ids, LibraryStream(seed))
+            run_batch(attack, setting, self._forward, examples=examples, leave=self._leave, tell=self._tell)
+
+    def _batches(self) -> Iterator[Examples]:
+        """What is left, in the library's batches: it looks at all examples before it cuts."""
+        if not self._over:
+            feed = Feed(self._loader, self._ledger, self._tell)
+            while feed.take(self._size) is not None:
+                pass
+        left = self._ledger.open
+        if len(left):
+            feed = Feed(self._loader, self._ledger, self._tell, left)
+            while (examples := feed.take(self._size)) is not None:
+                yield examples
+
+    def _leave(self, leaving: State) -> None:
+        self._ledger.note_attack(leaving)
+        self._given += len(leaving["row"])
+        self._zero += int(leaving["zero_gradient"].sum())
+        wrong = leaving["rank"].cpu() > 0
+        if not wrong.all():
+            held = select(leaving, ~wrong)
+            self._ledger.hold(held["row"], held, held["best"], held["images"])
+            self._pass_on(held["row"])
+        if wrong.any():
+            assert self._verification is not None
+            self._verification.add(select(leaving, wrong))
+            self._decide()
+
+    def _decide(self, *, all_of_them: bool = False) -> None:
+        assert self._verification is not None
+        while (checked := self._verification.checked(all_of_them=all_of_them)) is not None:
+            state, rows, holds = checked.state, checked.state["row"], checked.holds
+            self._ledger.note_pass(rows)
+            if checked.correct8 is not None and self._correct8 is not None:
+                self._ledger.note_pass(rows)
+                self._correct8[rows[holds]] = checked.correct8[holds]
+            found = select(state, holds)
+            self._ledger.settle(found["row"], found, found["best"], found["images"])
+            self._broken += len(found["row"])
+            if not holds.all():
+                self._reinstate(state, ~holds, checked.verdict._asdict())
+
+    def _reinstate(self, state: State, which: Tensor, verdict: dict[str, Tensor]) -> None:
+        """An adversarial example that doesn't count: the example stays right."""
+        rejected = select(state | verdict, which)
+        right = rejected["rank"] == 0
+        # Where the image itself was not allowed, nothing is known of a better one.
+        rejected["loss"] = torch.where(right, rejected["loss"], torch.nan)
+        rejected["prediction"] = rejected["truth"]
+        rejected["rank"] = torch.zeros_like(rejected["rank"])
+        images = rejected["images"]
+        self._ledger.hold(rejected["row"], rejected, images, images)
+        self._pass_on(rejected["row"])
+
+    def _pass_on(self, rows: Tensor) -> None:
+        if self._over == self._stages - 1:
+            self._ledger.settle_held(rows)
+
+    def _tell(self) -> None:
+        waiting = self._loader.n - self._ledger.done
+        self._progress(self._ledger.done + waiting * self._over // max(self._stages, 1))
+
+
+def passes_of(loader: Loader, *, screening: bool) -> list[Callable[[Tensor], Tensor]]:
+    """The forward passes that each stage is run with, one after the other."""
+    return [loader.exact.in_bfloat16(), loader.forward] if screening else [loader.forward]

@@ -1,0 +1,109 @@
+"""Every adversarial example that counts is judged once more, from the image that is kept.
+
+Low precision, a defect of an attack, or outputs that change from run to run or with the batch can only let an
+attack miss something then, and never invent it. Source: Carlini et al. 2019, "On Evaluating Adversarial
+Robustness", section 5.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attacks.judgement import Verdict, judge
+from attacks.kernel import Forward, State, concatenate, select
+from attacks.threat import Ball, Box, sizes
+
+KEPT = ("row", "images", "best", "truth", "prediction", "rank", "loss", "nonfinite")
+# What rounding of float32 may add to a norm.
+ABSOLUTE, RELATIVE = 1e-6, 1e-5
+# What it adds to the passes of an attack: the image, and the image rounded to 8 bits.
+FORWARD_PASSES = 2
+REASONS = ("unverified", "out_of_ball", "out_of_box")
+
+
+class Checked(NamedTuple):
+    """Adversarial examples after their second judgement.
+
+    Attributes:
+        state: The slots, with the outcomes as the attack gave them.
+        holds: Which of them count, on the CPU, (B,).
+        verdict: What the model says now, where it doesn't count: of the image that was tried.
+        correct8: Whether the image rounded to 8 bits is right, on the CPU, (B,); None where not asked for.
+    """
+
+    state: State
+    holds: Tensor
+    verdict: Verdict
+    correct8: Tensor | None
+
+
+class Verification:
+    """Collects adversarial examples and checks a batch of them at a time.
+
+    Args:
+        model: In float32 (or float64), without autocast.
+        ball: Where perturbations have to be; None for attacks that look for the smallest one.
+        box: Where pixels have to be.
+        size: Images in a batch.
+        eight_bit: Whether to judge the images rounded to 8 bits as well.
+    """
+
+    def __init__(
+        self, model: Forward, *, ball: Ball | None, box: Box | None, size: int, eight_bit: bool = False
+    ) -> None:
+        self.rejected = dict.fromkeys(REASONS, 0)
+        self._model = model
+        self._ball = ball
+        self._box = box
+        self._size = size
+        self._eight_bit = eight_bit
+        self._held: list[State] = []
+
+    def add(self, found: State) -> None:
+        """Takes slots whose image that counts was misclassified."""
+        self._held.append({key: found[key] for key in KEPT})
+
+    def checked(self, *, all_of_them: bool = False) -> Checked | None:
+        """The next batch of them, forgotten here; None when there are too few, or none."""
+        held = sum(len(state["row"]) for state in self._held)
+        if held == 0 or (held < self._size and not all_of_them):
+            return None
+        state = concatenate(self._held)
+        batch, rest = (
+            select(state, torch.arange(held)[part]) for part in (slice(self._size), slice(self._size, None))
+        )
+        self._held = [rest] if len(rest["row"]) else []
+        return self._check(batch)
+
+    def _check(self, state: State) -> Checked:
+        images = state["best"]
+        verdict = judge(self._model(images), state["truth"])
+        bad = {
+            "unverified": verdict.rank == 0,
+            "out_of_ball": self._out_of_ball(images - state["images"]),
+            "out_of_box": self._out_of_box(images),
+        }
+        for reason, which in bad.items():
+            self.rejected[reason] += int(which.sum())
+        holds = ~torch.stack(list(bad.values())).any(0)
+        correct8 = None
+        if self._eight_bit:
+            rounded = (images * 255).round() / 255
+            correct8 = (judge(self._model(rounded), state["truth"]).rank == 0).cpu()
+        return Checked(state, holds.cpu(), verdict, correct8)
+
+    def _out_of_ball(self, perturbation: Tensor) -> Tensor:
+        if self._ball is None:
+            return torch.zeros(len(perturbation), dtype=torch.bool, device=perturbation.device)
+        allowed = self._ball.epsilon * (1 + RELATIVE) + ABSOLUTE
+        return ~(sizes(perturbation, self._ball.norm) <= allowed)
+
+    def _out_of_box(self, images: Tensor) -> Tensor:
+        flat = images.flatten(1)
+        if self._box is None:
+            return torch.zeros(len(images), dtype=torch.bool, device=images.device)
+        low, high = self._box
+        return ~((flat.amin(1) >= low - ABSOLUTE) & (flat.amax(1) <= high + ABSOLUTE))
