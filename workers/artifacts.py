@@ -35,12 +35,16 @@ def describe(path: Path) -> Described:
 
 
 def write_text(path: Path, text: str) -> Described:
+    """Like `write`, for text."""
+    return write(path, text.encode())
+
+
+def write(path: Path, data: bytes) -> Described:
     """Write a file whole or not at all, and describe it; several may write the same file at once.
 
     Raises:
         OSError: it could not be written.
     """
-    data = text.encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:

@@ -77,6 +77,7 @@ def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog |
     namespaces: dict[str, Mapping[str, object]] = {
         "model": numbers(model.parameters, spec["model"]["params"]),
         "data": _facts_of(catalog, spec["data"], data),
+        "job": {"protocol": spec.get("protocol")},
     }
     for kind in ("model", "data", "recipe"):
         if kind in spec:

@@ -3,7 +3,7 @@
 A rule is data, not code: it is parsed, every node is checked against a list of allowed kinds, and then it
 is computed node by node. Nothing is ever handed to `eval`. Names are `model.x`, `data.x` and `params.x`;
 allowed are constants, lists, arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not`
-and the calls min, max, len and abs.
+and the calls min, max, len and abs. `job.protocol` is the protocol of an evaluation job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-NAMESPACES = ("model", "data", "params")
+NAMESPACES = ("model", "data", "params", "job")
 MAX_LENGTH = 500
 MAX_DEPTH = 40
 MAX_BITS = 4096
@@ -68,7 +68,7 @@ def evaluate(expression: str, namespaces: Namespaces) -> object:
 
     Args:
         expression: As `check_syntax` accepts it.
-        namespaces: The values under `model`, `data` and `params`; a missing one counts as unknown.
+        namespaces: The values under `model`, `data`, `params` and `job`; a missing one counts as unknown.
 
     Raises:
         UnknownName: a name that the value depends on is not there.

@@ -77,11 +77,16 @@ class SuiteSpec(Spec):
 
 
 class ExecutionSpec(Spec):
-    """How to run: device class, arithmetic, and examples per batch."""
+    """How to run: device class, arithmetic, and examples per batch.
+
+    `screening` runs each attack in bfloat16 first, and in `dtype` on what that has left. Every adversarial
+    example is confirmed without autocast, so accuracy under attack can only be lower than without screening.
+    """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
+    screening: Literal["bfloat16"] | None = None
 
 
 class JobSpecBase(Spec):
@@ -115,6 +120,7 @@ class EvaluateSpec(JobSpecBase):
     kind: Literal["evaluate"]
     protocol: Literal["pixel", "paper"] = "pixel"
     limit: Annotated[int, Field(ge=1)] | None = None
+    save_adversarial: Annotated[bool, Field(description="adversarial examples become artifacts")] = False
     evaluations: Annotated[list[EvaluationSpec | SuiteSpec], Field(min_length=1, max_length=500)]
 
 

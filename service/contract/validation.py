@@ -86,10 +86,14 @@ class _Validation:
         self.model: Checked | None = None
         self.data: Checked | None = None
         self.source: Mapping[str, Any] | None = None
+        self.protocol: str | None = None
 
     def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
         """The shape with the parameters of every component completed; what is wrong is reported."""
         spec = dict(shape)
+        if shape.get("kind") == "evaluate":
+            self.protocol = str(shape.get("protocol", "pixel"))
+        self._check_screening(shape)
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
         if "data" in shape:
@@ -105,6 +109,13 @@ class _Validation:
         if isinstance(shape.get("evaluations"), list):
             spec["evaluations"] = self._check_evaluations(shape["evaluations"])
         return spec
+
+    def _check_screening(self, shape: Mapping[str, Any]) -> None:
+        execution = shape.get("execution")
+        screening = execution.get("screening") if isinstance(execution, dict) else None
+        if screening is not None and self.protocol != "pixel":
+            message = "only attacks under the protocol 'pixel' can be screened: it takes the worst case of both runs"
+            self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
         self.source = find_source(model, self.report, self.find_job)
@@ -234,6 +245,8 @@ class _Validation:
     def _namespaces(self, data: Checked | None) -> Namespaces:
         """What rules may know: only what is certain."""
         known: dict[str, Mapping[str, object]] = {}
+        if self.protocol is not None:
+            known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
             known["model"] = numbers(self.model.component.parameters, self.model.params)
         if data is not None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import safetensors.torch
+import torch
 from torch import Tensor
 
-from attacks.kernel import Attack
+from attacks.ensemble import Ensemble
+from attacks.kernel import Attack, frozen
 from attacks.randomness import Randomness
 from service.contract.catalog import load as load_catalog
-from workers import catalog, provenance
+from workers import artifacts, catalog, provenance
 from workers.data.dataset import DataSet
 from workers.data.sampling import evaluation_order
 from workers.evaluation.engine import attack_paper, attack_pixel
-from workers.evaluation.outcomes import Outcomes
+from workers.evaluation.outcomes import Outcomes, Stage
+from workers.evaluation.probe import IMAGES, probe
 from workers.jobs.session import Loaded, Session
 
 Report = Callable[[Mapping[str, Any]], None]
@@ -43,14 +49,18 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     shard = Shard(data, order, loaded, plan["batch_size"], spec, report)
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     begun = time.monotonic()
+    # Of each evaluation the first shard asks: the answers would be the same.
+    odd = shard.probe() if request["start"] == 0 else {}
     outcomes = shard.attack(item) if attack else shard.evaluate(item)
-    return answer(outcomes, time.monotonic() - begun) | {
-        "extra": {
-            "attack": attack,
-            "evidence": outcomes.evidence(),
-            "provenance": provenance.collect(loaded.device, loaded.dtype),
-        },
+    extra = {
+        "attack": attack,
+        "evidence": outcomes.evidence() | odd,
+        "provenance": provenance.collect(loaded.device, loaded.dtype),
     }
+    if outcomes.adversarial is not None:
+        name = f"adversarial-{request['evaluation']:03d}-{item['name']}-{request['start']:08d}.safetensors"
+        extra["artifacts"] = [dict(save_adversarial(Path(request["folder"]) / name, outcomes))]
+    return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
 
 def answer(outcomes: Outcomes, seconds: float) -> dict[str, Any]:
@@ -63,6 +73,23 @@ def answer(outcomes: Outcomes, seconds: float) -> dict[str, Any]:
         "forward_passes": int(outcomes.forward.sum()),
         "backward_passes": int(outcomes.backward.sum()),
     }
+
+
+def save_adversarial(path: Path, outcomes: Outcomes) -> artifacts.Described:
+    """Writes the adversarial examples that were found, and describes the file.
+
+    It has `images` (n, C, H, W) in the attacked space, `labels` and `predictions` (n,), and in its header the
+    `ids` as JSON. Examples that were wrong before the attack, and those that hold out, are not in it.
+    """
+    assert outcomes.adversarial is not None
+    found = (outcomes.clean_correct & ~outcomes.correct).nonzero().flatten()
+    tensors = {
+        "images": outcomes.adversarial[found].contiguous(),
+        "labels": outcomes.labels[found].contiguous(),
+        "predictions": outcomes.prediction[found].contiguous(),
+    }
+    ids = json.dumps([outcomes.ids[row] for row in found.tolist()])
+    return artifacts.write(path, safetensors.torch.save(tensors, metadata={"ids": ids}))
 
 
 class Shard:
@@ -91,6 +118,7 @@ class Shard:
         self._ids = [data.ids[index] for index in order]
         self._labels = data.labels[list(order)]
         self._message = ""
+        self._done = 0
 
     def evaluate(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an evaluation that is not an attack."""
@@ -104,20 +132,36 @@ class Shard:
     def attack(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an attack under the job's protocol."""
         self._message = f"{item['name']} {item['params'].get('epsilon', '')}".rstrip()
-        attack: Attack = catalog.build("attack", item["name"], item["params"])()
-        run_protocol = attack_paper if self._spec["protocol"] == "paper" else attack_pixel
-        return run_protocol(
-            attack,
-            self._loaded.classifier,
-            self._images,
-            self._labels,
-            self._ids,
-            randomness=Randomness(self._spec["seed"], attack.name),
-            **self._common,
-        )
+        attack: Attack | Ensemble = catalog.build("attack", item["name"], item["params"])()
+        subject = (attack, self._loaded.classifier, self._images, self._labels, self._ids)
+        common = self._common | {
+            "randomness": Randomness(self._spec["seed"], attack.name),
+            "keep_adversarial": bool(self._spec.get("save_adversarial")),
+        }
+        if self._spec["protocol"] == "paper":
+            return attack_paper(*subject, **common)
+        screening = self._spec["execution"].get("screening") is not None
+        return attack_pixel(*subject, screening=screening, staged=self._staged, **common)
+
+    def probe(self) -> dict[str, int]:
+        """What is odd about the model's answers to the first few images."""
+        rows = range(min(IMAGES, len(self._ids)))
+        loaded = self._loaded
+        images = self._images(rows).to(loaded.device, next(loaded.classifier.parameters()).dtype)
+        with torch.no_grad(), frozen(loaded.classifier):
+            return probe(loaded.classifier, images)
 
     def _images(self, rows: Sequence[int]) -> Tensor:
         return self._data.images([self._order[row] for row in rows], self._loaded.image_size)
 
+    def _staged(self, stage: Stage) -> None:
+        # What is left after the gradient attacks is a first answer, hours before the last stage is over.
+        left = f"{stage.n - stage.broken} of {len(self._ids)} left after {stage.name}"
+        self._message = f"{self._message.partition(':')[0]}: {left}"
+        self._report(
+            {"type": "progress", "done": self._done, "total": len(self._ids), "message": self._message}
+        )
+
     def _progress(self, done: int) -> None:
+        self._done = done
         self._report({"type": "progress", "done": done, "total": len(self._ids), "message": self._message})

@@ -157,7 +157,9 @@ class TestValidSpecs:
             "params": {"epsilon": "8/255", "steps": 20},
             "data": None,
         }
-        assert spec["execution"] == {"device": "auto", "dtype": "float32", "batch_size": "auto"}
+        assert spec["execution"] == {
+            "device": "auto", "dtype": "float32", "batch_size": "auto", "screening": None
+        }  # fmt: skip
         assert (spec["protocol"], spec["limit"], spec["seed"], spec["priority"]) == ("pixel", None, 0, 5)
         assert json.loads(json.dumps(spec)) == spec
 

@@ -1,0 +1,44 @@
+"""Do a model's answers repeat, and do they depend on the batch? Asked of a few unattacked images.
+
+A model that draws random numbers, or whose outputs mix the examples of a batch, makes an attack look weaker
+than it is. Source: Athalye et al. 2018, "Obfuscated Gradients"; AutoAttack's check of randomised defences.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attacks.kernel import Forward
+
+IMAGES = 16
+# Of the largest logit. The same pass repeats exactly; another batch changes the rounding, which some
+# mechanisms amplify (RPC-Attention: float32 differs from float64 by some thousandths).
+REPEATED, REGROUPED = 1e-4, 1e-2
+
+
+def probe(model: Forward, images: Tensor) -> dict[str, int]:
+    """Runs the images together, together again, and in two groups of another order.
+
+    Args:
+        model: Maps images (B, C, H, W) to logits (B, classes).
+        images: At least one.
+
+    Returns:
+        `random_outputs` and `batch_dependent`: for how many images the logits changed. Only what is above 0.
+    """
+    first, again = model(images), model(images)
+    order = torch.arange(len(images) - 1, -1, -1, device=images.device)
+    half = (len(images) + 1) // 2
+    apart = torch.cat([model(images[part]) for part in order.split(half)])[order.argsort()]
+    found = {"random_outputs": _changed(first, again, REPEATED)}
+    if not found["random_outputs"]:
+        found["batch_dependent"] = _changed(first, apart, REGROUPED)
+    return {code: count for code, count in found.items() if count}
+
+
+def _changed(one: Tensor, other: Tensor, tolerance: float) -> int:
+    scale = one.abs().masked_fill(~one.isfinite(), 0.0).amax(1).clamp(min=1e-12)
+    # Not finite in both is a case of its own (`nonfinite`), not a change.
+    difference = torch.where(one == other, 0.0, (one - other).abs()).amax(1)
+    return int((difference > tolerance * scale).sum())
