@@ -28,7 +28,9 @@ IDS = [f"digit-{number:04d}" for number in range(N)]
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
 # Cheaper parameters for attacks whose defaults take thousands of passes.
-QUICK: dict[str, dict[str, Any]] = {}
+QUICK: dict[str, dict[str, Any]] = {
+    "carlini_wagner": {"iterations": 10, "searches": 2, "learning_rate": 0.05},
+}
 
 
 def modules() -> list[ModuleType]:
