@@ -23,7 +23,8 @@ Keys of every state (`begin` makes them; attacks add their own):
         forward, backward         model passes so far
         seen_gradient, zero_gradient, nonfinite_gradient      about the first gradient
 
-The iterate that counts is the first misclassified one, else the one with the highest objective.
+The iterate that counts is the first misclassified one, else the one with the highest objective. Attacks that
+look for the smallest perturbation keep the smallest adversarial instead; their slots end with `done`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from attacks.judgement import judge
+from attacks.judgement import Verdict, judge
 from attacks.randomness import Randomness
 from attacks.threat import PIXELS, Ball, Box, as_column
 
@@ -269,11 +270,24 @@ def record(setting: Setting, state: State, logits: Tensor, values: Tensor, count
     verdict = judge(logits, state["truth"])
     eligible = ~state["broken"] & counts.to(values.device)
     broken = eligible & (verdict.rank > 0) & (not setting.final_iterate)
-    better = broken | (eligible & ~(values <= state["objective"]))
+    keep(state, verdict, values, broken | (eligible & ~(values <= state["objective"])))
+    state["broken"] = state["broken"] | broken
+
+
+def keep(state: State, verdict: Verdict, values: Tensor, better: Tensor) -> None:
+    """Makes the present iterate the one that counts, in some slots.
+
+    `record` decides by itself which; attacks that look for the smallest perturbation decide themselves.
+
+    Args:
+        state: The slots.
+        verdict: What the model made of the present iterates.
+        values: Their objective, (B,).
+        better: In which slots the present iterate is to be kept, bool (B,).
+    """
     found = {"best": state["adversarial"], "objective": values, **verdict._asdict()}
     for key, present in found.items():
         state[key] = torch.where(as_column(better, present), present, state[key])
-    state["broken"] = state["broken"] | broken
 
 
 @contextmanager

@@ -15,8 +15,19 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attacks.adversarial.goal import Goal
-from attacks.kernel import Examples, Forward, Setting, State, begin, note_gradient, record
-from attacks.threat import Ball, Norm, as_column
+from attacks.adversarial.tanh_descent import TanhDescent
+from attacks.kernel import (
+    Examples,
+    Forward,
+    Setting,
+    State,
+    begin,
+    concatenate,
+    note_gradient,
+    record,
+    select,
+)
+from attacks.threat import PIXELS, Ball, Norm, as_column, sizes
 
 
 class _KeyedUniform(TorchFunctionMode):
@@ -49,25 +60,34 @@ class Cleverhans:
         steps: Gradient steps of one run.
         restarts: How many runs.
         draws: Whether a run begins with uniform draws.
+        alone: Give the library one example at a time, because those of a batch influence each other.
+        counts_classes: Whether `run` finds the number of classes, `n_classes`, next to the box.
     """
 
     name: str
-    ball: Ball
+    ball: Ball | None
     goal: Goal
     run: Callable[[Forward, Tensor, Tensor, dict[str, float]], Tensor]
     steps: int
     restarts: int = 1
     draws: bool = False
     gradient: bool = True
+    alone: bool = False
+    counts_classes: bool = False
     backend: ClassVar[str] = "cleverhans"
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots, at the image."""
-        return begin(examples, self.goal.choose(setting, examples), examples.images)
+        state = begin(examples, self.goal.choose(setting, examples), examples.images)
+        return state | {"classes": torch.full_like(examples.rows, examples.logits.shape[1])}
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """One whole run from the images, and the evaluation of its result."""
-        state["adversarial"] = self._adversarial(setting, model, state)
+        index = torch.arange(len(state["row"]))
+        parts = [select(state, part) for part in index.split(1 if self.alone else len(index))]
+        for part in parts:
+            part["adversarial"] = self._adversarial(setting, model, part)
+        state |= concatenate(parts)
         logits = model(state["adversarial"])
         values = self.goal.objective(state["goal"])(logits).double()
         live = ~state["broken"]
@@ -91,6 +111,8 @@ class Cleverhans:
             return model(points.to(images.dtype))
 
         bounds = {} if setting.box is None else {"clip_min": setting.box[0], "clip_max": setting.box[1]}
+        if self.counts_classes:
+            bounds["n_classes"] = int(state["classes"][0])
         draws = torch.empty(0)
         if self.draws:
             draws = setting.randomness.uniform(
@@ -164,6 +186,35 @@ def cleverhans_noise(ball: Ball, draws: int) -> Cleverhans:
         return found
 
     return Cleverhans("uniform_noise", ball, Goal(), run, 0, draws, draws=True, gradient=False)
+
+
+def cleverhans_carlini_wagner(ours: TanhDescent) -> Cleverhans:
+    """Returns cleverhans' `carlini_wagner_l2` as a kernel, with the parameters of ours."""
+
+    def run(model: Forward, images: Tensor, labels: Tensor, options: dict[str, float]) -> Tensor:
+        from cleverhans.torch.attacks.carlini_wagner_l2 import carlini_wagner_l2
+
+        found: Tensor = carlini_wagner_l2(
+            model,
+            images,
+            y=labels,
+            targeted=ours.goal.targeted,
+            lr=ours.learning_rate,
+            confidence=ours.confidence,
+            initial_const=ours.initial_constant,
+            binary_search_steps=ours.searches,
+            max_iterations=ours.iterations,
+            **options,
+        )
+        if ours.epsilon is None:
+            return found
+        box = (options.get("clip_min", PIXELS[0]), options.get("clip_max", PIXELS[1]))
+        unattacked = images.clamp(*box)
+        near = sizes(found - unattacked, "L2") <= ours.epsilon
+        return torch.where(as_column(near, found), found, unattacked)
+
+    steps = ours.searches * ours.iterations
+    return Cleverhans(ours.name, None, ours.goal, run, steps, alone=True, counts_classes=True)
 
 
 def _order(norm: Norm) -> float:

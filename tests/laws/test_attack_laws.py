@@ -30,6 +30,10 @@ IDS = [f"digit-{number:04d}" for number in range(N)]
 OF_A_BATCH = ("compatible", "pyautoattack")
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
+# Cheaper parameters for attacks whose defaults take thousands of passes.
+QUICK: dict[str, dict[str, Any]] = {
+    "carlini_wagner": {"iterations": 10, "searches": 2, "learning_rate": 0.05},
+}
 
 
 def modules() -> list[ModuleType]:
@@ -44,7 +48,7 @@ def variants(module: ModuleType, name: str) -> list[dict[str, Any]]:
     choices = {key: typing.get_args(hints[key]) for key in ("norm", "backend") if key in hints}
     found = []
     for values in product(*choices.values()):
-        params = dict(zip(choices, values, strict=True))
+        params = dict(zip(choices, values, strict=True)) | QUICK.get(name, {})
         if "epsilon" in hints:
             params["epsilon"] = EPSILON[params.get("norm", "Linf")]
         if allowed(module, filled(module, name, params)):
