@@ -106,7 +106,7 @@ class Attack(Protocol):
 
     @property
     def ball(self) -> Ball | None:
-        """The perturbations it may use; None for attacks that look for the smallest one."""
+        """The perturbations it may use; None where size has no bound, or is what the attack minimises."""
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of one slot per example, with the first iterate in place."""

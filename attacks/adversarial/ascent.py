@@ -3,6 +3,11 @@
 Step for step the arithmetic of cleverhans 4.0: x' = clip(x + step * direction), then x0 + project(x' - x0),
 then clip again. Deviations: the loss is summed, not averaged (an example's gradient doesn't depend on its
 batch); a gradient that is not finite counts as zero; the last step costs no backward pass.
+
+Where an iterate repeats an earlier one of its restart, bit for bit, so does all that follows (`cycles`).
+Where every iterate counts, all of them were evaluated, and the restart ends. Where only the last one counts,
+whole turns of the cycle are skipped: they lead back to where they began, so that the steps that are left end
+where all of them would have ended.
 """
 
 from __future__ import annotations
@@ -13,9 +18,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from attacks.adversarial.cycles import compare, watch, watch_again, whole_turns
 from attacks.adversarial.goal import Goal
 from attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, record
 from attacks.threat import Ball, as_column, clip_to, steepest
+
+# Where final iterates count, nobody else waits for the device at every step.
+STEPS_BETWEEN_SKIPS = 16
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,10 @@ class Ascent:
         restarts: How often to begin anew.
         random_start: Begin at a random perturbation instead of the image itself.
         every_iterate: Whether all iterates count, or only the last of each restart.
+        cycle_detection: Whether to look for iterates that repeat; it changes the passes, nothing else.
+
+    With cycle detection the state has the keys of `cycles` and, on the device, `settled`: the last restart is
+    in a cycle and every iterate of it was evaluated, so that the slot may leave.
     """
 
     name: str
@@ -43,6 +56,7 @@ class Ascent:
     restarts: int = 1
     random_start: bool = False
     every_iterate: bool = True
+    cycle_detection: bool = False
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True
 
@@ -51,17 +65,24 @@ class Ascent:
         goal = self.goal.choose(setting, examples)
         restart = torch.zeros_like(examples.rows)
         first = self._first_iterate(setting, examples.rows, restart, examples.images)
-        return begin(examples, goal, first)
+        state = begin(examples, goal, first)
+        if self.cycle_detection:
+            state |= watch(first) | {"settled": torch.zeros_like(state["broken"])}
+        return state
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Evaluates the present iterates; moves on, begins the next restart, or ends."""
+        every = self.every_iterate and not setting.final_iterate
+        if self.cycle_detection:
+            self._cut_short(setting, state, every)
         final = state["iteration"] >= self.steps
         logits, values, gradient = evaluate(model, state, self.goal.objective(state["goal"]), ~final)
-        every = self.every_iterate and not setting.final_iterate
         if every or bool(final.any()):
             record(setting, state, logits, values, torch.ones_like(final) if every else final)
         if not final.all():
             self._move(setting, state, gradient, ~final)
+            if self.cycle_detection:
+                self._compare(state, ~final, every)
         if final.any():
             self._begin_again(setting, state, final)
 
@@ -85,6 +106,29 @@ class Ascent:
             setting, state["row"][again], state["restart"][again], state["images"][index]
         )
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
+        if self.cycle_detection:
+            watch_again(state, index, first)
+
+    def _compare(self, state: State, moved: Tensor, every: bool) -> None:
+        compare(state, moved)
+        if every:
+            last = state["restart"] + 1 >= self.restarts
+            state["settled"] = (state["period"] > 0) & last.to(state["period"].device)
+            # Goes once the engine lets settled slots leave, as it does with broken ones.
+            state["done"] |= state["settled"].cpu()
+
+    def _cut_short(self, setting: Setting, state: State, every: bool) -> None:
+        """Ends the restarts that are in a cycle, or skips its whole turns."""
+        if every:
+            others = state["restart"] + 1 < self.restarts
+            if others.any():
+                # The engine has just waited for the device: this copies a few bytes and waits for nothing.
+                self._begin_again(setting, state, others & (state["period"] > 0).cpu())
+            return
+        left = self.steps - state["iteration"]
+        due = (left > 0) & (state["iteration"] > 0) & (state["iteration"] % STEPS_BETWEEN_SKIPS == 0)
+        if due.any():
+            state["iteration"] += whole_turns(state, left) * due
 
     def _first_iterate(self, setting: Setting, rows: Tensor, restart: Tensor, images: Tensor) -> Tensor:
         if not self.random_start:

@@ -56,6 +56,7 @@ def pgd(
     targeted: bool = False,
     target: TargetRule = "least_likely",
     target_class: Annotated[int, Ge(0)] | None = None,
+    cycle_detection: bool = True,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Many small gradient steps, projected onto the ball of radius epsilon after each.
@@ -73,6 +74,8 @@ def pgd(
             misclassified in any way counts as broken all the same.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
+        cycle_detection: Cut a restart short once an iterate repeats an earlier one bit for bit: what follows
+            repeats as well (unless the model is random). The same numbers in fewer passes; native only.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
 
     Raises:
@@ -86,4 +89,4 @@ def pgd(
         return cleverhans_pgd(
             ball, goal, step_size=step, steps=steps, random_start=random_start, restarts=restarts
         )
-    return Ascent("pgd", ball, goal, step, steps, restarts, random_start)
+    return Ascent("pgd", ball, goal, step, steps, restarts, random_start, cycle_detection=cycle_detection)

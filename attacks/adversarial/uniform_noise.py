@@ -6,17 +6,15 @@ raises, the perturbation is uniform in the ball: a normal direction at radius ep
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from attacks.adversarial.goal import Goal
 from attacks.adversarial.library import cleverhans_noise
-from attacks.kernel import Attack, Examples, Forward, Setting, State, begin, evaluate, record
-from attacks.threat import Ball, Fraction, Norm, clip_to
+from attacks.adversarial.noise import Noise, draw
+from attacks.kernel import Attack, Setting, State
+from attacks.threat import Ball, Fraction, Norm
 
 __all__ = ["uniform_noise"]
 
@@ -48,41 +46,14 @@ def uniform_noise(
     Raises:
         ValueError: If a value is out of its range.
     """
-    if draws < 1:
-        raise ValueError(f"draws is {draws}, it must be at least 1")
     ball = Ball(norm, epsilon)
-    return cleverhans_noise(ball, draws) if backend == "cleverhans" else _UniformNoise(ball, draws)
 
+    def perturbation(setting: Setting, state: State) -> Tensor:
+        if norm == "Linf":
+            cube = draw(setting, state, "uniform")
+            return ball.uniform_point(cube, cube)
+        radius = draw(setting, state, "uniform", (), purpose="radius")
+        return ball.uniform_point(draw(setting, state, "normal"), radius)
 
-@dataclass(frozen=True)
-class _UniformNoise:
-    ball: Ball
-    draws: int
-    name: ClassVar[str] = "uniform_noise"
-    backend: ClassVar[str] = "native"
-    gradient: ClassVar[bool] = False
-
-    def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
-        return begin(examples, examples.labels, examples.images)
-
-    def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Draws and evaluates one perturbation for every slot."""
-        state["adversarial"] = clip_to(state["images"] + self._perturbation(setting, state), setting.box)
-        none = torch.zeros_like(state["done"])
-        logits, values, _ = evaluate(model, state, Goal().objective(state["goal"]), none)
-        record(setting, state, logits, values, ~none)
-        state["restart"] += 1
-        state["done"] = state["restart"] >= self.draws
-
-    def _perturbation(self, setting: Setting, state: State) -> Tensor:
-        images, ids, restart = state["images"], setting.ids_of(state["row"]), state["restart"].tolist()
-        shape, dtype, device = tuple(images.shape[1:]), images.dtype, images.device
-        if self.ball.norm == "Linf":
-            draw = setting.randomness.uniform(ids, shape, restart=restart, dtype=dtype, device=device)
-            return self.ball.uniform_point(draw, draw)
-        direction = setting.randomness.normal(ids, shape, restart=restart, dtype=dtype, device=device)
-        radius = setting.randomness.uniform(
-            ids, (), restart=restart, purpose="radius", dtype=dtype, device=device
-        )
-        return self.ball.uniform_point(direction, radius)
+    ours = Noise("uniform_noise", ball, draws, perturbation)
+    return cleverhans_noise(ball, draws) if backend == "cleverhans" else ours

@@ -137,7 +137,7 @@ def test_the_library_as_a_backend_does_the_same(
     images, labels = digits[0][:100], digits[1][:100]
     make: dict[str, Any] = {
         "fgsm": lambda backend: fgsm(epsilon=0.08, backend=backend),
-        "pgd": lambda backend: pgd(epsilon=0.05, restarts=2, backend=backend),
+        "pgd": lambda backend: pgd(epsilon=0.05, restarts=2, cycle_detection=False, backend=backend),
         "pgd_l2": lambda backend: pgd(epsilon=0.5, norm="L2", backend=backend),
         "uniform_noise": lambda backend: uniform_noise(epsilon=0.4, draws=3, backend=backend),
     }

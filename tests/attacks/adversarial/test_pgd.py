@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -47,7 +48,8 @@ def test_the_random_start_is_in_the_ball_and_differs_per_restart(
         def forward(self, points: Tensor) -> Tensor:
             return constant(points)
 
-    run(pgd(epsilon=0.1, norm=norm, steps=2, restarts=2), Constant(), images, torch.zeros(6).long())
+    attack = pgd(epsilon=0.1, norm=norm, steps=2, restarts=2, cycle_detection=False)
+    run(attack, Constant(), images, torch.zeros(6).long())
     starts = seen[1], seen[4]
     assert not torch.equal(*starts)
     for start in starts:
@@ -56,9 +58,16 @@ def test_the_random_start_is_in_the_ball_and_differs_per_restart(
         assert (radius > 0.08).all()
     # A zero gradient moves nothing.
     assert torch.equal(seen[1], seen[2])
+    # So there is nothing more to see: one pass for the images, one for each start.
+    again, seen = seen, []
+    run(dataclasses.replace(attack, cycle_detection=True), Constant(), images, torch.zeros(6).long())
+    assert len(seen) == 3
+    assert torch.equal(seen[1], again[1])
+    assert torch.equal(seen[2], again[4])
 
 
-def test_passes_are_exact_on_a_model_whose_answer_is_known(run: Any) -> None:
+@pytest.mark.parametrize("cycle_detection", [True, False])
+def test_passes_are_exact_on_a_model_whose_answer_is_known(run: Any, cycle_detection: bool) -> None:
     class Threshold(nn.Module):
         """Class 0 below 0.5, class 1 above."""
 
@@ -67,12 +76,12 @@ def test_passes_are_exact_on_a_model_whose_answer_is_known(run: Any) -> None:
             return torch.cat([0.5 - value, value - 0.5], 1)
 
     images = torch.tensor([0.42, 0.3, 0.49, 0.445]).reshape(4, 1, 1, 1).double()
-    attack = pgd(epsilon=0.1, step_size=0.03, steps=6, random_start=False)
+    attack = pgd(epsilon=0.1, step_size=0.03, steps=6, random_start=False, cycle_detection=cycle_detection)
     state = run(attack, Threshold(), images, torch.zeros(4).long())
-    # 0.42 .45 .48 .51: the fourth iterate breaks it; 0.3 never; 0.49 .52; 0.445 .475 .505.
+    # 0.42 .45 .48 .51: the fourth iterate breaks it; 0.3 .33 .36 .39 .4 .4; 0.49 .52; 0.445 .475 .505.
     assert state["broken"].tolist() == [True, False, True, True]
-    assert state["forward"].tolist() == [4, 7, 2, 3]
-    assert state["backward"].tolist() == [4, 6, 2, 3]
+    assert state["forward"].tolist() == [4, 5 if cycle_detection else 7, 2, 3]
+    assert state["backward"].tolist() == [4, 5 if cycle_detection else 6, 2, 3]
     torch.testing.assert_close(state["best"].flatten(), torch.tensor([0.51, 0.4, 0.52, 0.505]).double())
 
 

@@ -1,0 +1,97 @@
+"""Notices that an iterate of a deterministic iteration repeats an earlier one: all that follows is known.
+
+Doldo et al. 2025, "Stop Walking in Circles! Bailing Out Early in Projected Gradient Descent" (CVPR): steps
+of one length, projected onto a ball, end in a cycle where the example is robust. Deviations: no hashes,
+which may collide; one earlier iterate per slot is kept, the landmark, and compared bit for bit, as in Brent
+1980, "An improved Monte Carlo factorization algorithm". Landmarks are the iterates whose number has nothing
+but zeros after its highest `DIGITS` binary digits. Brent has one digit, the powers of two; with three, short
+cycles are noticed sooner (a quarter fewer passes on digits, where nearly all cycles have length 2).
+
+Why that is enough. Let x[t+1] = F(x[t]), and let x[m] be the landmark. The first t > m with x[t] = x[m] is m
+plus the length of the cycle; there is none if x[m] comes before the cycle. A landmark stays for m / 7 steps
+or more, without bound as m grows: one of them lies in the cycle and stays long enough.
+
+F must be a function: the model answers an image in the same way every time. Its rounding may depend on what
+else is in the batch; so may, as everywhere here, the last bits of what follows.
+
+Keys of the state, on the device of the images:
+
+    landmark      the iterate that later ones are compared with
+    period        length of the cycle that the present restart is in; 0 while none was found, int64
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attacks.kernel import State
+from attacks.threat import as_column
+
+DIGITS = 3
+
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def watch(first: Tensor) -> State:
+    """Returns the keys that a state needs in addition; `first` is the first iterate, (B, C, H, W)."""
+    return {
+        "landmark": first,
+        "period": torch.zeros(len(first), dtype=torch.int64, device=first.device),
+    }
+
+
+def watch_again(state: State, index: Tensor, first: Tensor) -> None:
+    """Begins anew in some slots.
+
+    Args:
+        state: The slots.
+        index: Which of them, on the device, (A,).
+        first: Their first iterates, (A, C, H, W).
+    """
+    state["landmark"] = state["landmark"].index_copy(0, index, first)
+    state["period"] = state["period"].index_fill(0, index, 0)
+
+
+def compare(state: State, moved: Tensor) -> None:
+    """Compares the iterates that were just made with the landmarks, and moves those that are due.
+
+    Asks the device nothing.
+
+    Args:
+        state: The slots, with the new iterates and their numbers in place.
+        moved: Which slots have a new iterate, on the CPU, (B,).
+    """
+    points, landmark, number = state["adversarial"], state["landmark"], state["iteration"]
+    since = (number - landmark_at(number - 1)) * moved
+    fresh = same_bits(points, landmark) & (state["period"] == 0)
+    state["period"] = torch.where(fresh, since.to(points.device), state["period"])
+    due = moved & (landmark_at(number) == number)
+    if due.any():
+        state["landmark"] = torch.where(as_column(due.to(points.device), points), points, landmark)
+
+
+def whole_turns(state: State, left: Tensor) -> Tensor:
+    """Returns how many of the steps that are left lead back to the present iterate, (B,), on the CPU.
+
+    Waits for the device.
+
+    Args:
+        state: The slots.
+        left: Steps that are left, on the CPU, (B,).
+    """
+    period = state["period"].cpu()
+    return torch.where(period > 0, left - left % period.clamp(min=1), 0)
+
+
+def landmark_at(number: Tensor) -> Tensor:
+    """Returns the number of the landmark once iterate `number` was made, int64 (B,); -1 counts as 0."""
+    length = torch.frexp(number.clamp(min=0).double()).exponent
+    spacing = 1 << (length.long() - DIGITS).clamp(min=0)
+    return number.clamp(min=0) // spacing * spacing
+
+
+def same_bits(one: Tensor, other: Tensor) -> Tensor:
+    """Tells which images (B, ...) are equal bit for bit: 0.0 and -0.0 differ, a NaN equals itself."""
+    kind = _BITS[one.element_size()]
+    return (one.view(kind) == other.view(kind)).flatten(1).all(1)
