@@ -20,6 +20,7 @@ Keys of every state (`begin` makes them; attacks add their own):
         best          the iterate that counts, and what the model made of it:
         objective, prediction, rank, loss, nonfinite
         broken        an iterate was misclassified (never set when only the final iterate counts)
+        settled       optional: nothing more can be found, though budget is left
         forward, backward         model passes so far
         seen_gradient, zero_gradient, nonfinite_gradient      about the first gradient
 

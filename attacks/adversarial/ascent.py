@@ -114,8 +114,6 @@ class Ascent:
         if every:
             last = state["restart"] + 1 >= self.restarts
             state["settled"] = (state["period"] > 0) & last.to(state["period"].device)
-            # Goes once the engine lets settled slots leave, as it does with broken ones.
-            state["done"] |= state["settled"].cpu()
 
     def _cut_short(self, setting: Setting, state: State, every: bool) -> None:
         """Ends the restarts that are in a cycle, or skips its whole turns."""
