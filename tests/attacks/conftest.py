@@ -39,6 +39,11 @@ def network(digits: tuple[Tensor, Tensor]) -> nn.Module:
     return model
 
 
+def finished(state: State) -> Tensor:
+    """Which slots the engine would let go, (B,)."""
+    return state["done"] | state["broken"] | state.get("settled", state["broken"])
+
+
 def run_batch(
     attack: Attack,
     model: nn.Module,
@@ -50,13 +55,13 @@ def run_batch(
     final_iterate: bool = False,
     randomness: Randomness | None = None,
 ) -> State:
-    """Steps one batch until every slot is done; broken slots stay in it and must not change."""
+    """Steps one batch until the engine would have let every slot go; until then all stay, unchanged."""
     ids = [f"digit-{row}" for row in range(len(images))]
     setting = Setting(ids, randomness or Randomness(seed, attack.name), box, final_iterate)
     with torch.no_grad(), frozen(model):
         rows = torch.arange(len(images))
         state = attack.start(setting, Examples(rows, images, labels, labels, model(images)))
-        while not state["done"].all():
+        while not finished(state).all():
             attack.step(setting, model, state)
     return state
 
