@@ -19,7 +19,12 @@ from service.contract.results import Answer, EvaluationResult, Metric, Warning, 
 from service.contract.statistics import mcnemar, paired_bootstrap
 
 # Metrics that are the mean of a per-example column of the outcomes.
-COLUMN_OF = {"top1": "correct", "accuracy_under_attack": "correct", "top5": "correct5"}
+COLUMN_OF = {
+    "top1": "correct",
+    "accuracy_under_attack": "correct",
+    "top5": "correct5",
+    "top1_8bit": "correct8",
+}
 
 Columns = Mapping[str, Sequence[Any]]
 

@@ -47,6 +47,33 @@ class Breakdown(Answer):
     severity: int
     metrics: dict[str, Metric]
 
+    @property
+    def label(self) -> str:
+        """The part's name in tables."""
+        return f"{self.corruption}/{self.severity}"
+
+
+class StageBreakdown(Answer):
+    """What one attack of an ensemble found, and what it cost.
+
+    `top1` is the accuracy that is left after this stage and those before it, over all examples of the
+    evaluation: before the last stage a provisional robust accuracy, an upper bound of the final one.
+    `n` examples entered the stage; `broken` of them were broken in it.
+    """
+
+    stage: str
+    metrics: dict[str, Metric]
+    n: int
+    broken: int
+    forward_passes: int
+    backward_passes: int
+    seconds: float
+
+    @property
+    def label(self) -> str:
+        """The part's name in tables."""
+        return self.stage
+
 
 class Reference(Answer):
     """A published number for the same metric, with its source and protocol."""
@@ -58,7 +85,11 @@ class Reference(Answer):
 
 
 class EvaluationResult(Answer):
-    """One row of the results: one evaluation or attack with its parameters."""
+    """One row of the results: one evaluation or attack with its parameters.
+
+    Metrics of classification are described in `workers/metrics/classification.py`: top1, top5,
+    attack_success_rate, top1_8bit, median_linf, median_l2, queries.
+    """
 
     name: str
     params: dict[str, Any]
@@ -66,7 +97,7 @@ class EvaluationResult(Answer):
     protocol: Literal["pixel", "paper"]
     backend: str
     metrics: dict[str, Metric]
-    breakdown: list[Breakdown] = []
+    breakdown: list[Breakdown | StageBreakdown] = []
     reference: list[Reference] = []
     warnings: list[Warning] = []
     seconds: float

@@ -19,10 +19,13 @@ from service.contract.results import EvaluationResult, Provenance
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
+from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import of_evaluation
 from workers.metrics.classification import classification_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
+# Columns that only attacks have, and outcomes of earlier versions do not.
+OPTIONAL_COLUMNS = ("linf", "l2", "correct8")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
 
@@ -76,12 +79,13 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
 
 
 def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
-    """The columns of all shards in one, sorted by example id.
+    """The columns of all shards in one, sorted by example id; an optional one if every shard has it.
 
     Raises:
         ValueError: an example was measured twice.
     """
-    joined = {name: [value for row in rows for value in row.columns[name]] for name in COLUMNS}
+    optional = [name for name in OPTIONAL_COLUMNS if all(name in row.columns for row in rows)]
+    joined = {name: [value for row in rows for value in row.columns[name]] for name in (*COLUMNS, *optional)}
     order = sorted(range(len(joined["id"])), key=joined["id"].__getitem__)
     if len(set(joined["id"])) != len(order):
         raise ValueError("an example was measured twice")
@@ -98,7 +102,12 @@ def merge_evaluation(
         raise ValueError(f"{measured} of {planned} examples of evaluation {index} were measured")
     attack = rows[0].extra["attack"]
     protocol, backend = job.spec.get("protocol", "pixel"), str(item["params"].get("backend", "native"))
-    metrics = classification_metrics(columns, initially_correct=columns["clean_correct"] if attack else None)
+    evidence = [row.extra["evidence"] for row in rows]
+    metrics = classification_metrics(
+        columns,
+        initially_correct=columns["clean_correct"] if attack else None,
+        attacked=[True] * measured if protocol == "paper" else None,
+    )
     return EvaluationResult(
         name=item["name"],
         params=item["params"],
@@ -106,9 +115,10 @@ def merge_evaluation(
         protocol=protocol,
         backend=backend,
         metrics=metrics,
+        breakdown=[*stage_breakdown(evidence, measured)],
         warnings=of_evaluation(
             plan,
-            [row.extra["evidence"] for row in rows],
+            evidence,
             planned=plan["evaluations"][index],
             undefined=[name for name, metric in metrics.items() if metric.value is None],
             backend=backend,
@@ -156,8 +166,9 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """The outcome table: a row per example, sorted by id; booleans as 0 and 1, floats exactly."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in zip(*(columns[name] for name in COLUMNS), strict=True):
+    names = [name for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name in columns]
+    writer.writerow(names)
+    for row in zip(*(columns[name] for name in names), strict=True):
         writer.writerow([int(value) if isinstance(value, bool) else value for value in row])
     return text.getvalue()
 

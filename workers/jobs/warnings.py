@@ -13,11 +13,16 @@ _EVIDENCE = {
     "nonfinite_gradient": "the gradient at the first step was not finite for {count} of {n} examples",
     "nonfinite": "the logits were not finite for {count} of {n} examples; they count as wrong",
 }
+UNDEFINED = {
+    "attack_success_rate": "no example was right before the attack",
+    "median_linf": "no example was broken",
+    "median_l2": "no example was broken",
+}
 
 
 def of_evaluation(
     plan: Mapping[str, Any],
-    evidence: Sequence[Mapping[str, int]],
+    evidence: Sequence[Mapping[str, Any]],
     *,
     planned: Mapping[str, int],
     undefined: Sequence[str],
@@ -56,9 +61,9 @@ def of_evaluation(
             " it is an upper bound of accuracy under an attack on top-5"
         )
         found.append(Warning(code="top5_upper_bound", message=message))
-    if "attack_success_rate" in undefined:
-        message = "attack_success_rate has no value: no example was right before the attack"
-        found.append(Warning(code="undefined_metric", message=message))
+    if undefined:
+        reasons = "; ".join(f"{name} has no value: {UNDEFINED[name]}" for name in undefined)
+        found.append(Warning(code="undefined_metric", message=reasons, evidence={"metrics": [*undefined]}))
     return found
 
 
@@ -75,7 +80,7 @@ def _doubtful(planned: Mapping[str, int]) -> Iterator[Warning]:
         yield Warning(code="class_names_differ", message=message, evidence={"count": renamed})
 
 
-def _counted(evidence: Sequence[Mapping[str, int]], n: int) -> Iterator[Warning]:
+def _counted(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning]:
     for code, text in _EVIDENCE.items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count:
