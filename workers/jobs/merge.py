@@ -15,10 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from service.contract.results import EvaluationResult, Provenance
+from service.contract.catalog import load as load_catalog
+from service.contract.results import EvaluationResult, Provenance, Reference
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
+from workers.jobs.published import references
 from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import of_evaluation
 from workers.metrics.classification import classification_metrics
@@ -97,9 +99,9 @@ def merge_evaluation(
 ) -> EvaluationResult:
     """One row of the results."""
     item, plan = evaluations(job)[index], plan_of(job, rows)
-    planned, measured = plan["evaluations"][index]["n"], len(columns["id"])
-    if measured != planned:
-        raise ValueError(f"{measured} of {planned} examples of evaluation {index} were measured")
+    planned, measured = plan["evaluations"][index], len(columns["id"])
+    if measured != planned["n"]:
+        raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
     attack = rows[0].extra["attack"]
     protocol, backend = job.spec.get("protocol", "pixel"), str(item["params"].get("backend", "native"))
     evidence = [row.extra["evidence"] for row in rows]
@@ -116,10 +118,11 @@ def merge_evaluation(
         backend=backend,
         metrics=metrics,
         breakdown=[*stage_breakdown(evidence, measured)],
+        reference=published_for(job, item, planned, protocol),
         warnings=of_evaluation(
             plan,
             evidence,
-            planned=plan["evaluations"][index],
+            planned=planned,
             undefined=[name for name, metric in metrics.items() if metric.value is None],
             backend=backend,
             pixel_attack=attack and protocol == "pixel",
@@ -127,6 +130,24 @@ def merge_evaluation(
         seconds=math.fsum(row.seconds for row in rows),
         forward_passes=sum(row.forward_passes for row in rows),
         backward_passes=sum(row.backward_passes for row in rows),
+    )
+
+
+def published_for(
+    job: JobRow, item: Mapping[str, Any], planned: Mapping[str, Any], protocol: str
+) -> list[Reference]:
+    """The published numbers that belong to an evaluation of the job."""
+    if planned.get("known_as") is None:
+        return []
+    component = load_catalog().find_evaluation(item["name"])
+    defaults = {name: schema.get("default") for name, schema in component.parameters["properties"].items()}
+    return references(
+        job.spec["model"],
+        item["data"] or job.spec["data"],
+        item,
+        protocol=protocol,
+        known_as=planned["known_as"],
+        defaults=defaults,
     )
 
 
