@@ -17,6 +17,7 @@ from typing import Any, Literal
 from service.contract.fractions import parse_fraction
 from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
+from service.contract.warning_codes import WarningCode
 
 # Metrics that are the mean of a per-example column of the outcomes.
 COLUMN_OF = {
@@ -234,7 +235,7 @@ def _value(job: str, metric: Metric) -> ComparedValue:
     )
 
 
-def _warning(code: str, message: str, **evidence: Any) -> Warning:
+def _warning(code: WarningCode, message: str, **evidence: Any) -> Warning:
     return Warning(code=code, message=message, evidence=evidence)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from service.contract.states import JobState
+from service.contract.warning_codes import WarningCode
 
 Item = TypeVar("Item")
 
@@ -35,7 +36,7 @@ class Metric(Answer):
 class Warning(Answer):  # noqa: A001 (the contract's name)
     """Something that the reader of a number must know, with the evidence for it."""
 
-    code: str
+    code: WarningCode
     message: str
     evidence: dict[str, Any] = {}
 

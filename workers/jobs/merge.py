@@ -22,7 +22,7 @@ from service.store.session import Store
 from workers import artifacts
 from workers.jobs.published import references
 from workers.jobs.stages import stage_breakdown
-from workers.jobs.warnings import of_evaluation
+from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.classification import classification_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
@@ -110,6 +110,17 @@ def merge_evaluation(
         initially_correct=columns["clean_correct"] if attack else None,
         attacked=[True] * measured if protocol == "paper" else None,
     )
+    stages = stage_breakdown(evidence, measured)
+    row = Row(
+        name=item["name"],
+        params=item["params"],
+        backend=backend,
+        attack=attack,
+        pixel=protocol == "pixel",
+        planned=planned,
+        breakdown=stages,
+        undefined=[name for name, metric in metrics.items() if metric.value is None],
+    )
     return EvaluationResult(
         name=item["name"],
         params=item["params"],
@@ -117,16 +128,9 @@ def merge_evaluation(
         protocol=protocol,
         backend=backend,
         metrics=metrics,
-        breakdown=[*stage_breakdown(evidence, measured)],
+        breakdown=[*stages],
         reference=published_for(job, item, planned, protocol),
-        warnings=of_evaluation(
-            plan,
-            evidence,
-            planned=planned,
-            undefined=[name for name, metric in metrics.items() if metric.value is None],
-            backend=backend,
-            pixel_attack=attack and protocol == "pixel",
-        ),
+        warnings=of_evaluation(plan, evidence, row),
         seconds=math.fsum(row.seconds for row in rows),
         forward_passes=sum(row.forward_passes for row in rows),
         backward_passes=sum(row.backward_passes for row in rows),

@@ -14,21 +14,27 @@ def stage_breakdown(evidence: Sequence[Mapping[str, Any]], n: int) -> list[Stage
     """One row per stage, in the order in which they were run.
 
     Args:
-        evidence: what each shard reported, in the order of the shards; `stages` lists {"name", "n", "broken",
-            "forward", "backward", "seconds"}. A shard leaves out the stages that no example reached.
+        evidence: what each shard reported; `stages` lists {"name", "n", "broken", "forward", "backward",
+            "seconds"}. A shard may leave out the last stages, and name one twice (screening in low precision
+            first): the second time got what the first had left.
         n: examples of the evaluation; those that no stage saw were wrong before the attack.
     """
     parts: dict[str, list[Mapping[str, Any]]] = {}
+    entered: dict[str, int] = {}
     # The shard with the most stages knows the order of all of them.
     for shard in sorted(evidence, key=lambda shard: -len(shard.get("stages", ()))):
+        seen: set[str] = set()
         for stage in shard.get("stages", ()):
-            parts.setdefault(stage["name"], []).append(stage)
-    return [_summed(name, same, n) for name, same in parts.items()]
+            name = stage["name"]
+            parts.setdefault(name, []).append(stage)
+            entered[name] = entered.get(name, 0) + (0 if name in seen else stage["n"])
+            seen.add(name)
+    return [_summed(name, same, entered[name], n) for name, same in parts.items()]
 
 
-def _summed(name: str, same: Sequence[Mapping[str, Any]], n: int) -> StageBreakdown:
-    entered, broken, forward, backward = (
-        sum(stage[count] for stage in same) for count in ("n", "broken", "forward", "backward")
+def _summed(name: str, same: Sequence[Mapping[str, Any]], entered: int, n: int) -> StageBreakdown:
+    broken, forward, backward = (
+        sum(stage[count] for stage in same) for count in ("broken", "forward", "backward")
     )
     return StageBreakdown(
         stage=name,

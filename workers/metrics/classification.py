@@ -46,8 +46,9 @@ def classification_metrics(
         `n` counts those, and its value is None when there are none.
         `median_linf`, `median_l2`: median norm of the perturbations of the broken examples, in the attacked
         space (`linf`, `l2`); `n` counts these, and the value is None when there are none.
-        `queries`: mean number of forward passes per attacked example, that of the unattacked image included;
-        for attacks without gradients only, which is when the column `backward` is 0 throughout.
+        `queries`: mean number of forward passes per attacked example, with those that judge the unattacked
+        image and, once more, what was found; for attacks without gradients only, which is when the column
+        `backward` is 0 throughout.
         Shares are fractions with Wilson 95 % intervals, the others have bootstrap intervals.
 
     Raises:

@@ -67,7 +67,7 @@ def test_checks_across_evaluations_warn(
 ) -> None:
     grid = [{"name": "pgd", "params": {"epsilon": epsilon}} for epsilon in ("2/255", "4/255")]
     job_id = api.post(JOBS, json=evaluate_body(evaluations=grid)).json()["id"]
-    worker.run(job_id, [1, 0, 0, 0], [1, 1, 0, 0])
+    worker.run(job_id, [1, 0, 0, 0], [1, 1, 1, 0])
     codes = [warning["code"] for warning in api.get(f"{JOBS}/{job_id}/results").json()["warnings"]]
     assert codes == ["accuracy_rises_with_epsilon"]
 

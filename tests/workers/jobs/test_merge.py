@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from service.contract.errors import NotFound
+from service.contract.results import StageBreakdown
 from service.contract.statistics import wilson
 from service.store.rows import Finished, JobRow, OutcomeRow
 from service.store.session import Store
@@ -23,7 +24,6 @@ from tests.support.outcomes import columns, rows
 from tests.support.workers import settings
 from workers.finishing import finish_job, merge_and_finish
 from workers.jobs import merge
-from workers.jobs.warnings import of_evaluation
 
 PGD = {"name": "pgd", "params": {"epsilon": 0.1}, "data": None}
 FACTS = {"batch_size": 4, "untrained": False, "weights_sha256": "w", "data_sha256": {"digits": "d"}}
@@ -208,41 +208,15 @@ def test_stages_of_shards_add_up_to_a_breakdown(store: Store) -> None:
     assert (ce["metrics"]["top1"]["ci_low"], ce["metrics"]["top1"]["ci_high"]) == wilson(3, 12)
 
 
-def codes(**changes: Any) -> dict[str, dict[str, Any]]:
-    facts = {"backend": "native", "pixel_attack": False, "undefined": []}
-    found = {key: changes.pop(key, value) for key, value in facts.items()}
-    planned = {"n": 12, "available": 12} | changes.pop("planned", {})
-    evidence = changes.pop("evidence", [{}])
-    return {w.code: w.evidence for w in of_evaluation(FACTS | changes, evidence, planned=planned, **found)}
-
-
-def test_nothing_to_say_is_no_warning() -> None:
-    assert codes() == {}
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"untrained": True}, {"untrained_weights": {}}),
-        ({"planned": {"n": 5}}, {"subset": {"n": 5, "available": 12}}),
-        ({"backend": "cleverhans"}, {"library_backend": {"batch_size": 4}}),
-        ({"pixel_attack": True}, {"top5_upper_bound": {}}),
-        (
-            {"undefined": ["attack_success_rate", "median_l2"]},
-            {"undefined_metric": {"metrics": ["attack_success_rate", "median_l2"]}},
-        ),
-        ({"planned": {"seen": 3}}, {"trained_on_examples": {"count": 3, "n": 12}}),
-        ({"planned": {"renamed": 2}}, {"class_names_differ": {"count": 2}}),
-        (
-            {"evidence": [{"zero_gradient": 1}, {"zero_gradient": 2, "gradients": 9}]},
-            {"zero_gradient": {"count": 3, "n": 12}},
-        ),
-        ({"evidence": [{"nonfinite_gradient": 1}]}, {"nonfinite_gradient": {"count": 1, "n": 12}}),
-        ({"evidence": [{"nonfinite": 2}]}, {"nonfinite": {"count": 2, "n": 12}}),
-    ],
-)
-def test_warnings(changes: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert codes(**changes) == expected
+def test_a_stage_that_was_screened_first_is_one_stage(store: Store) -> None:
+    outcomes = rows(3)
+    outcomes[0].extra["evidence"] = {"stages": [stage("apgd_ce", 10, 6), stage("apgd_ce", 4, 1)]}
+    (part,) = merge.merge_evaluation(
+        measured_job(store), 0, outcomes, merge.sorted_columns(outcomes)
+    ).breakdown
+    assert isinstance(part, StageBreakdown)
+    assert (part.n, part.broken, part.forward_passes) == (10, 7, 140)
+    assert part.metrics["top1"].value == 3 / 12
 
 
 def test_saving_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
