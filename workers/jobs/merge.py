@@ -103,7 +103,9 @@ def merge_evaluation(
     if measured != planned["n"]:
         raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
     attack = rows[0].extra["attack"]
-    protocol, backend = job.spec.get("protocol", "pixel"), str(item["params"].get("backend", "native"))
+    # A shard says so where it had to run under another protocol than the job's.
+    protocol = rows[0].extra.get("protocol") or job.spec.get("protocol", "pixel")
+    backend = str(item["params"].get("backend", "native"))
     evidence = [row.extra["evidence"] for row in rows]
     metrics = classification_metrics(
         columns,

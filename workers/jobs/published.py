@@ -4,8 +4,10 @@ A published number is shown where the model's architecture, the data set with it
 with all its parameters, and the protocol are those of the publication. How the weights came about is not
 compared (that is what the reader wants to see), nor is a subset of the examples refused: the row has its n.
 
-All published attacks are those of the released code: normalised images, no clipping, the final iterate. So an
-attack has references under the protocol `paper` only; clean accuracy is the same under both.
+The published attacks are those of the released code: normalised images, no clipping, the final iterate. So an
+attack has references under the protocol `paper` only. Clean accuracy is the same under both. AutoAttack is a
+worst case over several attacks within [0, 1], which is `pixel`; its published numbers do not state their
+space, and their reference says so.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ IMAGENET_CLASSES = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e18
 IMAGENET_VALIDATION = 50_000
 # What a model does in training only, or does not change what it computes.
 TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
+# Parameters that do not change what an attack computes.
+EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
 SIZES = {
     "tiny": {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
     "base": {"width": 768, "depth": 12, "heads": 12, "mlp_ratio": 4.0},
@@ -52,7 +56,7 @@ def references(
         model: {"name", "params"} with every default filled in, as are the others.
         data: {"name", "params"}.
         evaluation: {"name", "params"}.
-        protocol: the job's.
+        protocol: the row's.
         known_as: what `known_as` said of the data.
         defaults: the evaluation's default parameters; what a publication does not state is at these.
     """
@@ -61,8 +65,7 @@ def references(
     facts, prepared = architecture(model), _preparation(data["params"])
     found = []
     for table, attacked, rows in TABLES:
-        comparable = protocol == "paper" or attacked.name == "clean"
-        if not comparable or not _same_evaluation(attacked, evaluation, defaults):
+        if protocol not in attacked.protocols or not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
             if _same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
@@ -112,7 +115,7 @@ def _preparation(params: Mapping[str, Any]) -> Preparation:
 
 
 def _same_evaluation(attacked: Attacked, evaluation: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
-    params = {key: value for key, value in evaluation["params"].items() if key != "backend"}
+    params = {key: value for key, value in evaluation["params"].items() if key not in EXECUTION}
     if evaluation["name"] != attacked.name or not attacked.params.keys() <= params.keys():
         return False
     expected = {key: defaults.get(key) for key in params} | attacked.params
@@ -143,5 +146,5 @@ def _reference(
         metric=metric,
         value=round(percent / 100, 6),
         source=f"{PAPER}, {table}, {model}{note}",
-        protocol=protocol,
+        protocol=attacked.protocol or protocol,
     )

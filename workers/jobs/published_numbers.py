@@ -30,11 +30,17 @@ class Architecture(NamedTuple):
 
 
 class Attacked(NamedTuple):
-    """Parameters of a published evaluation that differ from the catalog's defaults, or must not change."""
+    """Parameters of a published evaluation that differ from the catalog's defaults, or must not change.
+
+    Rows that were measured under one of `protocols` are comparable. `protocol` is what the publication says
+    of itself where that is not the row's own.
+    """
 
     name: str
     params: dict[str, Any]
     note: str = ""
+    protocols: tuple[str, ...] = ("paper",)
+    protocol: str | None = None
 
 
 _TINY = {"image_size": 224, "patch_size": 16, "width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0}
@@ -61,25 +67,31 @@ MODELS = {
     ),
 }
 
-CLEAN = Attacked("clean", {})
+CLEAN = Attacked("clean", {}, protocols=("paper", "pixel"))
 PGD = Attacked(
     "pgd",
     {"epsilon": 6 / 255, "norm": "Linf", "steps": 20, "step_size": None, "relative_step_size": 0.15},
     "step 0.15 epsilon as in the released code",
 )
 FGSM = Attacked("fgsm", {"epsilon": 6 / 255, "norm": "Linf"})
-SPSA = Attacked("spsa", {"epsilon": 0.1, "steps": 10}, "10 steps as in the released code; the text says 40")
+SPSA = Attacked(
+    "spsa",
+    {"epsilon": 0.1, "steps": 10, "samples": 128, "gradient_point": "shifted"},
+    "10 steps as in the released code; the text says 40",
+)
 SLD = Attacked("sparse_l1_descent", {"epsilon": 10.0})
 CW = Attacked(
     "carlini_wagner",
-    {"confidence": 0.03},
+    {"confidence": 0.03, "shared_constant": True},
     "the released code clips normalised images to [0, 1], which alone costs much of the accuracy",
 )
 NOISE = Attacked("uniform_noise", {"epsilon": 0.3, "norm": "Linf", "draws": 1})
 AUTOATTACK = Attacked(
     "autoattack",
     {"epsilon": 1 / 255, "norm": "Linf", "version": "standard"},
-    "no code was released; the space of epsilon is not stated",
+    "no code was released, and the space of epsilon is not stated",
+    protocols=("pixel",),
+    protocol="not stated",
 )
 
 TINY_MODELS = tuple(MODELS)[:5]

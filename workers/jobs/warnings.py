@@ -52,9 +52,10 @@ LIBRARIES = {
     " depends on the batch size and on its neighbours",
 }
 # Smallest number of classes for which the DLR losses are defined (they take the third or fourth logit).
-DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4, "autoattack": 4}
-# AutoAttack's versions that attack this many target classes.
-AUTOATTACK_TARGETS = {"standard": 9, "plus": 9}
+DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}
+# Attacks on one target class after the other, and how many AutoAttack has them try.
+TARGETED = frozenset({"apgd_t", "fab_t"})
+TARGETS = 9
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,8 @@ def _of_classes(row: Row) -> Iterator[Warning]:
     classes = row.planned.get("classes")
     if classes is None or not row.attack:
         return
-    version = str(row.params.get("version", "standard"))
-    targets = AUTOATTACK_TARGETS.get(version, 0) if row.name == "autoattack" else row.params.get("targets", 0)
+    attacks = [row.name, *(stage.stage for stage in row.breakdown)]
+    targets = row.params.get("targets", TARGETS) if TARGETED.intersection(attacks) else 0
     if targets > classes - 1:
         message = (
             f"{row.name} was to attack {targets} target classes, there are only {classes - 1} wrong ones:"
@@ -153,7 +154,7 @@ def _of_classes(row: Row) -> Iterator[Warning]:
         )
         evidence = {"targets": targets, "classes": classes}
         yield Warning(code="fewer_classes_than_targets", message=message, evidence=evidence)
-    needed = DLR_CLASSES.get(row.name, 0)
+    needed = max(DLR_CLASSES.get(attack, 0) for attack in attacks)
     if classes < needed:
         message = (
             f"the DLR loss of {row.name} needs {needed} classes, there are {classes}: it is not defined;"

@@ -180,6 +180,14 @@ def test_queries_are_of_the_attacked_examples(store: Store) -> None:
     assert (paper.value, paper.n) == (pytest.approx(sum(table["forward"]) / 12), 12)
 
 
+def test_a_shard_tells_its_own_protocol(store: Store) -> None:
+    job = measured_job(store)
+    job = replace(job, spec=job.spec | {"protocol": "paper"})
+    for extra, protocol in (({}, "paper"), ({"protocol": "pixel"}, "pixel")):
+        outcomes = rows(3, **extra)
+        assert merge.merge_evaluation(job, 0, outcomes, merge.sorted_columns(outcomes)).protocol == protocol
+
+
 def stage(name: str, n: int, broken: int) -> dict[str, Any]:
     return {"name": name, "n": n, "broken": broken, "forward": 10 * n, "backward": n, "seconds": 0.1 * n}
 

@@ -88,11 +88,13 @@ def test_every_cell_of_the_tables_is_found_by_its_own_row_alone(
     table: str, attacked: Attacked, model: str, values: tuple[float, float]
 ) -> None:
     crop = MODELS[model].preparation.crop_fraction
-    top1, top5 = found(SPECS[model], (attacked.name, dict(attacked.params)), data={"crop_fraction": crop})
+    (protocol, *_) = attacked.protocols
+    evaluation = (attacked.name, dict(attacked.params))
+    top1, top5 = found(SPECS[model], evaluation, data={"crop_fraction": crop}, protocol=protocol)
     assert (top1.metric, top5.metric) == ("top1", "top5")
     assert (100 * top1.value, 100 * top5.value) == (pytest.approx(values[0]), pytest.approx(values[1]))
     assert (table in top1.source, model in top1.source) == (True, True)
-    assert top1.protocol == "paper"
+    assert top1.protocol == ("not stated" if attacked.name == "autoattack" else "paper")
 
 
 def test_the_tables_are_whole() -> None:
@@ -144,6 +146,9 @@ def test_another_architecture_has_no_published_number(changes: dict[str, Any]) -
 
 def test_an_attack_has_references_under_its_own_protocol_only() -> None:
     assert not found(protocol="pixel")
+    ensemble = ("autoattack", {"epsilon": "1/255", "norm": "Linf", "version": "standard"})
+    assert found(evaluation=ensemble, protocol="pixel")
+    assert not found(evaluation=ensemble, protocol="paper")
     clean = [found(evaluation=("clean", {}), protocol=protocol) for protocol in ("paper", "pixel")]
     assert [[(r.metric, r.value, r.protocol) for r in rs] for rs in clean] == [
         [("top1", 0.7044, protocol), ("top5", 0.9017, protocol)] for protocol in ("paper", "pixel")

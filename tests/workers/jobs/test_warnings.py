@@ -87,15 +87,7 @@ def test_the_smallest_batch_of_all_shards_is_told() -> None:
         ("apgd_t", {"targets": 2}, 3, ["too_few_classes_for_dlr"]),
         ("apgd_dlr", {}, 3, []),
         ("apgd_dlr", {}, 2, ["too_few_classes_for_dlr"]),
-        ("autoattack", STANDARD, 10, ["adaptive_attack_needed"]),
-        ("autoattack", STANDARD, 5, ["fewer_classes_than_targets", "adaptive_attack_needed"]),
-        (
-            "autoattack",
-            STANDARD,
-            3,
-            ["fewer_classes_than_targets", "too_few_classes_for_dlr", "adaptive_attack_needed"],
-        ),
-        ("autoattack", {"version": "rand"}, 5, ["adaptive_attack_needed"]),
+        ("fab_t", {"targets": 9}, 3, ["fewer_classes_than_targets"]),
         ("pgd", {}, 2, []),
     ],
 )
@@ -109,6 +101,25 @@ def test_few_classes(name: str, params: dict[str, Any], classes: int, expected: 
 def part(name: str, n: int, broken: int) -> StageBreakdown:
     costs = {"forward_passes": 0, "backward_passes": 0, "seconds": 0.0}
     return StageBreakdown(stage=name, metrics={}, n=n, broken=broken, **costs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("stages", "classes", "expected"),
+    [
+        (["apgd_ce", "square"], 2, []),
+        (["apgd_ce", "apgd_dlr"], 2, ["too_few_classes_for_dlr"]),
+        (["apgd_ce", "apgd_t"], 10, []),
+        (["apgd_ce", "apgd_t"], 5, ["fewer_classes_than_targets"]),
+        (["apgd_t", "fab_t"], 3, ["fewer_classes_than_targets", "too_few_classes_for_dlr"]),
+    ],
+)
+def test_few_classes_for_the_stages_of_an_ensemble(
+    stages: list[str], classes: int, expected: list[str]
+) -> None:
+    ran = [part(name, 4, 0) for name in stages]
+    planned = PLANNED | {"classes": classes}
+    found = [*raised(name="autoattack", params=STANDARD, planned=planned, breakdown=ran)]
+    assert found == [*expected, "adaptive_attack_needed"]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +156,15 @@ def test_the_merge_hands_everything_on(store: Store) -> None:
             "forward": 1,
             "backward": 1,
             "zero_gradient": 1,
+            "seconds": 0.5,
+        },
+        {
+            "name": "apgd_t",
+            "n": 3,
+            "broken": 0,
+            "forward": 1,
+            "backward": 1,
+            "zero_gradient": 0,
             "seconds": 0.5,
         },
         {
