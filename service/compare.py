@@ -17,9 +17,15 @@ from typing import Any, Literal
 from service.contract.fractions import parse_fraction
 from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
+from service.contract.warning_codes import WarningCode
 
 # Metrics that are the mean of a per-example column of the outcomes.
-COLUMN_OF = {"top1": "correct", "accuracy_under_attack": "correct", "top5": "correct5"}
+COLUMN_OF = {
+    "top1": "correct",
+    "accuracy_under_attack": "correct",
+    "top5": "correct5",
+    "top1_8bit": "correct8",
+}
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -229,7 +235,7 @@ def _value(job: str, metric: Metric) -> ComparedValue:
     )
 
 
-def _warning(code: str, message: str, **evidence: Any) -> Warning:
+def _warning(code: WarningCode, message: str, **evidence: Any) -> Warning:
     return Warning(code=code, message=message, evidence=evidence)
 
 

@@ -16,6 +16,7 @@ PROPORTIONS = frozenset(
     {
         "top1",
         "top5",
+        "top1_8bit",
         "miou",
         "mean_accuracy",
         "pixel_accuracy",
@@ -172,7 +173,7 @@ def _same_in_all(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
     metrics = list(evaluation.metrics.items())
     for part in evaluation.breakdown:
-        metrics += [(f"{part.corruption}/{part.severity}/{name}", m) for name, m in part.metrics.items()]
+        metrics += [(f"{part.label}/{name}", m) for name, m in part.metrics.items()]
     return metrics
 
 

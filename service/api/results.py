@@ -82,7 +82,7 @@ def finished_results(store: TenantStore, job: JobRow) -> Results:
 
 
 def to_csv(results: Results) -> str:
-    """One row per metric; the metrics of a breakdown are named `corruption/severity/metric`."""
+    """One row per metric; those of a breakdown are named `corruption/severity/metric` or `stage/metric`."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
@@ -91,7 +91,7 @@ def to_csv(results: Results) -> str:
             writer.writerow(_cells(evaluation, name, metric))
         for part in evaluation.breakdown:
             for name, metric in part.metrics.items():
-                writer.writerow(_cells(evaluation, f"{part.corruption}/{part.severity}/{name}", metric))
+                writer.writerow(_cells(evaluation, f"{part.label}/{name}", metric))
     return text.getvalue()
 
 

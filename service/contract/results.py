@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from service.contract.states import JobState
+from service.contract.warning_codes import WarningCode
 
 Item = TypeVar("Item")
 
@@ -35,7 +36,7 @@ class Metric(Answer):
 class Warning(Answer):  # noqa: A001 (the contract's name)
     """Something that the reader of a number must know, with the evidence for it."""
 
-    code: str
+    code: WarningCode
     message: str
     evidence: dict[str, Any] = {}
 
@@ -46,6 +47,33 @@ class Breakdown(Answer):
     corruption: str
     severity: int
     metrics: dict[str, Metric]
+
+    @property
+    def label(self) -> str:
+        """The part's name in tables."""
+        return f"{self.corruption}/{self.severity}"
+
+
+class StageBreakdown(Answer):
+    """What one attack of an ensemble found, and what it cost.
+
+    `top1` is the accuracy that is left after this stage and those before it, over all examples of the
+    evaluation: before the last stage a provisional robust accuracy, an upper bound of the final one.
+    `n` examples entered the stage; `broken` of them were broken in it.
+    """
+
+    stage: str
+    metrics: dict[str, Metric]
+    n: int
+    broken: int
+    forward_passes: int
+    backward_passes: int
+    seconds: float
+
+    @property
+    def label(self) -> str:
+        """The part's name in tables."""
+        return self.stage
 
 
 class Reference(Answer):
@@ -58,7 +86,11 @@ class Reference(Answer):
 
 
 class EvaluationResult(Answer):
-    """One row of the results: one evaluation or attack with its parameters."""
+    """One row of the results: one evaluation or attack with its parameters.
+
+    Metrics of classification are described in `workers/metrics/classification.py`: top1, top5,
+    attack_success_rate, top1_8bit, median_linf, median_l2, queries.
+    """
 
     name: str
     params: dict[str, Any]
@@ -66,7 +98,7 @@ class EvaluationResult(Answer):
     protocol: Literal["pixel", "paper"]
     backend: str
     metrics: dict[str, Metric]
-    breakdown: list[Breakdown] = []
+    breakdown: list[Breakdown | StageBreakdown] = []
     reference: list[Reference] = []
     warnings: list[Warning] = []
     seconds: float

@@ -7,6 +7,8 @@ Sources:
         the exact form: given b + c discordant pairs, b is Binomial(b + c, 1/2).
     Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapters 13 (percentile interval)
         and 16 (achieved significance level).
+    David and Nagaraja 2003, "Order Statistics", section 2.2: the k-th smallest of n uniform
+        numbers is Beta(k, n - k + 1).
 
 Legend: n examples, R resamples. No result depends on the order of the values that are given.
 """
@@ -116,6 +118,24 @@ def bootstrap_mean(
     return Estimate(math.fsum(values) / len(values), low, high)
 
 
+def bootstrap_median(
+    values: Sequence[float], *, seed: int | str, confidence: float = 0.95, resamples: int = 2000
+) -> Estimate:
+    """Median of per-example values with a percentile bootstrap interval.
+
+    A resample is never drawn value by value: its k-th smallest value is the value whose rank is that of the
+    k-th smallest of n uniform numbers. Cost: O(n log n + R). The same values (in any order) and seed give
+    the same bits in every process.
+
+    Raises:
+        ValueError: no value, a value that is not finite, or confidence or resamples out of range.
+    """
+    ordered, rng = _prepared(values, seed, confidence, resamples)
+    medians = sorted(_resampled_median(ordered, rng) for _ in range(resamples))
+    low, high = _percentiles(medians, confidence)
+    return Estimate(_quantile(ordered, 0.5), low, high)
+
+
 def paired_bootstrap(
     a: Sequence[float],
     b: Sequence[float],
@@ -158,6 +178,14 @@ def _check_confidence(confidence: float) -> None:
 def _resampled_means(
     values: Sequence[float], seed: int | str, confidence: float, resamples: int
 ) -> list[float]:
+    draw = _drawer(*_prepared(values, seed, confidence, resamples))
+    return sorted(draw() for _ in range(resamples))
+
+
+def _prepared(
+    values: Sequence[float], seed: int | str, confidence: float, resamples: int
+) -> tuple[list[float], random.Random]:
+    """The values in ascending order and the source of the draws, once everything is found to be in range."""
     _check_confidence(confidence)
     if resamples < 1:
         raise ValueError(f"resamples must be >= 1; got {resamples}")
@@ -166,8 +194,20 @@ def _resampled_means(
     if not all(map(math.isfinite, values)):
         raise ValueError("a bootstrap needs finite values")
     # random.Random hashes a text seed with SHA-512: the same in every process, whatever PYTHONHASHSEED is.
-    draw = _drawer(sorted(map(float, values)), random.Random(f"assay/bootstrap/{seed}"))
-    return sorted(draw() for _ in range(resamples))
+    return sorted(map(float, values)), random.Random(f"assay/bootstrap/{seed}")
+
+
+def _resampled_median(ordered: list[float], rng: random.Random) -> float:
+    """The median of one resample of the sorted values; of an even number, the mean of the middle two."""
+    n = len(ordered)
+    k = (n + 1) // 2
+    uniform = rng.betavariate(k, n - k + 1)
+    lower = ordered[min(n - 1, int(n * uniform))]
+    if n % 2:
+        return lower
+    # Above the k-th smallest, the other n - k are uniform: their minimum is Beta(1, n - k) of the rest.
+    uniform += (1 - uniform) * rng.betavariate(1, n - k)
+    return (lower + ordered[min(n - 1, int(n * uniform))]) / 2
 
 
 def _drawer(values: list[float], rng: random.Random) -> Callable[[], float]:

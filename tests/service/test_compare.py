@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,6 +130,23 @@ def test_a_metric_that_is_not_the_mean_of_the_column_is_not_paired() -> None:
     (row,) = compare([job("a", [1, 0], metrics=odd), job("b", [0, 1])]).rows
     assert row.test is None
     assert row.difference == pytest.approx(0.5 - 0.9)
+
+
+def test_accuracy_on_rounded_images_is_paired_by_its_own_column() -> None:
+    def rounded(job_id: str, correct8: list[int]) -> JobResults:
+        metrics = {"top1": metric(0.5, 4), "top1_8bit": metric(sum(correct8) / 4, 4)}
+        plain = job(job_id, [1, 1, 0, 0], metrics=metrics)
+        columns = {**plain.columns(0), "correct8": correct8}
+        return replace(plain, columns=lambda position: columns)
+
+    rows = {row.metric: row for row in compare([rounded("a", [1, 1, 1, 0]), rounded("b", [0, 1, 0, 1])]).rows}
+    test = rows["top1_8bit"].test
+    assert test is not None
+    assert (test.b, test.c, test.p_value) == (2, 1, mcnemar(2, 1))
+    expected = paired_bootstrap([0, 1, 0, 1], [1, 1, 1, 0], seed="compare/top1_8bit/pgd")
+    assert (rows["top1_8bit"].ci_low, rows["top1_8bit"].ci_high) == (expected.low, expected.high)
+    assert rows["top1"].test is not None
+    assert rows["top1"].test.p_value == 1
 
 
 def test_metrics_without_column_or_value_have_no_test() -> None:

@@ -69,7 +69,7 @@ def results(**changes: Any) -> Results:
         protocol="pixel",
         backend="native",
         metrics={"top1": metric},
-        warnings=[Warning(code="c", message="be careful")],
+        warnings=[Warning(code="subset", message="be careful")],
         seconds=1.0,
         forward_passes=1,
         backward_passes=1,
@@ -80,18 +80,18 @@ def results(**changes: Any) -> Results:
 
 def test_results_have_intervals_and_warnings() -> None:
     lines = terminal.results_table(results()).splitlines()
-    cells = ["pgd", "epsilon=2/255", "top1", "50.0 %", "[10.0 %, 90.0 %]", "4", "c"]
+    cells = ["pgd", "epsilon=2/255", "top1", "50.0 %", "[10.0 %, 90.0 %]", "4", "subset"]
     assert re.split(r" {2,}", lines[1]) == cells
-    assert lines[2:] == ["pgd: steps=3 protocol=pixel", "warning c (pgd): be careful"]
+    assert lines[2:] == ["pgd: steps=3 protocol=pixel", "warning subset (pgd): be careful"]
 
 
 def test_warnings_of_several_evaluations_are_one_line() -> None:
     (part,) = results().evaluations
     parts = [part, part.model_copy(update={"name": "fgsm"}), part.model_copy(update={"warnings": []})]
-    whole = Warning(code="across", message="look at all")
+    whole = Warning(code="incomplete", message="look at all")
     lines = terminal.results_table(results(evaluations=parts, warnings=[whole])).splitlines()
-    assert [line.split()[-1] for line in lines[1:4]] == ["c", "c", "4"]
-    assert lines[-2:] == ["warning across: look at all", "warning c (pgd, fgsm): be careful"]
+    assert [line.split()[-1] for line in lines[1:4]] == ["subset", "subset", "4"]
+    assert lines[-2:] == ["warning incomplete: look at all", "warning subset (pgd, fgsm): be careful"]
 
 
 def test_rows_show_what_tells_them_apart() -> None:

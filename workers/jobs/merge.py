@@ -15,14 +15,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from service.contract.results import EvaluationResult, Provenance
+from service.contract.catalog import load as load_catalog
+from service.contract.results import EvaluationResult, Provenance, Reference
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
-from workers.jobs.warnings import of_evaluation
+from workers.jobs.published import references
+from workers.jobs.stages import stage_breakdown
+from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.classification import classification_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
+# Columns that only attacks have, and outcomes of earlier versions do not.
+OPTIONAL_COLUMNS = ("linf", "l2", "correct8")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
 
@@ -76,12 +81,13 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
 
 
 def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
-    """The columns of all shards in one, sorted by example id.
+    """The columns of all shards in one, sorted by example id; an optional one if every shard has it.
 
     Raises:
         ValueError: an example was measured twice.
     """
-    joined = {name: [value for row in rows for value in row.columns[name]] for name in COLUMNS}
+    optional = [name for name in OPTIONAL_COLUMNS if all(name in row.columns for row in rows)]
+    joined = {name: [value for row in rows for value in row.columns[name]] for name in (*COLUMNS, *optional)}
     order = sorted(range(len(joined["id"])), key=joined["id"].__getitem__)
     if len(set(joined["id"])) != len(order):
         raise ValueError("an example was measured twice")
@@ -93,12 +99,30 @@ def merge_evaluation(
 ) -> EvaluationResult:
     """One row of the results."""
     item, plan = evaluations(job)[index], plan_of(job, rows)
-    planned, measured = plan["evaluations"][index]["n"], len(columns["id"])
-    if measured != planned:
-        raise ValueError(f"{measured} of {planned} examples of evaluation {index} were measured")
+    planned, measured = plan["evaluations"][index], len(columns["id"])
+    if measured != planned["n"]:
+        raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
     attack = rows[0].extra["attack"]
-    protocol, backend = job.spec.get("protocol", "pixel"), str(item["params"].get("backend", "native"))
-    metrics = classification_metrics(columns, initially_correct=columns["clean_correct"] if attack else None)
+    # A shard says so where it had to run under another protocol than the job's.
+    protocol = rows[0].extra.get("protocol") or job.spec.get("protocol", "pixel")
+    backend = str(item["params"].get("backend", "native"))
+    evidence = [row.extra["evidence"] for row in rows]
+    metrics = classification_metrics(
+        columns,
+        initially_correct=columns["clean_correct"] if attack else None,
+        attacked=[True] * measured if protocol == "paper" else None,
+    )
+    stages = stage_breakdown(evidence, measured)
+    row = Row(
+        name=item["name"],
+        params=item["params"],
+        backend=backend,
+        attack=attack,
+        pixel=protocol == "pixel",
+        planned=planned,
+        breakdown=stages,
+        undefined=[name for name, metric in metrics.items() if metric.value is None],
+    )
     return EvaluationResult(
         name=item["name"],
         params=item["params"],
@@ -106,17 +130,30 @@ def merge_evaluation(
         protocol=protocol,
         backend=backend,
         metrics=metrics,
-        warnings=of_evaluation(
-            plan,
-            [row.extra["evidence"] for row in rows],
-            planned=plan["evaluations"][index],
-            undefined=[name for name, metric in metrics.items() if metric.value is None],
-            backend=backend,
-            pixel_attack=attack and protocol == "pixel",
-        ),
+        breakdown=[*stages],
+        reference=published_for(job, item, planned, protocol),
+        warnings=of_evaluation(plan, evidence, row),
         seconds=math.fsum(row.seconds for row in rows),
         forward_passes=sum(row.forward_passes for row in rows),
         backward_passes=sum(row.backward_passes for row in rows),
+    )
+
+
+def published_for(
+    job: JobRow, item: Mapping[str, Any], planned: Mapping[str, Any], protocol: str
+) -> list[Reference]:
+    """The published numbers that belong to an evaluation of the job."""
+    if planned.get("known_as") is None:
+        return []
+    component = load_catalog().find_evaluation(item["name"])
+    defaults = {name: schema.get("default") for name, schema in component.parameters["properties"].items()}
+    return references(
+        job.spec["model"],
+        item["data"] or job.spec["data"],
+        item,
+        protocol=protocol,
+        known_as=planned["known_as"],
+        defaults=defaults,
     )
 
 
@@ -156,8 +193,9 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """The outcome table: a row per example, sorted by id; booleans as 0 and 1, floats exactly."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in zip(*(columns[name] for name in COLUMNS), strict=True):
+    names = [name for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name in columns]
+    writer.writerow(names)
+    for row in zip(*(columns[name] for name in names), strict=True):
         writer.writerow([int(value) if isinstance(value, bool) else value for value in row])
     return text.getvalue()
 

@@ -18,6 +18,7 @@ from service.contract.results import data_label
 from workers import catalog
 from workers.data.dataset import DataSet
 from workers.data.sampling import evaluation_order
+from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
 from workers.jobs.trained_on import doubts
 
@@ -44,7 +45,7 @@ def run(
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
     flops, saved_bytes = measure_cost(loaded, data.channels)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
-    evaluations: list[dict[str, int]] = []
+    evaluations: list[dict[str, Any]] = []
     shards: list[dict[str, Any]] = []
     hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
@@ -54,7 +55,7 @@ def run(
         n, ids = len(order), (examples.ids[position] for position in order)
         cost = example_seconds(item, flops, loaded.device.type)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
-        evaluations.append({"n": n, "available": len(examples.ids)} | doubtful)
+        evaluations.append(facts_of(examples, n) | doubtful)
         shards += cut(index, n, cost, batch_size, request["shard_seconds"])
         label = data_label(item["data"] or spec["data"])
         if label not in hashes:  # of a large set it takes minutes
@@ -74,6 +75,18 @@ def run(
         "shards": [shard | {"number": number} for number, shard in enumerate(shards)],
     }
     return {"type": "plan", "plan": plan}
+
+
+def facts_of(examples: DataSet, n: int) -> dict[str, Any]:
+    """What the merge must know of the data.
+
+    Returns:
+        `n` examples of the `available` ones are used, with so many `classes`; `known_as` is the name of a
+        well-known set.
+    """
+    facts = {"n": n, "available": len(examples.ids), "classes": examples.classes}
+    name = known_as(examples.class_names, len(examples.ids))
+    return facts if name is None else facts | {"known_as": name}
 
 
 def cut(

@@ -18,7 +18,7 @@ from workers import catalog, provenance
 from workers.artifacts import describe
 from workers.data.sampling import evaluation_order
 from workers.jobs.evaluate import Shard, answer
-from workers.jobs.plan import choose_batch_size, measure_cost
+from workers.jobs.plan import choose_batch_size, facts_of, measure_cost
 from workers.jobs.session import Session, state_sha256
 from workers.jobs.trained_on import TrainedOn
 from workers.training.loop import train
@@ -80,9 +80,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
                     data_label(spec["data"]): held_out.content_sha256(),
                     f"{data_label(spec['data'])} (training split)": data.content_sha256(),
                 },
-                "evaluations": [
-                    {"n": len(order), "available": len(order)} | ({"seen": shared} if shared else {})
-                ],
+                "evaluations": [facts_of(held_out, len(order)) | ({"seen": shared} if shared else {})],
             },
             "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,

@@ -1,68 +1,134 @@
-"""What the reader of a result must know about it."""
+"""What the reader of one row of the results must know about it.
+
+Sources: the checks of AutoAttack's `flags_doc` (Croce and Hein 2020); Carlini et al. 2019, "On Evaluating
+Adversarial Robustness"; Pintor et al. 2022, "Indicators of Attack Failure"; Tramer et al. 2020, "On Adaptive
+Attacks to Adversarial Example Defenses". `docs/warnings.md` has the cause and the remedy of each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from service.contract.results import Warning
+from service.contract.results import StageBreakdown, Warning
+from service.contract.validity import BLACK_BOX, FEWEST_EXAMPLES, TOLERANCE
+from service.contract.warning_codes import WarningCode
 
-_EVIDENCE = {
+# What is counted example by example, in the shards' evidence under the warning's code.
+COUNTED: dict[WarningCode, str] = {
     "zero_gradient": "the gradient at the first step was exactly zero for {count} of {n} examples:"
-    " gradients may be masked",
-    "nonfinite_gradient": "the gradient at the first step was not finite for {count} of {n} examples",
+    " gradients may be masked, or the loss has underflowed; attack with another loss (apgd_dlr) or without"
+    " gradients (square)",
+    "nonfinite_gradient": "the gradient at the first step was not finite for {count} of {n} examples; these"
+    " were not moved: look for divisions by zero and overflow in the model",
     "nonfinite": "the logits were not finite for {count} of {n} examples; they count as wrong",
+    "unconverged": "the loss still rose in the last tenth of the steps for {count} of {n} examples: more"
+    " steps would find more; accuracy is too high",
+    "unverified": "{count} adversarial examples of {n} examples were right when judged again in float32, and"
+    " were not counted: low precision, or outputs that change from run to run or with the batch",
+    "out_of_ball": "{count} adversarial examples of {n} examples lay outside the ball of radius epsilon, and"
+    " were not counted: the attack has a defect",
+    "out_of_box": "{count} adversarial examples of {n} examples had pixels outside [0, 1], and were not"
+    " counted: the attack has a defect",
 }
+# What a look at the first images shows; only the first shard looks.
+PROBED: dict[WarningCode, str] = {
+    "random_outputs": "the logits of {count} of the first images changed between two passes: the model draws"
+    " random numbers, and an attack that does not average over them (autoattack version rand, eot) looks"
+    " weaker than it is",
+    "batch_dependent": "the logits of {count} of the first images changed with the batch: an example's result"
+    " depends on its neighbours, and is not the one that the model gives it alone",
+}
+UNDEFINED = {
+    "attack_success_rate": "no example was right before the attack",
+    "median_linf": "no example was broken",
+    "median_l2": "no example was broken",
+}
+LIBRARIES = {
+    "cleverhans": "its iterates are float32, only the last one counts, and its loss is a mean over the batch,"
+    " so that very small gradients depend on the batch size",
+    "compatible": "random numbers are drawn for a whole batch, as the library does; so an example's result"
+    " depends on the batch size and on its neighbours",
+}
+# Smallest number of classes for which the DLR losses are defined (they take the third or fourth logit).
+DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}
+# Attacks on one target class after the other, and how many AutoAttack has them try.
+TARGETED = frozenset({"apgd_t", "fab_t"})
+TARGETS = 9
 
 
-def of_evaluation(
-    plan: Mapping[str, Any],
-    evidence: Sequence[Mapping[str, int]],
-    *,
-    planned: Mapping[str, int],
-    undefined: Sequence[str],
-    backend: str,
-    pixel_attack: bool,
-) -> list[Warning]:
+@dataclass(frozen=True)
+class Row:
+    """What is known of a row when its warnings are decided.
+
+    Attributes:
+        name: of the evaluation or attack.
+        params: its parameters.
+        backend: "native", or the library that ran the attack.
+        attack: whether it is an attack.
+        pixel: whether the protocol is `pixel`.
+        planned: what the plan says about this evaluation: `n` examples of the `available` ones with so many
+            `classes`, and of these those `seen` in training and the classes `renamed` since, where there
+            are any.
+        breakdown: the stages of an ensemble.
+        undefined: names of the metrics that have no value.
+    """
+
+    name: str
+    params: Mapping[str, Any]
+    backend: str
+    attack: bool
+    pixel: bool
+    planned: Mapping[str, Any]
+    breakdown: Sequence[StageBreakdown] = ()
+    undefined: Sequence[str] = ()
+
+
+def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row: Row) -> list[Warning]:
     """The warnings of one row of the results.
 
     Args:
         plan: the job's plan.
-        evidence: counts of each shard, as `Outcomes.evidence` gives them.
-        planned: what the plan says about this evaluation: `n` examples of the `available` ones, and of these
-            those `seen` in training and the classes `renamed` since, where there are any.
-        undefined: names of the metrics that have no value.
-        backend: "native", or the library that ran the attack.
-        pixel_attack: whether it is an attack under the protocol `pixel`.
+        evidence: what each shard reported, as `Outcomes.evidence` gives it.
+        row: the rest.
     """
-    n, available = planned["n"], planned["available"]
-    found = [*_counted(evidence, n), *_doubtful(planned)]
-    if plan["untrained"]:
-        message = "the model's weights are random: it was never trained"
-        found.append(Warning(code="untrained_weights", message=message))
-    if n < available:
-        message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
-        found.append(Warning(code="subset", message=message, evidence={"n": n, "available": available}))
-    if backend != "native":
-        message = (
-            f"run by {backend}: its iterates are float32, only the last one counts, and its loss is a mean"
-            " over the batch, so that very small gradients depend on the batch size"
-        )
-        size = {"batch_size": plan["batch_size"]}
-        found.append(Warning(code="library_backend", message=message, evidence=size))
-    if pixel_attack:
-        message = (
-            "top5 was measured under an attack on top-1 that stops at the first success:"
-            " it is an upper bound of accuracy under an attack on top-5"
-        )
-        found.append(Warning(code="top5_upper_bound", message=message))
-    if "attack_success_rate" in undefined:
-        message = "attack_success_rate has no value: no example was right before the attack"
-        found.append(Warning(code="undefined_metric", message=message))
-    return found
+    return [
+        *_counted(evidence, row.planned["n"]),
+        *_probed(evidence),
+        *_doubtful(row.planned),
+        *_of_classes(row),
+        *_of_stages(row),
+        *_of_run(plan, evidence, row),
+        *_of_reading(row),
+    ]
 
 
-def _doubtful(planned: Mapping[str, int]) -> Iterator[Warning]:
+def _counted(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning]:
+    for code, text in COUNTED.items():
+        count = sum(shard.get(code, 0) for shard in evidence)
+        if count:
+            found = {"count": count, "n": n} | _by_stage(evidence, code)
+            yield Warning(code=code, message=text.format(count=count, n=n), evidence=found)
+
+
+def _by_stage(evidence: Sequence[Mapping[str, Any]], code: str) -> dict[str, Any]:
+    """How many of the count fell to each stage, where the attack has some."""
+    counts: dict[str, int] = {}
+    for stage in (stage for shard in evidence for stage in shard.get("stages", ())):
+        if stage.get(code):
+            counts[stage["name"]] = counts.get(stage["name"], 0) + stage[code]
+    return {"stages": dict(sorted(counts.items()))} if counts else {}
+
+
+def _probed(evidence: Sequence[Mapping[str, Any]]) -> Iterator[Warning]:
+    for code, text in PROBED.items():
+        count = sum(shard.get(code, 0) for shard in evidence)
+        if count:
+            yield Warning(code=code, message=text.format(count=count), evidence={"count": count})
+
+
+def _doubtful(planned: Mapping[str, Any]) -> Iterator[Warning]:
     if seen := planned.get("seen", 0):
         message = f"{seen} of {planned['n']} examples were trained on: accuracy is too high"
         evidence = {"count": seen, "n": planned["n"]}
@@ -75,8 +141,80 @@ def _doubtful(planned: Mapping[str, int]) -> Iterator[Warning]:
         yield Warning(code="class_names_differ", message=message, evidence={"count": renamed})
 
 
-def _counted(evidence: Sequence[Mapping[str, int]], n: int) -> Iterator[Warning]:
-    for code, text in _EVIDENCE.items():
-        count = sum(shard.get(code, 0) for shard in evidence)
-        if count:
-            yield Warning(code=code, message=text.format(count=count, n=n), evidence={"count": count, "n": n})
+def _of_classes(row: Row) -> Iterator[Warning]:
+    classes = row.planned.get("classes")
+    if classes is None or not row.attack:
+        return
+    attacks = [row.name, *(stage.stage for stage in row.breakdown)]
+    targets = row.params.get("targets", TARGETS) if TARGETED.intersection(attacks) else 0
+    if targets > classes - 1:
+        message = (
+            f"{row.name} was to attack {targets} target classes, there are only {classes - 1} wrong ones:"
+            " fewer targets make the same attack"
+        )
+        evidence = {"targets": targets, "classes": classes}
+        yield Warning(code="fewer_classes_than_targets", message=message, evidence=evidence)
+    needed = max(DLR_CLASSES.get(attack, 0) for attack in attacks)
+    if classes < needed:
+        message = (
+            f"the DLR loss of {row.name} needs {needed} classes, there are {classes}: it is not defined;"
+            " use attacks on the cross-entropy or the margin (apgd_ce, square)"
+        )
+        evidence = {"classes": classes, "needed": needed}
+        yield Warning(code="too_few_classes_for_dlr", message=message, evidence=evidence)
+
+
+def _of_stages(row: Row) -> Iterator[Warning]:
+    """Of an ensemble: a black box that breaks what its white boxes have left; and what it doesn't prove."""
+    n = row.planned["n"]
+    for before, stage in zip(row.breakdown, row.breakdown[1:], strict=False):
+        few = stage.broken < FEWEST_EXAMPLES or stage.broken <= TOLERANCE * n
+        if stage.stage in BLACK_BOX and before.stage not in BLACK_BOX and not few:
+            message = (
+                f"{stage.stage} broke {stage.broken} of the {stage.n} examples that the gradient attacks"
+                " before it had left: gradients are masked, and an attack made for this model may break many"
+                " more"
+            )
+            evidence = {"stage": stage.stage, "broken": stage.broken, "n": n}
+            yield Warning(code="black_box_stage_stronger", message=message, evidence=evidence)
+    if row.name == "autoattack":
+        message = (
+            "AutoAttack gives an upper bound on true robustness: an adaptive attack, made for this model,"
+            " is needed before it is called robust"
+        )
+        yield Warning(code="adaptive_attack_needed", message=message)
+
+
+def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row: Row) -> Iterator[Warning]:
+    n, available = row.planned["n"], row.planned["available"]
+    if plan["untrained"]:
+        message = "the model's weights are random: it was never trained"
+        yield Warning(code="untrained_weights", message=message)
+    if n < available:
+        message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
+        yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
+    reduced = [shard["reduced_batch"] for shard in evidence if shard.get("reduced_batch")]
+    if reduced:
+        asked, used = max(r["asked"] for r in reduced), min(r["used"] for r in reduced)
+        message = (
+            f"memory was enough for {used} examples at a time, not for {asked}: the numbers differ by"
+            " rounding only, but it took longer; ask for a smaller execution.batch_size"
+        )
+        yield Warning(code="reduced_batch", message=message, evidence={"asked": asked, "used": used})
+    if row.backend != "native":
+        message = f"backend {row.backend}: {LIBRARIES.get(row.backend, LIBRARIES['compatible'])}"
+        size = {"batch_size": plan["batch_size"]}
+        yield Warning(code="library_backend", message=message, evidence=size)
+
+
+def _of_reading(row: Row) -> Iterator[Warning]:
+    """How not to read the metrics."""
+    if row.attack and row.pixel:
+        message = (
+            "top5 was measured under an attack on top-1 that stops at the first success:"
+            " it is an upper bound of accuracy under an attack on top-5"
+        )
+        yield Warning(code="top5_upper_bound", message=message)
+    if row.undefined:
+        message = "; ".join(f"{name} has no value: {UNDEFINED[name]}" for name in row.undefined)
+        yield Warning(code="undefined_metric", message=message, evidence={"metrics": [*row.undefined]})

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from service.api.results import CSV_COLUMNS, to_csv
-from service.contract.results import Breakdown, EvaluationResult, Metric, Results
+from service.contract.results import Breakdown, EvaluationResult, Metric, Results, StageBreakdown
 
 JOBS = "/api/v1/jobs"
 METRIC = Metric(value=0.5, n=4, ci_low=0.1, ci_high=0.9, ci_method="wilson", higher_is_better=True)
@@ -67,7 +67,7 @@ def test_checks_across_evaluations_warn(
 ) -> None:
     grid = [{"name": "pgd", "params": {"epsilon": epsilon}} for epsilon in ("2/255", "4/255")]
     job_id = api.post(JOBS, json=evaluate_body(evaluations=grid)).json()["id"]
-    worker.run(job_id, [1, 0, 0, 0], [1, 1, 0, 0])
+    worker.run(job_id, [1, 0, 0, 0], [1, 1, 1, 0])
     codes = [warning["code"] for warning in api.get(f"{JOBS}/{job_id}/results").json()["warnings"]]
     assert codes == ["accuracy_rises_with_epsilon"]
 
@@ -137,3 +137,13 @@ def test_csv_numbers_stay_numbers() -> None:
 def test_csv_lists_breakdowns() -> None:
     part = Breakdown(corruption="fog", severity=3, metrics={"top1": METRIC})
     assert [row[5] for row in csv_of(evaluation("corruptions", breakdown=[part]))] == ["top1", "fog/3/top1"]
+
+
+def test_csv_lists_stages_and_json_keeps_them_apart_from_corruptions() -> None:
+    counts = {"n": 4, "broken": 2, "forward_passes": 40, "backward_passes": 4, "seconds": 0.5}
+    stage = StageBreakdown(stage="apgd_t", metrics={"top1": METRIC}, **counts)
+    row = evaluation("autoattack", breakdown=[stage])
+    assert [cells[5] for cells in csv_of(row)] == ["top1", "apgd_t/top1"]
+    back = EvaluationResult.model_validate_json(row.model_dump_json())
+    assert back.breakdown == [stage]
+    assert set(back.model_dump()["breakdown"][0]) == {"stage", "metrics", *counts}

@@ -7,13 +7,15 @@ import os
 import random
 import subprocess
 import sys
+from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from service.contract import statistics
-from service.contract.statistics import bootstrap_mean, mcnemar, paired_bootstrap, wilson
+from service.contract.statistics import bootstrap_mean, bootstrap_median, mcnemar, paired_bootstrap, wilson
 
 
 @pytest.mark.parametrize(
@@ -113,6 +115,36 @@ def test_binomial_draws_of_large_n_stay_in_range() -> None:
     assert min(draws) >= 0
     assert max(draws) <= 50_000
     assert sum(draws) / 500 == pytest.approx(50, abs=1.6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 101])
+def test_resampled_medians_follow_the_law_of_resampling(n: int) -> None:
+    rng = random.Random(11)
+    values = sorted(rng.expovariate(1.0) for _ in range(n))
+    draws = 4000
+    quick = sorted(statistics._resampled_median(values, rng) for _ in range(draws))
+    plain = sorted(median(rng.choices(values, k=n)) for _ in range(draws))
+    # The two-sample Kolmogorov-Smirnov distance exceeds this once in a hundred thousand.
+    limit = 2.47 * math.sqrt(2 / draws)
+    for value in quick:
+        distance = abs(bisect_right(quick, value + 1e-12) - bisect_right(plain, value + 1e-12)) / draws
+        assert distance < limit
+
+
+def test_bootstrap_interval_of_a_median() -> None:
+    values = list(range(1, 102))
+    estimate = bootstrap_median(values, seed=0)
+    assert estimate.value == 51
+    # The binomial interval of a median: ranks 51 -+ 1.96 sqrt(n) / 2.
+    assert estimate.low == pytest.approx(41, abs=2)
+    assert estimate.high == pytest.approx(61, abs=2)
+    assert bootstrap_median(values[::-1], seed=0) == estimate
+    assert bootstrap_median(values, seed=1) != estimate
+    assert bootstrap_median([2.5], seed=0) == (2.5, 2.5, 2.5)
+    with pytest.raises(ValueError, match="finite"):
+        bootstrap_median([1.0, math.nan], seed=0)
+    with pytest.raises(ValueError, match="at least one"):
+        bootstrap_median([], seed=0)
 
 
 def test_paired_bootstrap_sees_a_difference_and_none() -> None:

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import random
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from service.contract.errors import NotFound
+from service.contract.results import StageBreakdown
+from service.contract.statistics import wilson
 from service.store.rows import Finished, JobRow, OutcomeRow
 from service.store.session import Store
 from tests.support.jobs import add, claim, evaluate_spec, train_spec
@@ -21,7 +24,6 @@ from tests.support.outcomes import columns, rows
 from tests.support.workers import settings
 from workers.finishing import finish_job, merge_and_finish
 from workers.jobs import merge
-from workers.jobs.warnings import of_evaluation
 
 PGD = {"name": "pgd", "params": {"epsilon": 0.1}, "data": None}
 FACTS = {"batch_size": 4, "untrained": False, "weights_sha256": "w", "data_sha256": {"digits": "d"}}
@@ -123,38 +125,106 @@ def test_a_loss_that_is_not_finite_is_an_empty_cell(store: Store) -> None:
     assert [c["id"] for c in cells] == sorted(c["id"] for c in cells)
 
 
-def codes(**changes: Any) -> dict[str, dict[str, Any]]:
-    facts = {"backend": "native", "pixel_attack": False, "undefined": []}
-    found = {key: changes.pop(key, value) for key, value in facts.items()}
-    planned = {"n": 12, "available": 12} | changes.pop("planned", {})
-    evidence = changes.pop("evidence", [{}])
-    return {w.code: w.evidence for w in of_evaluation(FACTS | changes, evidence, planned=planned, **found)}
+def with_norms(outcomes: list[OutcomeRow]) -> list[OutcomeRow]:
+    """The outcomes with the columns that attacks have since they keep norms; all but the last were right."""
+    for row in outcomes:
+        before, after = row.columns["clean_correct"], row.columns["correct"]
+        before[:] = [True] * (SIZE - 1) + [False]
+        after[-1] = False
+        broken = [was and not now for was, now in zip(before, after, strict=True)]
+        norms = [0.01 * (1 + int(i)) if b else 0.0 for i, b in zip(row.columns["id"], broken, strict=True)]
+        rounded = [right or int(i) % 2 == 0 for i, right in zip(row.columns["id"], after, strict=True)]
+        row.columns.update({"linf": norms, "l2": [3 * norm for norm in norms], "correct8": rounded})
+    return outcomes
 
 
-def test_nothing_to_say_is_no_warning() -> None:
-    assert codes() == {}
+def test_norms_and_rounded_accuracy_are_merged_and_in_the_table(store: Store) -> None:
+    job, outcomes = measured_job(store), with_norms(rows(3))
+    table = merge.sorted_columns(outcomes)
+    found = merge.merge_evaluation(job, 0, outcomes, table).metrics
+    broken = sorted(norm for norm in table["linf"] if norm)
+    assert found["median_linf"].value == pytest.approx(statistics.median(broken))
+    assert (found["median_linf"].n, found["median_l2"].ci_method) == (len(broken), "bootstrap")
+    assert found["median_l2"].value == pytest.approx(3 * statistics.median(broken))
+    assert found["top1_8bit"].value == sum(table["correct8"]) / 12
+    cells = list(csv.DictReader(merge.as_csv(table).splitlines()))
+    assert [float(cell["linf"]) for cell in cells] == table["linf"]
+    assert {cell["correct8"] for cell in cells} == {"0", "1"}
+    assert len({merged(job, list(order)) for order in itertools.permutations(outcomes)}) == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"untrained": True}, {"untrained_weights": {}}),
-        ({"planned": {"n": 5}}, {"subset": {"n": 5, "available": 12}}),
-        ({"backend": "cleverhans"}, {"library_backend": {"batch_size": 4}}),
-        ({"pixel_attack": True}, {"top5_upper_bound": {}}),
-        ({"undefined": ["attack_success_rate"]}, {"undefined_metric": {}}),
-        ({"planned": {"seen": 3}}, {"trained_on_examples": {"count": 3, "n": 12}}),
-        ({"planned": {"renamed": 2}}, {"class_names_differ": {"count": 2}}),
-        (
-            {"evidence": [{"zero_gradient": 1}, {"zero_gradient": 2, "gradients": 9}]},
-            {"zero_gradient": {"count": 3, "n": 12}},
-        ),
-        ({"evidence": [{"nonfinite_gradient": 1}]}, {"nonfinite_gradient": {"count": 1, "n": 12}}),
-        ({"evidence": [{"nonfinite": 2}]}, {"nonfinite": {"count": 2, "n": 12}}),
-    ],
-)
-def test_warnings(changes: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert codes(**changes) == expected
+def test_outcomes_without_norms_merge_without_their_metrics(store: Store) -> None:
+    job, old = measured_job(store), rows(3)
+    new = with_norms(rows(3))
+    mixed = [*new[:2], replace(new[2], columns={k: v for k, v in new[2].columns.items() if k != "l2"})]
+    found = merge.merge_evaluation(job, 0, mixed, merge.sorted_columns(mixed)).metrics
+    assert set(found) == {"top1", "top5", "top1_8bit", "attack_success_rate", "median_linf"}
+    assert ",l2" not in merge.as_csv(merge.sorted_columns(mixed)).splitlines()[0]
+    assert merge.as_csv(merge.sorted_columns(old)).splitlines()[0] == ",".join(merge.COLUMNS)
+    for row in old:
+        row.columns.update({"linf": [None] * SIZE, "l2": [None] * SIZE})
+    found = merge.merge_evaluation(job, 0, old, merge.sorted_columns(old)).metrics
+    assert set(found) == {"top1", "top5", "attack_success_rate"}
+
+
+def test_queries_are_of_the_attacked_examples(store: Store) -> None:
+    outcomes = with_norms(rows(3))
+    for row in outcomes:
+        row.columns.update({"backward": [0] * SIZE, "forward": [1 + int(i) for i in row.columns["id"]]})
+    job, table = measured_job(store), merge.sorted_columns(outcomes)
+    pixel = merge.merge_evaluation(job, 0, outcomes, table).metrics["queries"]
+    attacked = [f for f, was in zip(table["forward"], table["clean_correct"], strict=True) if was]
+    assert (pixel.value, pixel.n) == (pytest.approx(sum(attacked) / len(attacked)), len(attacked))
+    paper_job = replace(job, spec=job.spec | {"protocol": "paper"})
+    paper = merge.merge_evaluation(paper_job, 0, outcomes, table).metrics["queries"]
+    assert (paper.value, paper.n) == (pytest.approx(sum(table["forward"]) / 12), 12)
+
+
+def test_a_shard_tells_its_own_protocol(store: Store) -> None:
+    job = measured_job(store)
+    job = replace(job, spec=job.spec | {"protocol": "paper"})
+    for extra, protocol in (({}, "paper"), ({"protocol": "pixel"}, "pixel")):
+        outcomes = rows(3, **extra)
+        assert merge.merge_evaluation(job, 0, outcomes, merge.sorted_columns(outcomes)).protocol == protocol
+
+
+def stage(name: str, n: int, broken: int) -> dict[str, Any]:
+    return {"name": name, "n": n, "broken": broken, "forward": 10 * n, "backward": n, "seconds": 0.1 * n}
+
+
+def test_stages_of_shards_add_up_to_a_breakdown(store: Store) -> None:
+    job, outcomes = measured_job(store), rows(3)
+    first, second = [stage("apgd_ce", 3, 3)], [stage("apgd_ce", 4, 1), stage("apgd_t", 3, 1)]
+    for row, stages in zip(outcomes, (first, second, []), strict=True):
+        row.extra["evidence"] = {"stages": stages}
+    found = [
+        merge.merge_evaluation(job, 0, o, merge.sorted_columns(o)).breakdown
+        for o in (outcomes, outcomes[::-1])
+    ]
+    assert found[0] == found[1]
+    ce, targeted = (part.model_dump() for part in found[0])
+    assert (ce["stage"], ce["n"], ce["broken"], ce["forward_passes"], ce["backward_passes"]) == (
+        "apgd_ce",
+        7,
+        4,
+        70,
+        7,
+    )
+    assert (targeted["stage"], targeted["n"], targeted["broken"]) == ("apgd_t", 3, 1)
+    assert ce["seconds"] == pytest.approx(0.7)
+    assert [part["metrics"]["top1"]["value"] for part in (ce, targeted)] == [3 / 12, 2 / 12]
+    assert (ce["metrics"]["top1"]["ci_low"], ce["metrics"]["top1"]["ci_high"]) == wilson(3, 12)
+
+
+def test_a_stage_that_was_screened_first_is_one_stage(store: Store) -> None:
+    outcomes = rows(3)
+    outcomes[0].extra["evidence"] = {"stages": [stage("apgd_ce", 10, 6), stage("apgd_ce", 4, 1)]}
+    (part,) = merge.merge_evaluation(
+        measured_job(store), 0, outcomes, merge.sorted_columns(outcomes)
+    ).breakdown
+    assert isinstance(part, StageBreakdown)
+    assert (part.n, part.broken, part.forward_passes) == (10, 7, 140)
+    assert part.metrics["top1"].value == 3 / 12
 
 
 def test_saving_twice_changes_nothing(store: Store, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_plan_is_the_same_whoever_makes_it(spec: dict[str, Any]) -> None:
     assert made == plan.run(request(spec), Session(), reports.append)["plan"]
     assert made["device"] == "cpu"
     assert (made["batch_size"], made["image_size"], made["untrained"]) == (32, 16, True)
-    assert made["evaluations"] == [{"n": 355, "available": 355}] * 2
+    assert made["evaluations"] == [{"n": 355, "available": 355, "classes": 10}] * 2
     assert list(made["data_sha256"]) == ["digits"]
     assert [s["number"] for s in made["shards"]] == list(range(len(made["shards"])))
     assert len([s for s in made["shards"] if s["evaluation"] == 1]) > 1
@@ -147,7 +147,7 @@ def test_a_plan_is_the_same_whoever_makes_it(spec: dict[str, Any]) -> None:
 
 def test_a_limit_is_planned_for(spec: dict[str, Any]) -> None:
     made = plan.run(request(spec | {"limit": 50}), Session(), lambda _: None)["plan"]
-    assert made["evaluations"] == [{"n": 50, "available": 355}] * 2
+    assert made["evaluations"] == [{"n": 50, "available": 355, "classes": 10}] * 2
     assert max(s["stop"] for s in made["shards"]) == 50
 
 

@@ -142,7 +142,7 @@ def test_a_canceled_job_shows_them_and_a_retry_adds_to_them(bench: Bench) -> Non
 
 def test_the_checks_across_evaluations_hold_for_partial_results_too(bench: Bench) -> None:
     job_id = bench.planned()
-    bench.measure([1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0])
+    bench.measure([1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0])
     assert [warning.code for warning in bench.results().warnings] == ["noise_stronger_than_gradient"]
     bench.store.jobs.fail(job_id, "save_failed", "the disk is full")
     assert [warning.code for warning in bench.results().warnings] == ["noise_stronger_than_gradient"]
@@ -151,7 +151,7 @@ def test_the_checks_across_evaluations_hold_for_partial_results_too(bench: Bench
 
 def test_accuracy_that_rises_with_epsilon_is_warned_of(bench: Bench) -> None:
     bench.planned()
-    bench.measure([1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0])
+    bench.measure([1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 1, 0])
     results = bench.results()
     assert results.complete is True
     assert [warning.code for warning in results.warnings] == ["accuracy_rises_with_epsilon"]

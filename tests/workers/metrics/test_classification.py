@@ -31,6 +31,36 @@ def test_success_rate_of_a_model_that_is_always_wrong_is_unknown() -> None:
     assert (rate.value, rate.n, rate.ci_low, rate.ci_high) == (None, 0, None, None)
 
 
+def test_norms_are_those_of_the_broken_examples() -> None:
+    columns = {"correct": [0, 0, 0, 1], "linf": [0.1, 0.3, 0.9, 0.2], "l2": [1.0, 2.0, 9.0, 5.0]}
+    metrics = classification_metrics(columns, initially_correct=[True, True, False, True])
+    median = metrics["median_linf"]
+    assert (median.value, median.n, median.ci_method) == (pytest.approx(0.2), 2, "bootstrap")
+    assert (median.ci_low, median.ci_high) == (0.1, 0.3)
+    assert metrics["median_l2"].value == 1.5
+    none = classification_metrics(columns | {"correct": [1] * 4}, initially_correct=[True] * 4)["median_l2"]
+    assert (none.value, none.n, none.ci_low, none.ci_high) == (None, 0, None, None)
+
+
+def test_rounded_accuracy_is_a_share() -> None:
+    metrics = classification_metrics({"correct": [0, 0, 1, 1], "correct8": [0, 1, 1, 1]})
+    assert metrics["top1_8bit"].value == 0.75
+    assert (metrics["top1_8bit"].ci_low, metrics["top1_8bit"].ci_high) == wilson(3, 4)
+
+
+def test_queries_are_counted_for_attacks_without_gradients_only() -> None:
+    columns = {"correct": [0, 1, 0], "forward": [11, 31, 1], "backward": [0, 0, 0]}
+    before = [True, True, False]
+    queries = classification_metrics(columns, initially_correct=before)["queries"]
+    assert (queries.value, queries.n, queries.ci_method) == (21, 2, "bootstrap")
+    everything = classification_metrics(columns, initially_correct=before, attacked=[True] * 3)["queries"]
+    assert (everything.value, everything.n) == (pytest.approx(43 / 3), 3)
+    for unknown in (columns | {"backward": [1, 0, 0]}, {"correct": [0, 1, 0]}):
+        assert "queries" not in classification_metrics(unknown, initially_correct=before)
+    assert "queries" not in classification_metrics(columns, initially_correct=[False] * 3)
+    assert "queries" not in classification_metrics(columns)
+
+
 def test_order_of_examples_does_not_matter() -> None:
     correct, before = [1, 0, 0, 1, 0, 1], [1, 1, 0, 1, 1, 0]
     forwards = classification_metrics({"correct": correct}, initially_correct=[bool(b) for b in before])

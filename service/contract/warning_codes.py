@@ -1,0 +1,44 @@
+"""Every code that a warning may have. `docs/warnings.md` explains each with its cause and remedy."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+WarningCode = Literal[
+    # about the model and the data
+    "untrained_weights",
+    "trained_on_examples",
+    "class_names_differ",
+    "subset",
+    "random_outputs",
+    "batch_dependent",
+    "nonfinite",
+    # about one attack
+    "zero_gradient",
+    "nonfinite_gradient",
+    "unconverged",
+    "unverified",
+    "out_of_ball",
+    "out_of_box",
+    "fewer_classes_than_targets",
+    "too_few_classes_for_dlr",
+    "adaptive_attack_needed",
+    "black_box_stage_stronger",
+    "library_backend",
+    "top5_upper_bound",
+    # about how it was run
+    "reduced_batch",
+    "undefined_metric",
+    # across the evaluations of a job
+    "noise_stronger_than_gradient",
+    "single_step_stronger_than_iterative",
+    "black_box_stronger_than_white_box",
+    "accuracy_rises_with_epsilon",
+    "accuracy_rises_with_effort",
+    "robust_at_large_epsilon",
+    # across jobs
+    "incomplete",
+    "not_common",
+    "partial_overlap",
+    "different_data",
+]

@@ -1,0 +1,112 @@
+"""The suites have the rows that their tables and the checks across evaluations need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.contract.catalog import load
+from service.contract.results import EvaluationResult, Metric
+from service.contract.validity import cross_checks
+from workers.jobs.published import IMAGENET, references
+from workers.jobs.published_numbers import TABLES
+
+DATA = {"name": "digits", "params": {}}
+
+
+def expanded(suite: str, protocol: str = "pixel", model: str = "symvit_tiny") -> dict[str, Any]:
+    """A job with the suite, with every default filled in."""
+    body = {
+        "kind": "evaluate",
+        "protocol": protocol,
+        "model": {"name": model},
+        "data": {"name": "digits"},
+        "evaluations": [{"suite": suite}],
+    }
+    return load().validate(body).spec
+
+
+@pytest.mark.parametrize(("suite", "tables"), [("rpc_table2", {"table 1", "table 2"})])
+def test_every_row_of_the_papers_table_has_its_published_numbers(suite: str, tables: set[str]) -> None:
+    spec = expanded(suite, "paper")
+    folder = {"name": "image_folder", "params": {"resize": "bicubic", "crop_fraction": 0.875}}
+    named = set()
+    for item in spec["evaluations"]:
+        properties = load().find_evaluation(item["name"]).parameters["properties"]
+        found = references(
+            spec["model"],
+            folder,
+            item,
+            # An ensemble is run under `pixel`.
+            protocol="pixel" if item["name"] == "autoattack" else "paper",
+            known_as=IMAGENET,
+            defaults={key: schema.get("default") for key, schema in properties.items()},
+        )
+        assert [reference.metric for reference in found] == ["top1", "top5"], item
+        named.add(item["name"])
+    assert named == {attacked.name for table, attacked, _ in TABLES if table in tables}
+
+
+def test_the_rows_of_the_fan_tables() -> None:
+    rows = expanded("rpc_fan", "paper")["evaluations"]
+    assert [row["name"] for row in rows] == ["clean", "pgd", "fgsm"]
+    table2 = {row["name"]: row for row in expanded("rpc_table2", "paper")["evaluations"]}
+    assert all(table2[row["name"]] == row for row in rows)
+
+
+def measured(item: dict[str, Any], top1: float) -> EvaluationResult:
+    metric = Metric(value=top1, n=1000, ci_low=0, ci_high=1, ci_method="wilson", higher_is_better=True)
+    return EvaluationResult(
+        name=item["name"],
+        params=item["params"],
+        data=DATA,
+        protocol="pixel",
+        backend="native",
+        metrics={"top1": metric},
+        seconds=1.0,
+        forward_passes=1,
+        backward_passes=1,
+    )
+
+
+def honest(item: dict[str, Any]) -> float:
+    """Accuracies as they should be, by attack."""
+    if item["name"] == "pgd":
+        curve = {"1/255": 0.8, "2/255": 0.7, "4/255": 0.5, "8/255": 0.3, "64/255": 0.0}
+        return curve[item["params"]["epsilon"]] - 0.01 * (item["params"]["steps"] > 20)
+    accuracies = {
+        "clean": 0.95,
+        "uniform_noise": 0.9,
+        "fgsm": 0.4,
+        "square": 0.45,
+        "spsa": 0.5,
+        "autoattack": 0.25,
+    }
+    return accuracies[item["name"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "top1", "code"),
+    [
+        ("clean", {}, 0.9, None),
+        ("uniform_noise", {}, 0.2, "noise_stronger_than_gradient"),
+        ("fgsm", {}, 0.1, "single_step_stronger_than_iterative"),
+        ("square", {}, 0.2, "black_box_stronger_than_white_box"),
+        ("spsa", {}, 0.2, "black_box_stronger_than_white_box"),
+        ("pgd", {"epsilon": "2/255"}, 0.1, "accuracy_rises_with_epsilon"),
+        ("pgd", {"steps": 100}, 0.6, "accuracy_rises_with_effort"),
+        ("pgd", {"epsilon": "64/255"}, 0.2, "robust_at_large_epsilon"),
+    ],
+)
+def test_every_check_across_evaluations_can_fire_on_standard(
+    name: str, params: dict[str, Any], top1: float, code: str | None
+) -> None:
+    items = expanded("standard")["evaluations"]
+    assert cross_checks([measured(item, honest(item)) for item in items]) == []
+    planted = [
+        top1 if item["name"] == name and params.items() <= item["params"].items() else honest(item)
+        for item in items
+    ]
+    found = {w.code for w in cross_checks([measured(i, t) for i, t in zip(items, planted, strict=True)])}
+    assert found == ({code} if code else set())

@@ -1,0 +1,203 @@
+"""Published numbers stand next to the measured ones of the same thing, and next to nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from timm.data import ImageNetInfo
+
+from service.contract.catalog import load
+from service.contract.results import Reference
+from service.store.session import Store
+from tests.support.jobs import add, evaluate_spec
+from tests.support.outcomes import rows
+from workers.jobs import merge
+from workers.jobs.plan import facts_of
+from workers.jobs.published import IMAGENET, known_as, references
+from workers.jobs.published_numbers import MODELS, TABLES, Attacked, Preparation
+
+TINY = {"image_size": 224, "patch_size": 16, "drop_path": 0.1}
+RPC = {
+    "rpc_layers": "first",
+    "iterations": 4,
+    "regularization": 4.0,
+    "threshold": "code",
+    "mu_width": "full",
+    "dual_sign": -1,
+}
+ALL = RPC | {"rpc_layers": "all", "iterations": 2, "regularization": 3.0}
+SOFTMAX = {
+    "attention": {"name": "softmax", "params": {}},
+    "layers": "all",
+    "width": 192,
+    "depth": 12,
+    "heads": 3,
+}
+SPECS = {
+    "SymViT": ("symvit_tiny", TINY),
+    "RPC-SymViT (4iter/layer1)": ("rpc_symvit_tiny", TINY | RPC),
+    "RPC-SymViT (5iter/layer1)": ("rpc_symvit_tiny", TINY | RPC | {"iterations": 5}),
+    "RPC-SymViT (6iter/layer1)": ("rpc_symvit_tiny", TINY | RPC | {"iterations": 6, "rpc_layers": [0]}),
+    "RPC-SymViT (2iter/all-layer)": ("rpc_symvit_tiny", TINY | ALL),
+    "SymViT-base": ("symvit_base", TINY),
+    "RPC-SymViT-base (2iter/all-layer)": ("rpc_symvit_base", TINY | ALL | {"regularization": 4.0}),
+    "ViT": ("vit", TINY | SOFTMAX | {"mlp_ratio": 4.0, "dropout": 0.0}),
+    "FAN-tiny": ("fan_vit_tiny", TINY),
+    "RPC-FAN-tiny (4iter/layer1)": ("rpc_fan_vit_tiny", TINY | RPC),
+}
+PGD = {
+    "epsilon": "6/255",
+    "norm": "Linf",
+    "steps": 20,
+    "step_size": None,
+    "relative_step_size": 0.15,
+    "random_start": True,
+    "restarts": 1,
+    "backend": "cleverhans",
+}
+DEFAULTS = {"epsilon": 1 / 255, "random_start": True, "restarts": 1}
+
+
+def found(
+    model: tuple[str, dict[str, Any]] = SPECS["SymViT"],
+    evaluation: tuple[str, dict[str, Any]] = ("pgd", PGD),
+    *,
+    data: dict[str, Any] | None = None,
+    protocol: str = "paper",
+    known: str | None = IMAGENET,
+) -> list[Reference]:
+    prepared = {"folder": "imagenet", "splits": "auto", "resize": "bicubic", "crop_fraction": 0.875}
+    return references(
+        {"name": model[0], "params": model[1]},
+        {"name": "image_folder", "params": prepared | (data or {})},
+        {"name": evaluation[0], "params": evaluation[1]},
+        protocol=protocol,
+        known_as=known,
+        defaults=DEFAULTS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "attacked", "model", "values"),
+    [(t, a, m, v) for t, a, columns in TABLES for m, v in columns.items()],
+    ids=lambda value: value.name if isinstance(value, Attacked) else str(value),
+)
+def test_every_cell_of_the_tables_is_found_by_its_own_row_alone(
+    table: str, attacked: Attacked, model: str, values: tuple[float, float]
+) -> None:
+    crop = MODELS[model].preparation.crop_fraction
+    (protocol, *_) = attacked.protocols
+    evaluation = (attacked.name, dict(attacked.params))
+    top1, top5 = found(SPECS[model], evaluation, data={"crop_fraction": crop}, protocol=protocol)
+    assert (top1.metric, top5.metric) == ("top1", "top5")
+    assert (100 * top1.value, 100 * top5.value) == (pytest.approx(values[0]), pytest.approx(values[1]))
+    assert (table in top1.source, model in top1.source) == (True, True)
+    assert top1.protocol == ("not stated" if attacked.name == "autoattack" else "paper")
+
+
+def test_the_tables_are_whole() -> None:
+    cells = {(table, attacked.name): len(columns) for table, attacked, columns in TABLES}
+    second = {"pgd", "fgsm", "spsa", "sparse_l1_descent", "carlini_wagner", "uniform_noise", "autoattack"}
+    assert {name for table, name in cells if table == "table 2"} == second
+    assert sum(cells.values()) == 8 * 5 + 6 * 2 + 1
+    assert {name for _, _, columns in TABLES for name in columns} == set(MODELS) == set(SPECS)
+    assert MODELS["FAN-tiny"].preparation == Preparation("bicubic", 1.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epsilon": "5/255"},
+        {"steps": 40},
+        {"relative_step_size": 0.25},
+        {"step_size": 0.01},
+        {"restarts": 2},
+        {"random_start": False},
+        {"norm": "L2"},
+    ],
+)
+def test_another_parameter_is_another_evaluation(changes: dict[str, Any]) -> None:
+    assert found()
+    assert not found(evaluation=("pgd", PGD | changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"iterations": 3},
+        {"regularization": 3.0},
+        {"threshold": "paper"},
+        {"mu_width": "head"},
+        {"dual_sign": 1},
+        {"image_size": 256},
+        {"patch_size": 8},
+        {"rpc_layers": "last"},
+    ],
+)
+def test_another_architecture_has_no_published_number(changes: dict[str, Any]) -> None:
+    name, params = SPECS["RPC-SymViT (4iter/layer1)"]
+    assert found((name, params))
+    assert found((name, params | {"drop_path": 0.0}))
+    assert not found((name, params | changes))
+    assert not found(("linear", {}))
+
+
+def test_an_attack_has_references_under_its_own_protocol_only() -> None:
+    assert not found(protocol="pixel")
+    ensemble = ("autoattack", {"epsilon": "1/255", "norm": "Linf", "version": "standard"})
+    assert found(evaluation=ensemble, protocol="pixel")
+    assert not found(evaluation=ensemble, protocol="paper")
+    clean = [found(evaluation=("clean", {}), protocol=protocol) for protocol in ("paper", "pixel")]
+    assert [[(r.metric, r.value, r.protocol) for r in rs] for rs in clean] == [
+        [("top1", 0.7044, protocol), ("top5", 0.9017, protocol)] for protocol in ("paper", "pixel")
+    ]
+
+
+@pytest.mark.parametrize("data", [{"resize": "bilinear"}, {"crop_fraction": 1.0}])
+def test_images_prepared_otherwise_are_other_data(data: dict[str, Any]) -> None:
+    assert not found(data=data)
+
+
+class Examples:
+    """As much of a data set as is needed."""
+
+    def __init__(self, class_names: list[str], n: int) -> None:
+        self.class_names, self.classes, self.ids = class_names, len(class_names), range(n)
+
+
+def test_imagenet_is_known_by_its_classes_and_its_length() -> None:
+    classes = ImageNetInfo("imagenet-1k").label_names()
+    assert known_as(classes, 50_000) == IMAGENET
+    assert known_as(classes, 49_999) is None
+    assert known_as(classes[::-1], 50_000) is None
+    assert facts_of(Examples(classes, 50_000), 1000) == {  # type: ignore[arg-type]
+        "n": 1000, "available": 50_000, "classes": 1000, "known_as": IMAGENET,
+    }  # fmt: skip
+
+
+def test_digits_get_none_and_imagenet_gets_its_own(store: Store) -> None:
+    spec = evaluate_spec()
+    item = {"name": "pgd", "params": load_defaults("pgd") | {"epsilon": "6/255"}, "data": None}
+    model = {"name": "symvit_tiny", "params": TINY, "weights": None}
+    spec |= {"evaluations": [item], "protocol": "paper", "model": model}
+    job = store.jobs.get(add(store, spec))
+    facts = {"batch_size": 4, "untrained": False, "weights_sha256": "w", "data_sha256": {"digits": "d"}}
+    measured = {"n": 4, "available": 4, "classes": 10}
+    outcomes = rows(1)
+
+    def merged(planned: dict[str, Any], data: dict[str, Any]) -> list[Reference]:
+        planned_job = replace(job, plan=facts | {"evaluations": [planned]}, spec=job.spec | {"data": data})
+        return merge.merge_evaluation(planned_job, 0, outcomes, merge.sorted_columns(outcomes)).reference
+
+    folder = {"name": "image_folder", "params": load_defaults("image_folder", "data") | {"folder": "i"}}
+    assert merged(measured, {"name": "digits", "params": {}}) == []
+    assert merged(measured, folder) == []
+    (top1, top5) = merged(measured | {"known_as": IMAGENET}, folder)
+    assert (top1.value, top5.value) == (0.0498, 0.1041)
+
+
+def load_defaults(name: str, kind: str = "attack") -> dict[str, Any]:
+    properties = load().find(kind, name).parameters["properties"]
+    return {key: schema.get("default") for key, schema in properties.items()}

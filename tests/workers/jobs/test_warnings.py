@@ -1,0 +1,191 @@
+"""The warnings of one row: each is raised by its evidence, and by nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from service.contract.results import StageBreakdown, Warning
+from service.store.session import Store
+from tests.support.jobs import add, evaluate_spec
+from tests.support.outcomes import rows
+from workers.jobs import merge
+from workers.jobs.warnings import COUNTED, PROBED, UNDEFINED, Row, of_evaluation
+from workers.metrics.classification import MEDIANS
+
+FACTS = {"batch_size": 4, "untrained": False}
+PLANNED = {"n": 12, "available": 12, "classes": 10}
+PGD = Row("pgd", {"epsilon": "8/255"}, "native", attack=True, pixel=False, planned=PLANNED)
+STANDARD = {"epsilon": "8/255", "version": "standard"}
+
+
+def raised(
+    *evidence: dict[str, Any], plan: dict[str, Any] | None = None, **changes: Any
+) -> dict[str, dict[str, Any]]:
+    row = replace(PGD, **changes)
+    return {w.code: w.evidence for w in of_evaluation(FACTS | (plan or {}), evidence or [{}], row)}
+
+
+def test_nothing_to_say_is_no_warning() -> None:
+    quiet = {"zero_gradient": 0, "gradients": 9, "unverified": 0, "random_outputs": 0}
+    assert raised(quiet, quiet) == {}
+
+
+@pytest.mark.parametrize("code", COUNTED)
+def test_counts_of_shards_add_up(code: str) -> None:
+    assert raised({code: 1}, {}, {code: 2, "gradients": 9}) == {code: {"count": 3, "n": 12}}
+    stages = [{"name": "apgd_ce", code: 1}, {"name": "apgd_t", code: 0}, {"name": "fab_t", code: 2}]
+    (found,) = raised({code: 3, "stages": stages}, {code: 1, "stages": stages[:1]}).values()
+    assert found == {"count": 4, "n": 12, "stages": {"apgd_ce": 2, "fab_t": 2}}
+
+
+@pytest.mark.parametrize("code", PROBED)
+def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
+    assert raised({code: 16}, {}) == {code: {"count": 16}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"plan": {"untrained": True}}, {"untrained_weights": {}}),
+        ({"planned": PLANNED | {"n": 5}}, {"subset": {"n": 5, "available": 12}}),
+        ({"planned": PLANNED | {"seen": 3}}, {"trained_on_examples": {"count": 3, "n": 12}}),
+        ({"planned": PLANNED | {"renamed": 2}}, {"class_names_differ": {"count": 2}}),
+        ({"backend": "cleverhans"}, {"library_backend": {"batch_size": 4}}),
+        ({"backend": "compatible"}, {"library_backend": {"batch_size": 4}}),
+        ({"pixel": True}, {"top5_upper_bound": {}}),
+        ({"pixel": True, "attack": False}, {}),
+        (
+            {"undefined": ["attack_success_rate", "median_l2"]},
+            {"undefined_metric": {"metrics": ["attack_success_rate", "median_l2"]}},
+        ),
+    ],
+)
+def test_facts_of_the_plan_and_the_row(changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert raised(**changes) == expected
+
+
+def test_every_metric_that_may_have_no_value_has_a_reason() -> None:
+    assert UNDEFINED.keys() == {"attack_success_rate", *MEDIANS}
+
+
+def test_the_smallest_batch_of_all_shards_is_told() -> None:
+    found = raised(
+        {"reduced_batch": {"asked": 64, "used": 32}}, {}, {"reduced_batch": {"asked": 64, "used": 16}}
+    )
+    assert found == {"reduced_batch": {"asked": 64, "used": 16}}
+    assert raised({"reduced_batch": None}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "classes", "expected"),
+    [
+        ("apgd_t", {"targets": 9}, 10, []),
+        ("apgd_t", {"targets": 9}, 9, ["fewer_classes_than_targets"]),
+        ("apgd_t", {"targets": 2}, 3, ["too_few_classes_for_dlr"]),
+        ("apgd_dlr", {}, 3, []),
+        ("apgd_dlr", {}, 2, ["too_few_classes_for_dlr"]),
+        ("fab_t", {"targets": 9}, 3, ["fewer_classes_than_targets"]),
+        ("pgd", {}, 2, []),
+    ],
+)
+def test_few_classes(name: str, params: dict[str, Any], classes: int, expected: list[str]) -> None:
+    assert [*raised(name=name, params=params, planned=PLANNED | {"classes": classes})] == expected
+    # A plan of an earlier version does not tell the number of classes.
+    old = {key: value for key, value in PLANNED.items() if key != "classes"}
+    assert "fewer_classes_than_targets" not in raised(name=name, params=params, planned=old)
+
+
+def part(name: str, n: int, broken: int) -> StageBreakdown:
+    costs = {"forward_passes": 0, "backward_passes": 0, "seconds": 0.0}
+    return StageBreakdown(stage=name, metrics={}, n=n, broken=broken, **costs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("stages", "classes", "expected"),
+    [
+        (["apgd_ce", "square"], 2, []),
+        (["apgd_ce", "apgd_dlr"], 2, ["too_few_classes_for_dlr"]),
+        (["apgd_ce", "apgd_t"], 10, []),
+        (["apgd_ce", "apgd_t"], 5, ["fewer_classes_than_targets"]),
+        (["apgd_t", "fab_t"], 3, ["fewer_classes_than_targets", "too_few_classes_for_dlr"]),
+    ],
+)
+def test_few_classes_for_the_stages_of_an_ensemble(
+    stages: list[str], classes: int, expected: list[str]
+) -> None:
+    ran = [part(name, 4, 0) for name in stages]
+    planned = PLANNED | {"classes": classes}
+    found = [*raised(name="autoattack", params=STANDARD, planned=planned, breakdown=ran)]
+    assert found == [*expected, "adaptive_attack_needed"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "n", "stronger"),
+    [
+        ([("apgd_ce", 900, 100), ("square", 800, 3)], 1000, True),
+        ([("apgd_ce", 900, 100), ("square", 800, 2)], 1000, False),  # 0.2 points exactly
+        ([("apgd_ce", 90, 10), ("square", 80, 1)], 100, False),  # one example decides nothing
+        ([("apgd_ce", 90, 10), ("square", 80, 2)], 100, True),
+        ([("square", 90, 50)], 100, False),  # alone it has nothing to be compared with
+        ([("square", 90, 50), ("apgd_ce", 40, 9)], 100, False),
+    ],
+)
+def test_a_black_box_that_breaks_what_gradients_have_left(
+    stages: list[tuple[str, int, int]], n: int, stronger: bool
+) -> None:
+    found = raised(
+        name="custom", planned=PLANNED | {"n": n, "available": n}, breakdown=[part(*s) for s in stages]
+    )
+    assert ("black_box_stage_stronger" in found) is stronger
+
+
+def test_the_merge_hands_everything_on(store: Store) -> None:
+    item = {"name": "autoattack", "params": STANDARD, "data": None}
+    job = store.jobs.get(add(store, evaluate_spec() | {"evaluations": [item]}))
+    facts = FACTS | {"weights_sha256": "w", "data_sha256": {}}
+    planned = {"n": 4, "available": 4, "classes": 5}
+    job = replace(job, plan=facts | {"evaluations": [planned]})
+    stages = [
+        {
+            "name": "apgd_ce",
+            "n": 4,
+            "broken": 1,
+            "forward": 1,
+            "backward": 1,
+            "zero_gradient": 1,
+            "seconds": 0.5,
+        },
+        {
+            "name": "apgd_t",
+            "n": 3,
+            "broken": 0,
+            "forward": 1,
+            "backward": 1,
+            "zero_gradient": 0,
+            "seconds": 0.5,
+        },
+        {
+            "name": "square",
+            "n": 3,
+            "broken": 2,
+            "forward": 1,
+            "backward": 0,
+            "zero_gradient": 0,
+            "seconds": 0.5,
+        },
+    ]
+    outcomes = rows(1, evidence={"zero_gradient": 1, "unverified": 1, "stages": stages})
+    result = merge.merge_evaluation(job, 0, outcomes, merge.sorted_columns(outcomes))
+    assert {w.code for w in result.warnings} == {
+        "zero_gradient",
+        "unverified",
+        "fewer_classes_than_targets",
+        "black_box_stage_stronger",
+        "adaptive_attack_needed",
+        "top5_upper_bound",
+        "undefined_metric",
+    }
+    assert all(isinstance(warning, Warning) for warning in result.warnings)

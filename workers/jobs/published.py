@@ -1,0 +1,150 @@
+"""Which published numbers stand next to a measured row: only those of the same thing.
+
+A published number is shown where the model's architecture, the data set with its preparation, the evaluation
+with all its parameters, and the protocol are those of the publication. How the weights came about is not
+compared (that is what the reader wants to see), nor is a subset of the examples refused: the row has its n.
+
+The published attacks are those of the released code: normalised images, no clipping, the final iterate. So an
+attack has references under the protocol `paper` only. Clean accuracy is the same under both. AutoAttack is a
+worst case over several attacks within [0, 1], which is `pixel`; its published numbers do not state their
+space, and their reference says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from service.contract.fractions import fraction_value
+from service.contract.results import Reference
+from workers.jobs.published_numbers import MODELS, PAPER, TABLES, Attacked, Preparation
+
+IMAGENET = "imagenet"
+# sha256 of the 1000 class folders (WordNet ids) of ImageNet-1K, sorted, with a line feed after each.
+IMAGENET_CLASSES = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
+IMAGENET_VALIDATION = 50_000
+# What a model does in training only, or does not change what it computes.
+TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
+# Parameters that do not change what an attack computes.
+EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
+SIZES = {
+    "tiny": {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
+    "base": {"width": 768, "depth": 12, "heads": 12, "mlp_ratio": 4.0},
+}
+
+
+def known_as(class_names: Sequence[str], examples: int) -> str | None:
+    """The well-known data set that has these classes, in this order, and so many test examples; or None."""
+    digest = hashlib.sha256("".join(f"{name}\n" for name in class_names).encode()).hexdigest()
+    same = digest == IMAGENET_CLASSES and examples == IMAGENET_VALIDATION
+    return IMAGENET if same else None
+
+
+def references(
+    model: Mapping[str, Any],
+    data: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    *,
+    protocol: str,
+    known_as: str | None,
+    defaults: Mapping[str, Any],
+) -> list[Reference]:
+    """The published numbers for one row of the results; most rows have none.
+
+    Args:
+        model: {"name", "params"} with every default filled in, as are the others.
+        data: {"name", "params"}.
+        evaluation: {"name", "params"}.
+        protocol: the row's.
+        known_as: what `known_as` said of the data.
+        defaults: the evaluation's default parameters; what a publication does not state is at these.
+    """
+    if known_as != IMAGENET:
+        return []
+    facts, prepared = architecture(model), _preparation(data["params"])
+    found = []
+    for table, attacked, rows in TABLES:
+        if protocol not in attacked.protocols or not _same_evaluation(attacked, evaluation, defaults):
+            continue
+        for name, values in rows.items():
+            if _same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
+                found += [_reference(name, table, attacked, protocol, *pair) for pair in _top(values)]
+    return found
+
+
+def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model of the catalog computes, in words of its own; {} for models without published numbers."""
+    name, params = model["name"], {k: v for k, v in model["params"].items() if k not in TRAINING_ONLY}
+    family, _, size = name.rpartition("_")
+    if size in SIZES:
+        name, params = family, SIZES[size] | params
+    if name == "symvit":
+        return params | {"attention": "symmetric"}
+    if name == "rpc_symvit":
+        return _layers(params | {"attention": "rpc"}, "rpc_layers")
+    if name == "vit" and params["attention"] == {"name": "softmax", "params": {}}:
+        return {k: v for k, v in params.items() if k != "layers"} | {"attention": "softmax"}
+    if name == "fan_vit" and size == "tiny":
+        return _fan(params) | {"attention": "symmetric"}
+    if name == "rpc_fan_vit" and size == "tiny":
+        return _layers(_fan(params) | {"attention": "rpc"}, "rpc_layers")
+    return {}
+
+
+def _fan(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in params.items() if k not in SIZES["tiny"]} | {"family": "fan"}
+
+
+def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:
+    chosen = params.pop(key, "first")
+    return params | {"layers": "first" if chosen == [0] else chosen}
+
+
+def _same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    if published.keys() != facts.keys():
+        return False
+    return all(
+        facts[key] in value if isinstance(value, tuple) else facts[key] == value
+        for key, value in published.items()
+    )
+
+
+def _preparation(params: Mapping[str, Any]) -> Preparation:
+    return Preparation(str(params.get("resize")), float(params.get("crop_fraction", 0.0)))
+
+
+def _same_evaluation(attacked: Attacked, evaluation: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    params = {key: value for key, value in evaluation["params"].items() if key not in EXECUTION}
+    if evaluation["name"] != attacked.name or not attacked.params.keys() <= params.keys():
+        return False
+    expected = {key: defaults.get(key) for key in params} | attacked.params
+    return all(_equal(value, expected[key]) for key, value in params.items())
+
+
+def _equal(given: Any, expected: Any) -> bool:
+    """Whether two parameters are the same, "6/255" and 6/255 included."""
+    if given == expected:
+        return True
+    if any(value is None or isinstance(value, bool | list | dict) for value in (given, expected)):
+        return False
+    try:
+        return abs(fraction_value(given) - fraction_value(expected)) <= 1e-12
+    except ValueError:
+        return False
+
+
+def _top(values: tuple[float, float]) -> tuple[tuple[str, float], tuple[str, float]]:
+    return ("top1", values[0]), ("top5", values[1])
+
+
+def _reference(
+    model: str, table: str, attacked: Attacked, protocol: str, metric: str, percent: float
+) -> Reference:
+    note = f"; {attacked.note}" if attacked.note else ""
+    return Reference(
+        metric=metric,
+        value=round(percent / 100, 6),
+        source=f"{PAPER}, {table}, {model}{note}",
+        protocol=attacked.protocol or protocol,
+    )

@@ -1,0 +1,47 @@
+"""What each attack of an ensemble found: the stages of all shards, as a breakdown of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from service.contract.results import StageBreakdown
+from workers.metrics.classification import proportion
+
+
+def stage_breakdown(evidence: Sequence[Mapping[str, Any]], n: int) -> list[StageBreakdown]:
+    """One row per stage, in the order in which they were run.
+
+    Args:
+        evidence: what each shard reported; `stages` lists {"name", "n", "broken", "forward", "backward",
+            "seconds"}. A shard may leave out the last stages, and name one twice (screening in low precision
+            first): the second time got what the first had left.
+        n: examples of the evaluation; those that no stage saw were wrong before the attack.
+    """
+    parts: dict[str, list[Mapping[str, Any]]] = {}
+    entered: dict[str, int] = {}
+    # The shard with the most stages knows the order of all of them.
+    for shard in sorted(evidence, key=lambda shard: -len(shard.get("stages", ()))):
+        seen: set[str] = set()
+        for stage in shard.get("stages", ()):
+            name = stage["name"]
+            parts.setdefault(name, []).append(stage)
+            entered[name] = entered.get(name, 0) + (0 if name in seen else stage["n"])
+            seen.add(name)
+    return [_summed(name, same, entered[name], n) for name, same in parts.items()]
+
+
+def _summed(name: str, same: Sequence[Mapping[str, Any]], entered: int, n: int) -> StageBreakdown:
+    broken, forward, backward = (
+        sum(stage[count] for stage in same) for count in ("broken", "forward", "backward")
+    )
+    return StageBreakdown(
+        stage=name,
+        metrics={"top1": proportion(entered - broken, n, higher_is_better=True)},
+        n=entered,
+        broken=broken,
+        forward_passes=forward,
+        backward_passes=backward,
+        seconds=math.fsum(stage["seconds"] for stage in same),
+    )
