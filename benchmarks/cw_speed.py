@@ -2,7 +2,7 @@
 
 Both sides get the same 64 images and make 5 searches of 100 iterates, on the networks and digits of
 `benchmarks.attack_speed`. The library runs as its users run it, on the whole batch. Passes are counted where
-the model is called. CPU time of the process is what to compare; wall time depends on who else uses the machine.
+the model is called. CPU time of the process is what to compare; wall time depends on who else is there.
 
 Three of ours: `shared` does what the library does, up to rounding; `own` gives each example its own constant,
 the default; `original` searches as the paper's authors do.

@@ -10,6 +10,7 @@ read the answer to this one.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -34,6 +35,7 @@ from workers.warm import WarmEvaluator
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 RECEIVE_SECONDS = 0.2
+WEIGHTS = "weights.safetensors"
 OUTPUT_SHOWN = 1500
 
 
@@ -225,10 +227,23 @@ class ShardRun:
             "start": claim.start,
             "stop": claim.stop,
             "folder": str(settings.folder(claim.job_id)),
-            "weights": str(settings.folder(source) / "weights.safetensors") if source else None,
+            "weights": str(settings.folder(source) / WEIGHTS) if source else None,
+            "sources": self._sources(),
             "shard_seconds": settings.shard_seconds,
             "checkpoint_seconds": settings.checkpoint_seconds,
         }
+
+    def _sources(self) -> dict[str, Any]:
+        """The other models that the shard's evaluation uses, by job: {"spec", "weights"}."""
+        claim, found = self._claim, {}
+        if claim.kind == "evaluate":
+            job_id = claim.spec["evaluations"][claim.evaluation]["params"].get("job")
+            with contextlib.suppress(NotFound):
+                if job_id is not None:
+                    spec = self._store.jobs.get(job_id).spec
+                    weights = str(self._place.settings.folder(job_id) / WEIGHTS)
+                    found[job_id] = {"spec": spec, "weights": weights}
+        return found
 
     def _renew(self) -> None:
         with logs.about(**self._about):

@@ -3,8 +3,8 @@
     epsilon: Annotated[float, "fraction", Ge(0)] = 8 / 255
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks what a type cannot
-say: `fraction`, `folder`, `system` (set by the program, hidden from users), and `attention` (the name of
-another component with its parameters).
+say: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden from users),
+and `attention` (the name of another component with its parameters).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from service.contract.parameters import check
 from service.contract.report import Report, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-MARKERS = ("attention", "folder", "fraction", "system")
+MARKERS = ("attention", "folder", "fraction", "job", "system")
 NUMBERS = ("integer", "number")
 
 # Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.
@@ -149,7 +149,7 @@ def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, An
 
 
 def _mark(schema: dict[str, Any], marker: str) -> None:
-    wanted = {"fraction": "number", "folder": "string"}[marker]
+    wanted = {"fraction": "number", "folder": "string", "job": "string"}[marker]
     branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") == wanted]
     if not branches:
         raise ValueError(f"the marker {marker!r} is for a {wanted}")

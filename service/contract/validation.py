@@ -19,7 +19,7 @@ from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
 from service.contract.specs import JOB_SPEC
-from service.contract.weights import FindJob, check_same_model, find_source
+from service.contract.weights import FindJob, check_other_job, check_same_model, find_source
 
 if TYPE_CHECKING:
     from service.contract.catalog import Catalog, Checked, Component
@@ -114,7 +114,9 @@ class _Validation:
         execution = shape.get("execution")
         screening = execution.get("screening") if isinstance(execution, dict) else None
         if screening is not None and self.protocol != "pixel":
-            message = "only attacks under the protocol 'pixel' can be screened: it takes the worst case of both runs"
+            message = (
+                "only attacks under the protocol 'pixel' can be screened: the worst case of both runs counts"
+            )
             self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -216,10 +218,35 @@ class _Validation:
             data = self._check_data(own, report, (*loc, "data"))
             self._check_fit(data, report, (*loc, "data"))
         self._check_component(checked, data, report, loc)
+        if checked is not None:
+            self._check_other_jobs(checked, data, report, loc)
         completed = _completed(checked)
         if completed is None:
             return None
         return {**completed, "data": _completed(data) if own is not None else None}
+
+    def _check_other_jobs(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
+        """The models of other jobs that an evaluation uses have to be there, and to fit its data."""
+        for name, schema in checked.component.parameters["properties"].items():
+            given = checked.params.get(name)
+            if not schema.get("job") or not isinstance(given, str) or self.find_job is None:
+                continue
+            where: Loc = (*loc, "params", name)
+            source = check_other_job(given, self.find_job, report, where)
+            if source is None:
+                continue
+            trained_on = self.catalog.find("data", source["data"]["name"]).facts or {}
+            facts = (data.component.facts if data is not None else None) or {}
+            if any(trained_on[fact] != facts[fact] for fact in FIT if fact in facts and fact in trained_on):
+                message = (
+                    f"this job's model is made for the classes and channels of {source['data']['name']!r}"
+                )
+                report.add(where, message, given=given)
+            size = self.model.params.get("image_size") if self.model is not None else None
+            theirs = source["model"]["params"].get("image_size")
+            if size is not None and theirs is not None and size != theirs:
+                message = f"this job's model is for images of {theirs} pixels, the evaluated one for {size}"
+                report.add(where, message, given=given)
 
     def _check_component(
         self, checked: Checked | None, data: Checked | None, report: Report, loc: Loc

@@ -73,6 +73,21 @@ def _complaint(job: JobLike | None) -> str | None:
     return None
 
 
+def check_other_job(given: str, find_job: FindJob, report: Report, loc: Loc) -> Mapping[str, Any] | None:
+    """The spec of a training job whose model an evaluation uses, or None; what is wrong is reported.
+
+    Unlike the evaluated model's own weights, which a job may wait for, this one has to be there.
+    """
+    job = find_job(given)
+    complaint = _complaint(job)
+    if complaint is None and job is not None and job.state != "succeeded":
+        complaint = f"this job is {job.state!s}: its weights are not there yet"
+    if job is None or complaint is not None:
+        report.add(loc, complaint or "", given=given, allowed="the id of a training job that has succeeded")
+        return None
+    return job.spec
+
+
 def check_same_model(model: Checked, trained: Mapping[str, Any], report: Report) -> None:
     """Report where a model differs from the one that was trained: its weights fit no other.
 

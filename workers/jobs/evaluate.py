@@ -12,8 +12,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from attacks.adversarial.transfer import Transfer
 from attacks.ensemble import Ensemble
-from attacks.kernel import Attack, frozen
+from attacks.kernel import Attack, Forward, frozen
 from attacks.randomness import Randomness
 from service.contract.catalog import load as load_catalog
 from workers import artifacts, catalog, provenance
@@ -22,6 +23,7 @@ from workers.data.sampling import evaluation_order
 from workers.evaluation.engine import attack_paper, attack_pixel
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.probe import IMAGES, probe
+from workers.jobs.failures import BadWeights
 from workers.jobs.session import Loaded, Session
 
 Report = Callable[[Mapping[str, Any]], None]
@@ -46,7 +48,11 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
             f"{data.name!r} has {len(data.ids)} examples, it had {available} when the job was planned"
         )
     order = evaluation_order(data.name, data.ids, spec["limit"])[request["start"] : request["stop"]]
-    shard = Shard(data, order, loaded, plan["batch_size"], spec, report)
+    others = {
+        job_id: session.other(source, spec["execution"], device=plan["device"])
+        for job_id, source in request.get("sources", {}).items()
+    }
+    shard = Shard(data, order, loaded, plan["batch_size"], spec, report, others)
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     begun = time.monotonic()
     # Of each evaluation the first shard asks: the answers would be the same.
@@ -103,7 +109,9 @@ class Shard:
         batch_size: int,
         spec: Mapping[str, Any],
         report: Report,
+        others: Mapping[str, Loaded] | None = None,
     ) -> None:
+        self._others = others or {}
         self._data = data
         self._order = order
         self._loaded = loaded
@@ -133,6 +141,8 @@ class Shard:
         """Run an attack under the job's protocol."""
         self._message = f"{item['name']} {item['params'].get('epsilon', '')}".rstrip()
         attack: Attack | Ensemble = catalog.build("attack", item["name"], item["params"])()
+        if isinstance(attack, Transfer):
+            attack = attack.on(self._other(attack.job))
         subject = (attack, self._loaded.classifier, self._images, self._labels, self._ids)
         common = self._common | {
             "randomness": Randomness(self._spec["seed"], attack.name),
@@ -142,6 +152,17 @@ class Shard:
             return attack_paper(*subject, **common)
         screening = self._spec["execution"].get("screening") is not None
         return attack_pixel(*subject, screening=screening, staged=self._staged, **common)
+
+    def _other(self, job_id: str) -> Forward:
+        other = self._others.get(job_id)
+        if other is None:
+            raise BadWeights(f"job {job_id}, whose model the attack needs, was deleted")
+        if other.image_size != self._loaded.image_size:
+            raise ValueError(
+                f"the model of job {job_id} is for images of {other.image_size} pixels,"
+                f" the evaluated one for {self._loaded.image_size}"
+            )
+        return other.classifier
 
     def probe(self) -> dict[str, int]:
         """What is odd about the model's answers to the first few images."""

@@ -62,11 +62,12 @@ class Session:
     def __init__(self) -> None:
         self._data: dict[str, DataSet] = {}
         self._loaded: tuple[str, Loaded] | None = None
+        self._other: tuple[str, Loaded] | None = None
 
     def forget(self) -> None:
         """Drop everything, so that a failure leaves no half-made state behind."""
         self._data.clear()
-        self._loaded = None
+        self._loaded = self._other = None
 
     def data(self, spec: Mapping[str, Any], split: str) -> DataSet:
         """The data set of a data spec.
@@ -105,6 +106,25 @@ class Session:
             data = self.data(spec["data"], "train" if spec["kind"] == "train" else "test")
             self._loaded = (key, _load(spec, data, device, weights))
         return self._loaded[1]
+
+    def other(self, source: Mapping[str, Any], execution: Mapping[str, Any], *, device: str) -> Loaded:
+        """The classifier of another job, for attacks that need a second model.
+
+        Args:
+            source: {"spec", "weights"}: of the training job, and the path of its weights.
+            execution: Of the present job.
+            device: "cpu", "cuda" or "auto".
+
+        Raises:
+            BadWeights: they are gone, or do not fit.
+        """
+        key = _key(source, execution, device)
+        if self._other is None or self._other[0] != key:
+            self._other = None
+            spec = {**source["spec"], "kind": "evaluate", "execution": execution}
+            data = self.data(spec["data"], "test")
+            self._other = (key, _load(spec, data, device, source["weights"]))
+        return self._other[1]
 
 
 def resolve_device(name: str) -> torch.device:
