@@ -3,6 +3,9 @@
 Each draw has its own generator, seeded from a hash of (seed, attack, restart, target, example id, step,
 purpose). It runs on the CPU in float64 and is cast afterwards, so that the same example gets the same
 numbers in every batch, dtype and device, in every shard, and after every resume.
+
+`LibraryStream` is the exception, for comparisons: the draws of a library that seeds torch's generator once
+for each batch.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ class Randomness:
         shape: tuple[int, ...],
         *,
         restart: int | Sequence[int] = 0,
-        target: int = -1,
+        target: int | Sequence[int] = -1,
         step: int = 0,
         purpose: str = "start",
         dtype: torch.dtype = torch.float32,
@@ -44,7 +47,8 @@ class Randomness:
             ids: Example ids, one for each row.
             shape: Shape of one example's draw.
             restart: One number for all examples, or one for each.
-            target: The attacked class where an attack runs once per class, else -1.
+            target: Where an attack runs once per class, the class or its number in the attack's order, one
+                for all examples or one for each; else -1.
             step: The iteration that the numbers are for.
             purpose: Keeps several draws of the same step apart.
             dtype: Result type.
@@ -65,7 +69,7 @@ class Randomness:
         shape: tuple[int, ...],
         *,
         restart: int | Sequence[int] = 0,
-        target: int = -1,
+        target: int | Sequence[int] = -1,
         step: int = 0,
         purpose: str = "start",
         dtype: torch.dtype = torch.float32,
@@ -79,13 +83,17 @@ class Randomness:
         return _stack(rows, shape, dtype, device)
 
     def _generators(
-        self, ids: Sequence[str], restart: int | Sequence[int], target: int, step: int, purpose: str
+        self,
+        ids: Sequence[str],
+        restart: int | Sequence[int],
+        target: int | Sequence[int],
+        step: int,
+        purpose: str,
     ) -> list[torch.Generator]:
-        restarts = [restart] * len(ids) if isinstance(restart, int) else list(restart)
-        assert len(restarts) == len(ids), "one restart for each example"
+        restarts, targets = _one_for_each(restart, ids), _one_for_each(target, ids)
         return [
-            torch.Generator().manual_seed(self._key(example, number, target, step, purpose))
-            for example, number in zip(ids, restarts, strict=True)
+            torch.Generator().manual_seed(self._key(example, run, aim, step, purpose))
+            for example, run, aim in zip(ids, restarts, targets, strict=True)
         ]
 
     def _key(self, example: str, restart: int, target: int, step: int, purpose: str) -> int:
@@ -95,6 +103,54 @@ class Randomness:
         # Torch's CPU generator keeps 32 bits of a seed. Two examples of a large set may therefore share
         # their draws now and then, which is harmless: each example's own draws stay what they are.
         return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "little")
+
+
+class LibraryStream(Randomness):
+    """The draws of a library that seeds torch's generator and then draws for a whole batch at a time.
+
+    Each call draws one float32 tensor for all its examples on the CPU, in their order, and goes on where the
+    last call ended: the numbers of `torch.manual_seed(seed)` followed by `torch.rand` or `torch.randn`. The
+    keys are ignored, so an example's draws depend on its batch. One stream serves one batch.
+
+    Args:
+        seed: What the library is seeded with.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, "library")
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def uniform(
+        self,
+        ids: Sequence[str],
+        shape: tuple[int, ...],
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        **_: object,
+    ) -> Tensor:
+        """Draws uniform numbers in [0, 1), (len(ids), *shape)."""
+        draws = torch.rand((len(ids), *shape), generator=self._generator, dtype=torch.float32)
+        return draws.to(dtype).to(device)
+
+    def normal(
+        self,
+        ids: Sequence[str],
+        shape: tuple[int, ...],
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        **_: object,
+    ) -> Tensor:
+        """Draws standard normal numbers, (len(ids), *shape)."""
+        draws = torch.randn((len(ids), *shape), generator=self._generator, dtype=torch.float32)
+        return draws.to(dtype).to(device)
+
+
+def _one_for_each(value: int | Sequence[int], ids: Sequence[str]) -> list[int]:
+    values = [value] * len(ids) if isinstance(value, int) else list(value)
+    assert len(values) == len(ids), "one number for each example"
+    return values
 
 
 def _stack(

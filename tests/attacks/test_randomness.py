@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from attacks.randomness import Randomness
+from attacks.randomness import LibraryStream, Randomness
 
 IDS = [f"image-{number:03d}" for number in range(64)]
 
@@ -48,11 +48,12 @@ def test_parts_of_the_key_do_not_run_together() -> None:
     assert not torch.equal(Randomness(1, "2a").uniform(["x"], (4,)), Randomness(12, "a").uniform(["x"], (4,)))
 
 
-def test_one_restart_for_each_example() -> None:
+@pytest.mark.parametrize("key", ["restart", "target"])
+def test_one_restart_or_target_for_each_example(key: str) -> None:
     source = Randomness(0, "pgd")
-    mixed = source.uniform(IDS[:3], (4,), restart=[0, 1, 2])
-    for row, restart in enumerate([0, 1, 2]):
-        assert torch.equal(mixed[row : row + 1], source.uniform([IDS[row]], (4,), restart=restart))
+    mixed = source.uniform(IDS[:3], (4,), **{key: [0, 1, 2]})
+    for row, value in enumerate([0, 1, 2]):
+        assert torch.equal(mixed[row : row + 1], source.uniform([IDS[row]], (4,), **{key: value}))
 
 
 def test_the_distributions() -> None:
@@ -73,4 +74,24 @@ def test_nothing_to_draw_for() -> None:
 def test_the_global_generator_is_left_alone() -> None:
     before = torch.get_rng_state()
     Randomness(0, "pgd").normal(IDS, (4,))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_library_stream_is_what_a_seeded_library_draws() -> None:
+    torch.manual_seed(5)
+    theirs = [torch.rand((64, 3, 5)), torch.randn((40, 3, 5)), torch.rand((3,)), torch.randn((7, 2))]
+    stream = LibraryStream(5)
+    ours = [
+        stream.uniform(IDS, (3, 5), restart=1, target=[2] * 64),
+        stream.normal(IDS[:40], (3, 5), step=4),
+        stream.uniform(IDS[:3], ()),
+        stream.normal(IDS[:7], (2,), dtype=torch.float64).float(),
+    ]
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_library_stream_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    LibraryStream(0).normal(IDS, (4,))
     assert torch.equal(torch.get_rng_state(), before)
