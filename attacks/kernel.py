@@ -168,7 +168,7 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
 
 
 def evaluate(
-    model: Forward, state: State, objective: Objective, wants: Tensor
+    model: Forward, state: State, objective: Objective, wants: Tensor, passes: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Runs the model on the present iterates, with gradients only for the slots that want one.
 
@@ -180,6 +180,9 @@ def evaluate(
         objective: What to differentiate; its sum over the slots is taken, and nothing but the iterates gets
             a gradient.
         wants: Which slots need a gradient, on the CPU, (B,).
+        passes: Over how many passes a gradient is averaged, for models that answer at random (expectation
+            over transformation). Logits and objective are those of the last pass; slots without a gradient
+            take only that one.
 
     Returns:
         Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not wanted).
@@ -190,30 +193,39 @@ def evaluate(
         logits = model(points)
         return logits, objective(logits).double(), torch.zeros_like(points)
     if wants.all():
-        logits, values, gradient = _differentiate(model, points, None, None, objective)
+        logits, values, gradient = _differentiate(model, points, None, None, objective, passes)
     else:
         order = torch.cat([wants.nonzero().flatten(), (~wants).nonzero().flatten()]).to(points.device)
         count = int(wants.sum())
         moving, resting = points[order[:count]], points[order[count:]]
-        logits, values, moved = _differentiate(model, moving, model(resting), order.argsort(), objective)
+        rested, back = model(resting), order.argsort()
+        logits, values, moved = _differentiate(model, moving, rested, back, objective, passes)
         gradient = torch.zeros_like(points).index_copy(0, order[:count], moved)
     wanted = wants.to(points.device)
-    state["backward"] += live & wanted
+    state["forward"] += (live & wanted) * (passes - 1)
+    state["backward"] += (live & wanted) * passes
     return logits, values.double(), note_gradient(state, gradient, wanted)
 
 
 def _differentiate(
-    model: Forward, points: Tensor, others: Tensor | None, order: Tensor | None, objective: Objective
+    model: Forward,
+    points: Tensor,
+    others: Tensor | None,
+    order: Tensor | None,
+    objective: Objective,
+    passes: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Logits and objective of all slots, and the gradient with respect to `points`."""
-    with torch.enable_grad():
-        points = points.detach().requires_grad_(True)
-        logits = model(points)
-        if others is not None:
-            logits = torch.cat([logits, others])[order]
-        values = objective(logits)
-        (gradient,) = torch.autograd.grad(values.sum(), points)
-    return logits.detach(), values.detach(), gradient
+    total = torch.zeros_like(points)
+    points = points.detach().requires_grad_(True)
+    for _ in range(passes):
+        with torch.enable_grad():
+            logits = model(points)
+            if others is not None:
+                logits = torch.cat([logits, others])[order]
+            values = objective(logits)
+            total += torch.autograd.grad(values.sum(), points)[0]
+    return logits.detach(), values.detach(), total / passes
 
 
 def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
