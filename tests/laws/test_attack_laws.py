@@ -27,6 +27,12 @@ N = 60
 IDS = [f"digit-{number:04d}" for number in range(N)]
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
+# Cheaper parameters than the defaults of attacks that take thousands of passes.
+QUICK: dict[str, dict[str, Any]] = {
+    "apgd_ce": {"steps": 10},
+    "apgd_dlr": {"steps": 10},
+    "apgd_t": {"steps": 8, "targets": 3},
+}
 
 
 def modules() -> list[ModuleType]:
@@ -44,6 +50,7 @@ def variants(module: ModuleType, name: str) -> list[dict[str, Any]]:
         params = dict(zip(choices, values, strict=True))
         if "epsilon" in hints:
             params["epsilon"] = EPSILON[params.get("norm", "Linf")]
+        params |= QUICK.get(name, {})
         if allowed(module, filled(module, name, params)):
             found.append(params)
     return found
