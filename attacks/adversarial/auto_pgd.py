@@ -245,8 +245,8 @@ class AutoPGD:
         """Draws new starts: one step later than the last run ended, when slots that it broke are out."""
         again = state["fresh"].nonzero().flatten()
         index = again.to(state["images"].device)
-        numbers = (state[key][again] for key in ("row", "restart", "target"))
-        first = self._first_iterate(setting, *numbers, state["images"][index])
+        rows, restart, target = (state[key][again] for key in ("row", "restart", "target"))
+        first = self._first_iterate(setting, rows, restart, target, state["images"][index])
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
         state["iteration"][again] = 0
         state["fresh"] = torch.zeros_like(state["fresh"])

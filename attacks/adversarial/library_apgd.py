@@ -46,12 +46,40 @@ class _GivenStart(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+class _Watch:
+    """Follows the iterates of a run: the first gradients, and the first misclassified point of each slot."""
+
+    def __init__(self, state: State, eot: int) -> None:
+        self.state = state
+        self.eot = eot
+        self.passes = 0
+        self.wrong = torch.zeros_like(state["broken"])
+        self.points = state["images"]
+
+    def note(self, points: Tensor, logits: Tensor) -> None:
+        """Looks at one pass; of the passes at one iterate the last one judges it, as in the library."""
+        points.register_hook(self._note_gradient)
+        self.passes += 1
+        if self.passes % self.eot == 0:
+            wrong = logits.detach().argmax(1) != self.state["goal"]
+            fresh = as_column(wrong & ~self.wrong, points)
+            self.points = torch.where(fresh, points.detach(), self.points)
+            self.wrong = self.wrong | wrong
+
+    def first_wrong(self, others: Tensor) -> Tensor:
+        """Returns the first misclassified point of each slot, or the slot of `others`."""
+        return torch.where(as_column(self.wrong, others), self.points, others)
+
+    def _note_gradient(self, gradient: Tensor) -> None:
+        note_gradient(self.state, gradient, torch.ones_like(self.wrong))
+
+
 @dataclass(frozen=True)
 class LibraryAutoPGD:
-    """Auto-PGD of pyautoattack. Its iterates are float32 whatever the model's dtype.
+    """Auto-PGD of pyautoattack.
 
-    The library stops no example early and keeps the last misclassified iterate of a run, or, where there is
-    none, the one with the highest loss.
+    The library stops no example early, and keeps the last misclassified iterate. We take the first one on its
+    way, like everywhere, or, where there is none, the one with the highest loss.
 
     Attributes:
         name: Name of the attack.
@@ -99,25 +127,21 @@ class LibraryAutoPGD:
 
     def _found(self, setting: Setting, model: Forward, state: State, target: Tensor) -> Tensor:
         images = state["images"]
-        every = torch.ones_like(state["broken"])
+        watch = _Watch(state, self.eot)
         # Where the library's [0, 1] lies among the images.
         low, width = (0.0, 1.0) if setting.box is not None else _wide(images, self.ball.epsilon)
 
-        def note(gradient: Tensor) -> None:
-            note_gradient(state, gradient, every)
-
         def inner(points: Tensor) -> Tensor:
-            if points.requires_grad:
-                points.register_hook(note)
-            return model(points.to(images.dtype) * width + low)
+            logits = model(points * width + low)
+            watch.note(points, logits)
+            return logits
 
         attack = self._attack(inner, target, width)
-        pixels = ((images - low) / width).float()
+        pixels = (images - low) / width
         attack.init_hyperparam(pixels)
         with _GivenStart(self._draws(setting, state)):
-            highest, right, _, wrong = attack.attack_single_run(pixels, state["goal"])
-        found = torch.where(as_column(right.bool(), images), highest, wrong)
-        found = found.detach().to(images.dtype) * width + low
+            highest = attack.attack_single_run(pixels, state["goal"])[0]
+        found = (highest if setting.final_iterate else watch.first_wrong(highest)).detach() * width + low
         # Gradients that are NaN make NaN images: no attack succeeded there.
         usable = found.isfinite().flatten(1).all(1)
         return torch.where(as_column(usable, images), found, images)
@@ -148,6 +172,7 @@ class LibraryAutoPGD:
             tuple(state["images"].shape[1:]),
             restart=state["restart"].tolist(),
             target=state["target"].tolist(),
+            dtype=state["images"].dtype,
         )
 
 

@@ -304,12 +304,16 @@ def test_the_library_as_a_backend_does_the_same(cases: dict[str, Case], name: st
         "steps": 20,
         "restarts": 2,
     }
+    model, images, labels = cases["trained"]
+    case = copy.deepcopy(model).double(), images.double(), labels
     ours, theirs = (
-        drive(ATTACKS[name](**parameters, backend=backend), cases["trained"], Randomness(0, name))
+        drive(ATTACKS[name](**parameters, backend=backend), case, Randomness(0, name))
         for backend in ("native", "pyautoattack")
     )
     assert torch.equal(ours["broken"], theirs["broken"])
     assert 0 < int(ours["broken"].sum()) < N
+    broken = ours["broken"]
+    torch.testing.assert_close(ours["best"][broken], theirs["best"][broken], rtol=0, atol=1e-6)
     robust = ~ours["broken"]
     runs = 9 * 2 if name == "apgd_t" else 2
     assert (ours["forward"][robust] == runs * 21).all()
@@ -317,6 +321,8 @@ def test_the_library_as_a_backend_does_the_same(cases: dict[str, Case], name: st
     # Its last iterate takes a backward pass too, and its result is judged once more.
     assert (theirs["forward"][robust] == runs * 22).all()
     assert (theirs["backward"][robust] == runs * 21).all()
+    for key in ("seen_gradient", "zero_gradient", "nonfinite_gradient"):
+        assert torch.equal(ours[key], theirs[key])
 
 
 def test_the_library_as_a_backend_outside_the_unit_interval(cases: dict[str, Case], run: Any) -> None:
@@ -365,3 +371,19 @@ def test_values_out_of_range(wrong: dict[str, Any]) -> None:
         apgd_ce(**wrong)
     with pytest.raises(ValueError, match="at least 1"):
         apgd_t(targets=0)
+
+
+def test_the_library_as_a_backend_averages_gradients(cases: dict[str, Case]) -> None:
+    ours, theirs = (
+        drive(
+            apgd_ce(epsilon=0.15, steps=10, eot=2, backend=backend),
+            cases["trained"],
+            Randomness(0, "apgd_ce"),
+        )
+        for backend in ("native", "pyautoattack")
+    )
+    assert torch.equal(ours["broken"], theirs["broken"])
+    robust = ~ours["broken"]
+    assert (ours["forward"][robust] == 21).all()
+    assert (theirs["forward"][robust] == 23).all()
+    assert (theirs["backward"][robust] == 22).all()
