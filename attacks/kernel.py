@@ -170,7 +170,7 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
 
 
 def evaluate(
-    model: Forward, state: State, objective: Objective, wants: Tensor
+    model: Forward, state: State, objective: Objective, wants: Tensor, passes: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Runs the model on the present iterates, with gradients only for the slots that want one.
 
@@ -182,6 +182,9 @@ def evaluate(
         objective: What to differentiate; its sum over the slots is taken, and nothing but the iterates gets
             a gradient.
         wants: Which slots need a gradient, on the CPU, (B,).
+        passes: Over how many passes a gradient is averaged, for models that answer at random (expectation
+            over transformation). Logits and objective are those of the last pass; slots without a gradient
+            take only that one.
 
     Returns:
         Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not wanted).
@@ -192,7 +195,7 @@ def evaluate(
         logits = model(points)
         return logits, objective(logits).double(), torch.zeros_like(points)
     if wants.all():
-        logits, values, gradient = differentiate(model, points, objective)
+        logits, values, gradient = differentiate(model, points, objective, passes)
     else:
         order = torch.cat([wants.nonzero().flatten(), (~wants).nonzero().flatten()]).to(points.device)
         count = int(wants.sum())
@@ -201,16 +204,19 @@ def evaluate(
         def whole(logits: Tensor) -> Tensor:
             return objective(torch.cat([logits, resting])[back])[order[:count]]
 
-        logits, _, moved = differentiate(model, points[order[:count]], whole)
+        logits, _, moved = differentiate(model, points[order[:count]], whole, passes)
         logits = torch.cat([logits, resting])[back]
         values = objective(logits)
         gradient = torch.zeros_like(points).index_copy(0, order[:count], moved)
     wanted = wants.to(points.device)
-    state["backward"] += live & wanted
+    state["forward"] += (live & wanted) * (passes - 1)
+    state["backward"] += (live & wanted) * passes
     return logits, values.double(), note_gradient(state, gradient, wanted)
 
 
-def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
+def differentiate(
+    model: Forward, points: Tensor, objective: Objective, passes: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
     """Logits, objective, and the gradient of the objective's sum with respect to the points.
 
     A model that knows how many images fit into memory (it has a method `in_parts`) gets them in parts. The
@@ -221,6 +227,7 @@ def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple
         model: The attacked model.
         points: (B, C, H, W).
         objective: What to differentiate.
+        passes: How many gradients are averaged; logits and objective are those of the last pass.
 
     Returns:
         Logits (B, classes), objective (B,), gradient like the points.
@@ -232,14 +239,17 @@ def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple
         with torch.enable_grad():
             moving = points[chosen].detach() if len(chosen) < len(rows) else points.detach()
             moving.requires_grad_(True)
-            logits = model(moving)
-            if len(chosen) == len(rows):
-                values = objective(logits)
-            else:
-                others = logits.new_zeros(len(rows), logits.shape[1])
-                values = objective(others.index_copy(0, chosen, logits))[chosen]
-            (gradient,) = torch.autograd.grad(values.sum(), moving)
-        return logits.detach(), values.detach(), gradient
+            total = moving
+            for number in range(passes):
+                logits = model(moving)
+                if len(chosen) == len(rows):
+                    values = objective(logits)
+                else:
+                    others = logits.new_zeros(len(rows), logits.shape[1])
+                    values = objective(others.index_copy(0, chosen, logits))[chosen]
+                (gradient,) = torch.autograd.grad(values.sum(), moving)
+                total = gradient if number == 0 else total + gradient
+        return logits.detach(), values.detach(), total if passes == 1 else total / passes
 
     parts: list[tuple[Tensor, Tensor, Tensor]] = [part(rows)] if in_parts is None else in_parts(rows, part)
     if len(parts) == 1:

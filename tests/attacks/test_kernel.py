@@ -57,6 +57,26 @@ def test_gradients_only_where_wanted_and_passes_counted(wants: list[bool]) -> No
     assert state["backward"].tolist() == [int(want) for want in wants]
 
 
+def test_a_gradient_is_averaged_over_passes_and_the_last_one_answers() -> None:
+    state, calls = some_state(3), []
+    wanted = torch.tensor([True, False, True])
+
+    def model(points: Tensor) -> Tensor:
+        if points.requires_grad:
+            calls.append(len(points))
+        return linear(points) * len(calls)
+
+    with torch.no_grad():
+        logits, values, gradient = evaluate(model, state, first_logit, wanted, passes=3)
+    assert calls == [2, 2, 2]
+    assert torch.equal(logits[wanted], 3 * linear(state["adversarial"])[wanted])
+    assert torch.equal(values, logits[:, 0].double())
+    mean = (1 + 2 + 3) / 3 * WEIGHTS[:, 0].reshape(1, 1, 2)
+    torch.testing.assert_close(gradient, torch.stack([mean, 0 * mean, mean]))
+    assert state["forward"].tolist() == [3, 1, 3]
+    assert state["backward"].tolist() == [3, 0, 3]
+
+
 def test_the_first_gradient_is_noted_and_a_bad_one_counts_as_zero() -> None:
     state = some_state(3)
     scale = torch.tensor([1.0, 0.0, torch.nan])[:, None]

@@ -33,6 +33,9 @@ EPSILON = {"Linf": 0.1, "L2": 0.8}
 # Cheaper parameters for attacks whose defaults take thousands of passes.
 QUICK: dict[str, dict[str, Any]] = {
     "carlini_wagner": {"iterations": 10, "searches": 2, "learning_rate": 0.05},
+    "apgd_ce": {"steps": 10},
+    "apgd_dlr": {"steps": 10},
+    "apgd_t": {"steps": 8, "targets": 3},
 }
 
 

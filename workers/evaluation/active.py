@@ -65,7 +65,10 @@ def run_batch(
     leave: Callable[[State], None],
     tell: Callable[[], None],
 ) -> None:
-    """Attacks one batch that is never refilled: what the libraries do, where their draws are wanted."""
+    """Attacks one batch that is never refilled; broken slots leave before the next step.
+
+    It is what libraries do, so where their draws are wanted: they draw for the examples that are left.
+    """
     left: list[Examples | None] = [examples]
     run_slots(
         attack,
@@ -75,6 +78,7 @@ def run_batch(
         slots=len(examples.rows),
         leave=leave,
         tell=tell,
+        late=False,
     )
 
 

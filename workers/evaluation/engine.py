@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from attacks.ensemble import Ensemble, stages_of
 from attacks.judgement import judge
-from attacks.kernel import Attack, Examples, Setting, frozen
+from attacks.kernel import Attack, Examples, Setting, State, frozen
 from attacks.randomness import Randomness
 from models.layers import Classifier
+from workers.evaluation.active import run_batch
 from workers.evaluation.feed import DType, Images, Loader, Progress
 from workers.evaluation.outcomes import Ledger, Outcomes, Stage
 from workers.evaluation.stages import PixelRun, passes_of
@@ -181,6 +182,11 @@ def attack_paper(
     loader = Loader(model.backbone, images_of, labels, ids, batch_size, device, dtype, model.normalize)
     ledger, tell = Ledger(labels, ids, keep_adversarial, attacked=True), progress or _ignore
     setting = Setting(ids, randomness, box=None, final_iterate=True)
+
+    def leave(state: State) -> None:
+        ledger.note_attack(state)
+        ledger.settle(state["row"], state, state["best"], state["images"])
+
     with torch.no_grad(), frozen(model):
         for rows in loader.batches():
             images, logits = loader.load(rows)
@@ -189,13 +195,15 @@ def attack_paper(
             ledger.note_clean(rows, verdict, images, settle=False)
             # A model that answers NaN predicts no class; any will do for its loss, which is NaN as well.
             predicted = verdict.prediction.clamp(min=0)
-            state = attack.start(setting, Examples(rows, images, predicted, truth, logits))
-            while not state["done"].all():
-                attack.step(setting, loader.forward, state)
-                tell(ledger.done)
-            ledger.note_attack(state)
-            ledger.settle(state["row"], state, state["best"], state["images"])
-            tell(ledger.done)
+            examples = Examples(rows, images, predicted, truth, logits)
+            run_batch(
+                attack,
+                setting,
+                loader.forward,
+                examples=examples,
+                leave=leave,
+                tell=lambda: tell(ledger.done),
+            )
     return ledger.close(loader.classes)
 
 

@@ -1,0 +1,72 @@
+"""Auto-PGD on the difference of logits ratio (DLR) loss.
+
+Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
+Attacks", algorithm 1. AutoAttack runs it in its versions "plus" (5 restarts) and "rand" (eot = 20).
+See `auto_pgd.py` for what differs from the library's code.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.adversarial.auto_pgd import Backend, auto_pgd
+from attacks.adversarial.margins import DLR
+from attacks.kernel import Attack
+from attacks.threat import Ball, Fraction, Norm
+
+__all__ = ["apgd_dlr"]
+
+TASKS = ("classification",)
+PAPER = (
+    "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
+    "Parameter-free Attacks"
+)
+# The most that a backend takes: ours takes `eot` passes fewer in each run.
+PASSES = (
+    "params.restarts * ((params.steps + 1) * params.eot + 1) + 1",
+    "params.restarts * (params.steps + 1) * params.eot",
+)
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    ("data.classes >= 3", "the DLR loss needs at least 3 classes"),
+)
+
+
+def apgd_dlr(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    norm: Norm = "Linf",
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    backend: Backend = "native",
+) -> Attack:
+    """Auto-PGD on the DLR loss: momentum, and a step size that is halved where it gets nowhere.
+
+    Args:
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        norm: Norm of the ball and of the steps.
+        steps: Gradient steps in each restart.
+        restarts: How many random starts; an example stops at the first success (`pixel`).
+        rho: The step size is halved where the loss rose in at most this share of the steps since the last
+            checkpoint.
+        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
+            over transformation).
+        backend: Our kernel with draws of its own, our kernel with the library's draws, or the library.
+
+    Raises:
+        ValueError: If a value is out of its range, or there are fewer than 3 classes.
+    """
+    return auto_pgd(
+        "apgd_dlr",
+        DLR(),
+        Ball(norm, epsilon),
+        steps=steps,
+        restarts=restarts,
+        rho=rho,
+        eot=eot,
+        backend=backend,
+    )

@@ -1,0 +1,123 @@
+"""The losses of AutoAttack: how far a classifier is from the answer that an attack wants.
+
+Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
+Attacks": the difference of logits ratio (DLR) and its targeted version. With the logits z in descending order
+z_1 >= z_2 >= ..., the label y and the target t:
+
+    DLR           -(z_y - max_{i != y} z_i) / (z_1 - z_3)
+    targeted DLR  -(z_y - z_t) / (z_1 - (z_3 + z_4) / 2)
+
+Both are the same for z and a z + b with a > 0. As in the reference code, 1e-12 is added to the denominators.
+Ties between logits may be broken in another way than there.
+
+Legend: B batch, C classes, T targets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attacks.kernel import Objective
+
+TINY = 1e-12
+
+
+class Loss(Protocol):
+    """What an attack raises, and for which targets one after the other."""
+
+    def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Returns the targets of each example in their order, (B, T); the label where there are none.
+
+        Args:
+            labels: The class that the attack leads away from, (B,).
+            logits: The model's answer to the unattacked images, (B, C).
+
+        Raises:
+            ValueError: If there are too few classes for this loss.
+        """
+
+    def objective(self, labels: Tensor, target: Tensor) -> Objective:
+        """Returns the loss for these labels and targets, (B,) each."""
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Cross-entropy to the label."""
+
+    def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Returns the labels, (B, 1)."""
+        del logits
+        return labels[:, None]
+
+    def objective(self, labels: Tensor, target: Tensor) -> Objective:
+        """Returns the loss for these labels."""
+        del target
+        return lambda logits: functional.cross_entropy(logits, labels, reduction="none")
+
+
+@dataclass(frozen=True)
+class DLR:
+    """Difference of logits ratio."""
+
+    def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Returns the labels, (B, 1)."""
+        if logits.shape[1] < 3:
+            raise ValueError(f"the DLR loss needs at least 3 classes, there are {logits.shape[1]}")
+        return labels[:, None]
+
+    def objective(self, labels: Tensor, target: Tensor) -> Objective:
+        """Returns the loss for these labels."""
+        del target
+        return lambda logits: dlr(logits, labels)
+
+
+@dataclass(frozen=True)
+class TargetedDLR:
+    """Difference of logits ratio between the label and a target.
+
+    Attributes:
+        count: How many targets: the wrong classes with the highest logits on the unattacked image come first.
+            Where there are fewer wrong classes, each of them once.
+    """
+
+    count: int
+
+    def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Returns the targets, (B, T) with T = min(count, C - 1)."""
+        classes = logits.shape[1]
+        if classes < 4:
+            raise ValueError(f"the targeted DLR loss needs at least 4 classes, there are {classes}")
+        wrong = _without(logits.argsort(dim=1, descending=True, stable=True), labels)
+        return wrong[:, : self.count]
+
+    def objective(self, labels: Tensor, target: Tensor) -> Objective:
+        """Returns the loss for these labels and targets."""
+        return lambda logits: targeted_dlr(logits, labels, target)
+
+
+def dlr(logits: Tensor, labels: Tensor) -> Tensor:
+    """Returns the difference of logits ratio, (B,)."""
+    top = logits.topk(3, dim=1)
+    own = logits.gather(1, labels[:, None]).squeeze(1)
+    other = torch.where(top.indices[:, 0] == labels, top.values[:, 1], top.values[:, 0])
+    return -(own - other) / (top.values[:, 0] - top.values[:, 2] + TINY)
+
+
+def targeted_dlr(logits: Tensor, labels: Tensor, target: Tensor) -> Tensor:
+    """Returns the targeted difference of logits ratio, (B,)."""
+    top = logits.topk(4, dim=1).values
+    own, wanted = (logits.gather(1, classes[:, None]).squeeze(1) for classes in (labels, target))
+    return -(own - wanted) / (top[:, 0] - 0.5 * (top[:, 2] + top[:, 3]) + TINY)
+
+
+def _without(order: Tensor, labels: Tensor) -> Tensor:
+    """Takes the label out of each row of classes: (B, C) to (B, C - 1), the others in their order."""
+    classes = order.shape[1]
+    place = (order == labels[:, None]).int().argmax(1, keepdim=True)
+    index = torch.arange(classes - 1, device=order.device)[None]
+    return order.gather(1, index + (index >= place))
