@@ -29,6 +29,13 @@ IDS = [f"digit-{number:04d}" for number in range(N)]
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
 
+# Parameters that make attacks with expensive defaults quick.
+QUICK: dict[str, dict[str, Any]] = {
+    "square": {"queries": 150},
+    "fab": {"iterations": 6, "restarts": 2},
+    "fab_t": {"iterations": 6, "targets": 3},
+}
+
 
 def modules() -> list[ModuleType]:
     names = [module.name for module in pkgutil.iter_modules(attacks.adversarial.__path__)]
@@ -42,7 +49,7 @@ def variants(module: ModuleType, name: str) -> list[dict[str, Any]]:
     choices = {key: typing.get_args(hints[key]) for key in ("norm", "backend") if key in hints}
     found = []
     for values in product(*choices.values()):
-        params = dict(zip(choices, values, strict=True))
+        params = dict(zip(choices, values, strict=True)) | QUICK.get(name, {})
         if "epsilon" in hints:
             params["epsilon"] = EPSILON[params.get("norm", "Linf")]
         if allowed(module, filled(module, name, params)):
