@@ -17,7 +17,7 @@ back in nearly every step, so that sharing passes costs more than it saves.
 Deviations: gradients belong to the images alone; of the untargeted classes only the nearest hyperplane is kept;
 an example's targets never hold its label, and are no more than there are wrong classes.
 
-Legend: B batch, D dimensions, K classes, T targets.
+Legend: B batch, T targets.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from attacks.adversarial.hyperplane import way_to_hyperplane
+from attacks.adversarial.nearest_boundary import nearest_boundary
 from attacks.kernel import (
     Examples,
     Forward,
@@ -157,30 +158,14 @@ class Boundary:
         return offset.to(weights.dtype), weights
 
     def _nearest(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
-        """Returns the same for the class whose linearised boundary is the nearest: K backward passes."""
-        points, label = state["adversarial"].detach().requires_grad_(True), state["goal"]
-        with torch.enable_grad():
-            logits = model(points)
-        classes, live = logits.shape[1], ~state["broken"]
+        """Returns the same for the class whose linearised boundary is the nearest."""
+        offset, weights, classes = nearest_boundary(
+            model, state["adversarial"], state["goal"], self.ball.norm
+        )
+        live = ~state["broken"]
         state["forward"] += live
         state["backward"] += live * classes
-        least = torch.full_like(logits[:, 0], torch.inf)
-        offset, weights = torch.zeros_like(least), torch.zeros_like(points)
-        for other in range(classes):
-            with torch.enable_grad():
-                values = logits[:, other] - logits.gather(1, label[:, None]).squeeze(1)
-                (gradient,) = torch.autograd.grad(values.sum(), points, retain_graph=other < classes - 1)
-            values = values.detach()
-            distance = values.abs() / (TINY + self._dual(gradient))
-            closer = (distance < least) & (label != other)
-            least = torch.where(closer, distance, least)
-            offset = torch.where(closer, values, offset)
-            weights = torch.where(as_column(closer, points), gradient, weights)
         return offset, note_gradient(state, weights, torch.ones_like(live))
-
-    def _dual(self, gradient: Tensor) -> Tensor:
-        flat = gradient.flatten(1)
-        return flat.abs().sum(1) if self.ball.norm == "Linf" else flat.square().sum(1).sqrt()
 
     def _moved(self, setting: Setting, state: State, offset: Tensor, weights: Tensor) -> Tensor:
         """Returns x', one step along both ways; offset is <w, x> - b at the present point x."""

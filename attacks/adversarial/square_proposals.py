@@ -71,7 +71,7 @@ class LinfProposals:
         return 1, channels * width
 
     def query_width(self, channels: int) -> tuple[int, int]:
-        """Returns twice C + 2: the released code shares all draws."""
+        """Returns C + 2, and C + 2: the released code shares all draws."""
         return channels + 2, channels + 2
 
     def start(self, images: Tensor, draws: Tensor, box: Box | None) -> Tensor:
@@ -154,9 +154,10 @@ class L2Proposals:
         )
         either = inside(*corners[0], size, height, width) | inside(*corners[1], size, height, width)
         held = (delta * either).square().sum((2, 3), keepdim=True)  # (B, C, 1, 1)
-        # A tensor, squared: the released code rounds epsilon to the images' dtype first.
-        radius = images.new_tensor(self.epsilon) if images.device.type == "cpu" else self.epsilon
-        free = (radius**2 - _l2(delta) ** 2).clamp(min=0.0)  # (B, 1, 1, 1)
+        length = _l2(delta)
+        # A tensor: the released code rounds epsilon to the images' dtype before it squares it.
+        radius = torch.full_like(length, self.epsilon)
+        free = (radius**2 - length**2).clamp(min=0.0)  # (B, 1, 1, 1)
         flat = delta.flatten(2)  # (B, C, H * W)
         old = flat.gather(2, first).reshape(-1, channels, size, size)
         old = old / (TINY + old.square().sum((2, 3), keepdim=True).sqrt())
