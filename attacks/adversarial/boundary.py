@@ -1,6 +1,7 @@
 """The fast adaptive boundary attack: steps to the linearised decision boundary, close to the image.
 
-Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack", algorithm 1.
+Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack",
+algorithm 1.
 At the point x the classifier is linearised; d is the shortest way from x, d0 that from the image x0, to the
 hyperplane between the label and the nearest (or the target) class. Then, with alpha = min(|d| / (|d| + |d0|),
 alpha_max), equation 9,
@@ -9,13 +10,13 @@ alpha_max), equation 9,
 
 and, where x' is misclassified, the next point is x0 + beta (x' - x0).
 
-FAB looks for the smallest perturbation; inside AutoAttack it counts only where that is at most epsilon. Here an
-example is broken by the first such point, which leaves the flags as they are. As in the reference code
+FAB looks for the smallest perturbation; inside AutoAttack it counts only where that is at most epsilon. Here
+an example is broken by the first such point, which leaves the flags as they are. As in the reference code
 (pyautoattack 0.2.0) only x' is judged, by a forward pass of its own: points lie on the boundary and are moved
 back in nearly every step, so that sharing passes costs more than it saves.
 
-Deviations: gradients belong to the images alone; of the untargeted classes only the nearest hyperplane is kept;
-an example's targets never hold its label, and are no more than there are wrong classes.
+Deviations: gradients belong to the images alone; of the untargeted classes only the nearest hyperplane is
+kept; an example's targets never hold its label, and are no more than there are wrong classes.
 
 Legend: B batch, T targets.
 """

@@ -48,7 +48,8 @@ def fab_t(
         epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
         norm: Norm of the ball and of the steps.
         iterations: Steps for each target and restart.
-        targets: Classes to aim at, in the order of the logits of the unattacked image; at most all wrong ones.
+        targets: Classes to aim at, in the order of the logits of the unattacked image; at most all
+            wrong ones.
         restarts: Runs for each target; all but the first begin at a random point.
         alpha_max: The largest weight of the step that begins at the image.
         eta: Length of a step; 1 ends on the linearised boundary.

@@ -1,11 +1,12 @@
 """The shortest way from a point of a box to a hyperplane, without leaving the box.
 
-Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack", equation 6:
+Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack",
+equation 6:
 
     min |d|   such that   <w, x + d> = b   and   0 <= x + d <= 1
 
-Let c = <w, x> - b, and let every coordinate move against sign(c) w. A coordinate has room m before it meets the
-box, and moves by min(level, m) in Linf, by min(level |w|, m) in L2, where the level solves
+Let c = <w, x> - b, and let every coordinate move against sign(c) w. A coordinate has room m before it meets
+the box, and moves by min(level, m) in Linf, by min(level |w|, m) in L2, where the level solves
 
     sum a min(level, r) = |c|      with  a = |w|, r = m  in Linf  and  a = w^2, r = m / |w|  in L2.
 

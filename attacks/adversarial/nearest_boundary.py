@@ -18,7 +18,9 @@ from attacks.threat import Norm, as_column
 TINY = 1e-12
 
 
-def nearest_boundary(model: Forward, points: Tensor, labels: Tensor, norm: Norm) -> tuple[Tensor, Tensor, int]:
+def nearest_boundary(
+    model: Forward, points: Tensor, labels: Tensor, norm: Norm
+) -> tuple[Tensor, Tensor, int]:
     """Linearises a model around points.
 
     Args:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attacks.kernel import Setting, State
 
-BLOCK = 128
+BLOCK = 64
 
 
 class Draws(Protocol):

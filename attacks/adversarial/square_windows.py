@@ -21,9 +21,7 @@ HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 SCHEDULE_LENGTH = 10_000
 
 
-def square_sizes(
-    query: Tensor, height: int, width: int, share: float, *, smallest: int, odd: bool
-) -> Tensor:
+def square_sizes(query: Tensor, height: int, width: int, share: float, *, smallest: int, odd: bool) -> Tensor:
     """Returns the side of the square for each query.
 
     Args:
@@ -34,12 +32,19 @@ def square_sizes(
         smallest: The least side, where it fits.
         odd: Whether even sides are enlarged by one, where that fits.
     """
+    halvings = torch.bucketize(query, torch.tensor(HALVINGS))
+    return _size_table(height, width, share, smallest, odd)[halvings]
+
+
+@lru_cache(maxsize=256)
+def _size_table(height: int, width: int, share: float, smallest: int, odd: bool) -> Tensor:
+    """Returns the side after each number of halvings, int64."""
     table = []
     for halvings in range(len(HALVINGS) + 1):
         side = max(round(math.sqrt(share / 2**halvings * height * width)), smallest)
         side += odd and side % 2 == 0
         table.append(min(side, height, width))
-    return torch.tensor(table)[torch.bucketize(query, torch.tensor(HALVINGS))]
+    return torch.tensor(table)
 
 
 def positions(uniform: Tensor, length: int, sizes: Tensor | int) -> Tensor:
