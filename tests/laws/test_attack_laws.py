@@ -38,6 +38,13 @@ QUICK: dict[str, dict[str, Any]] = {
     "apgd_t": {"steps": 8, "targets": 3},
 }
 
+# Parameters that make attacks with expensive defaults quick.
+QUICK: dict[str, dict[str, Any]] = {
+    "square": {"queries": 150},
+    "fab": {"iterations": 6, "restarts": 2},
+    "fab_t": {"iterations": 6, "targets": 3},
+}
+
 
 def modules() -> list[ModuleType]:
     names = [module.name for module in pkgutil.iter_modules(attacks.adversarial.__path__)]

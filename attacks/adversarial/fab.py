@@ -1,0 +1,72 @@
+"""FAB, the untargeted fast adaptive boundary attack; its kernel is in `boundary`.
+
+Each iteration takes one backward pass per class, so that `fab_t` is the choice for many classes. The defaults
+are those of AutoAttack's `plus` version.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.adversarial.boundary import Backend, Boundary
+from attacks.adversarial.library_square_fab import library_fab
+from attacks.kernel import Attack
+from attacks.threat import Ball, Fraction, Norm
+
+__all__ = ["fab"]
+
+TASKS = ("classification",)
+PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack"
+# Two passes in each iteration, one for the clean image; the library's function judges the images and its
+# result in each run, and we the result. One backward pass for each class in each iteration: what the data's
+# classes are is not known here, so this is for the 1000 of ImageNet.
+PASSES = (
+    "params.restarts * (2 * params.iterations + 4) + 3",
+    "params.restarts * params.iterations * 1000",
+)
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+)
+
+
+def fab(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    norm: Norm = "Linf",
+    iterations: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 5,
+    alpha_max: Annotated[float, Interval(ge=0, le=1)] = 0.1,
+    eta: Annotated[float, Interval(ge=1, le=10)] = 1.05,
+    beta: Annotated[float, Interval(ge=0, le=1)] = 0.9,
+    backend: Backend = "native",
+) -> Attack:
+    """Short steps across the nearest boundary; a success has to be within epsilon.
+
+    Args:
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        norm: Norm of the ball and of the steps.
+        iterations: Steps of each restart.
+        restarts: How many runs; all but the first begin at a random point.
+        alpha_max: The largest weight of the step that begins at the image.
+        eta: Length of a step; 1 ends on the linearised boundary.
+        beta: Where to go on after a success, as a share of the way from the image.
+        backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
+            library's class.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    ball = Ball(norm, epsilon)
+    if backend == "pyautoattack":
+        return library_fab(
+            ball,
+            targets=None,
+            iterations=iterations,
+            restarts=restarts,
+            alpha_max=alpha_max,
+            eta=eta,
+            beta=beta,
+        )
+    return Boundary("fab", ball, None, iterations, restarts, alpha_max, eta, beta, backend)

@@ -1,0 +1,74 @@
+"""FAB-T, the fast adaptive boundary attack on one wrong class after the other; its kernel is in `boundary`.
+
+The defaults are those of AutoAttack's standard version: 9 targets, 100 iterations, one run without a random
+start.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.adversarial.boundary import Backend, Boundary
+from attacks.adversarial.library_square_fab import library_fab
+from attacks.kernel import Attack
+from attacks.threat import Ball, Fraction, Norm
+
+__all__ = ["fab_t"]
+
+TASKS = ("classification",)
+PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack"
+# Two passes in each iteration, one for the clean image; the library's function judges the images and its
+# result in each run, and we the result.
+PASSES = (
+    "params.targets * params.restarts * (2 * params.iterations + 4) + 3",
+    "params.targets * params.restarts * params.iterations",
+)
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+)
+
+
+def fab_t(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    norm: Norm = "Linf",
+    iterations: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    targets: Annotated[int, Interval(ge=1, le=100_000)] = 9,
+    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    alpha_max: Annotated[float, Interval(ge=0, le=1)] = 0.1,
+    eta: Annotated[float, Interval(ge=1, le=10)] = 1.05,
+    beta: Annotated[float, Interval(ge=0, le=1)] = 0.9,
+    backend: Backend = "native",
+) -> Attack:
+    """Short steps across the boundary to each of several classes; a success has to be within epsilon.
+
+    Args:
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        norm: Norm of the ball and of the steps.
+        iterations: Steps for each target and restart.
+        targets: Classes to aim at, in the order of the logits of the unattacked image; at most all
+            wrong ones.
+        restarts: Runs for each target; all but the first begin at a random point.
+        alpha_max: The largest weight of the step that begins at the image.
+        eta: Length of a step; 1 ends on the linearised boundary.
+        beta: Where to go on after a success, as a share of the way from the image.
+        backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
+            library's class.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    ball = Ball(norm, epsilon)
+    if backend == "pyautoattack":
+        return library_fab(
+            ball,
+            targets=targets,
+            iterations=iterations,
+            restarts=restarts,
+            alpha_max=alpha_max,
+            eta=eta,
+            beta=beta,
+        )
+    return Boundary("fab_t", ball, targets, iterations, restarts, alpha_max, eta, beta, backend)

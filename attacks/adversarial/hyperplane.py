@@ -1,0 +1,77 @@
+"""The shortest way from a point of a box to a hyperplane, without leaving the box.
+
+Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack",
+equation 6:
+
+    min |d|   such that   <w, x + d> = b   and   0 <= x + d <= 1
+
+Let c = <w, x> - b, and let every coordinate move against sign(c) w. A coordinate has room m before it meets
+the box, and moves by min(level, m) in Linf, by min(level |w|, m) in L2, where the level solves
+
+    sum a min(level, r) = |c|      with  a = |w|, r = m  in Linf  and  a = w^2, r = m / |w|  in L2.
+
+The sum is piecewise linear: after sorting r, the level is found on the piece where it reaches |c|. Where even
+the corner of the box doesn't reach the hyperplane, the way ends in that corner. As in the reference code,
+coordinates with |w| < 1e-8 don't move in L2.
+
+Legend: B batch, D dimensions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attacks.threat import Box, Norm
+
+SMALLEST_WEIGHT = 1e-8
+
+
+def way_to_hyperplane(points: Tensor, weights: Tensor, offset: Tensor, norm: Norm, box: Box | None) -> Tensor:
+    """Returns the shortest perturbations that bring points onto their hyperplanes.
+
+    Args:
+        points: Points in the box, (B, D).
+        weights: Normals w of the hyperplanes, (B, D).
+        offset: c = <w, x> - b, on which side of the hyperplane a point is and how far, (B,).
+        norm: Whose length is the least.
+        box: Range of the points; None for no limits.
+
+    Returns:
+        (B, D); zero where a hyperplane has no normal.
+    """
+    if norm == "L2":
+        weights = weights.where(weights.abs() >= SMALLEST_WEIGHT, 0.0)
+    away = torch.where(offset >= 0, -1.0, 1.0)[:, None].to(weights) * weights.sign()
+    size = weights.abs()
+    pace = torch.ones_like(size) if norm == "Linf" else size
+    if box is None:
+        level = offset.abs() / _positive((size * pace).sum(1))
+        return away * pace * level[:, None]
+    room = torch.where(away > 0, box[1] - points, points - box[0])
+    # A coordinate that cannot move counts nowhere.
+    limits = room if norm == "Linf" else (room / _positive(size)).where(size > 0, 0.0)
+    level = _level(size * pace, limits, offset.abs())
+    return away * torch.minimum(pace * level[:, None], room)
+
+
+def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
+    """Solves sum of slopes * min(level, limits) = wanted, (B,); huge where the sum stays below it."""
+    limits, order = limits.sort(dim=1, descending=True)
+    slopes = slopes.gather(1, order)
+    # With the first k limits above the level: the slope there, and what is lost to the limits above.
+    steepness = slopes.cumsum(1)
+    beyond = (slopes * limits).cumsum(1)
+    total = beyond[:, -1:]
+    # What the sum comes to when the level is at each limit; it falls from left to right.
+    reached = total - beyond + steepness * limits
+    place = (reached >= wanted[:, None]).sum(1, keepdim=True) - 1
+    held = place.clamp(min=0)
+    level = (wanted[:, None] - total + beyond.gather(1, held)) / _positive(steepness.gather(1, held))
+    # Not infinity: coordinates that don't move have pace 0.
+    farthest = torch.finfo(level.dtype).max
+    return torch.where(place < 0, farthest, level.clamp(min=0.0)).squeeze(1)
+
+
+def _positive(values: Tensor) -> Tensor:
+    return values.clamp(min=torch.finfo(values.dtype).tiny)

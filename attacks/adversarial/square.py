@@ -1,0 +1,181 @@
+"""The Square Attack, a random search that looks at logits only.
+
+Andriushchenko et al. 2020, with the margin loss z_y - max_{i != y} z_i. The defaults are those of
+AutoAttack's standard version. Each query changes one square of the best iterate so far and is kept where the
+loss falls. Native draws belong to an example: the released code has the same squares for a whole batch.
+
+Deviations from the released code (pyautoattack 0.2.0): images of any shape, also in L2; nothing fails where
+all examples are broken at the start; a margin of exactly 0 doesn't end the search while the label is still
+predicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge, Interval
+from torch import Tensor
+
+from attacks.adversarial.goal import Goal, TargetRule
+from attacks.adversarial.library_square_fab import library_square
+from attacks.adversarial.square_draws import Draws, Keyed, Streamed
+from attacks.adversarial.square_proposals import L2Proposals, LinfProposals, Proposals
+from attacks.adversarial.square_windows import SCHEDULE_LENGTH
+from attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, evaluate, record
+from attacks.threat import Ball, Fraction, Norm, as_column
+
+__all__ = ["square"]
+
+TASKS = ("classification",)
+PAPER = "Andriushchenko et al. 2020, Square Attack: a query-efficient black-box attack via random search"
+# One pass for the clean image; in each restart one for the start and one for each query; the library's
+# function judges the images at the beginning and at the end, and we its result.
+PASSES = ("params.restarts * (params.queries + 2) + 3", "0")
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    ("not params.targeted or params.backend == 'native'", "only the native backend has targets"),
+    ("params.targeted or params.target_class is None", "target_class needs targeted"),
+    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+)
+
+Backend = Literal["native", "compatible", "pyautoattack"]
+
+
+def square(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    norm: Norm = "Linf",
+    queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 5000,
+    share: Annotated[float, Interval(gt=0, le=1)] = 0.8,
+    rescale_schedule: bool = False,
+    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    targeted: bool = False,
+    target: TargetRule = "least_likely",
+    target_class: Annotated[int, Ge(0)] | None = None,
+    backend: Backend = "native",
+) -> Attack:
+    """Random search with squares of falling size; it needs no gradients.
+
+    Args:
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        norm: Norm of the ball.
+        queries: Squares that are tried in each restart, after the start.
+        share: Share of the image that the first squares cover (p_init).
+        rescale_schedule: Shrink the squares over `queries` instead of over 10 000.
+        restarts: How many starts.
+        targeted: Lower the cross-entropy to a target class instead of the margin; an example that is
+            misclassified in any way counts as broken all the same.
+        target: How the target is chosen.
+        target_class: One target for all examples, instead of `target`.
+        backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
+            library's class.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    if queries < 1 or restarts < 1:
+        raise ValueError(f"queries ({queries}) and restarts ({restarts}) must be at least 1")
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}, it must be above 0 and at most 1")
+    if targeted and backend != "native":
+        raise ValueError(f"only the native backend has targets, not {backend}")
+    ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
+    if backend == "pyautoattack":
+        return library_square(
+            ball, queries=queries, share=share, rescale_schedule=rescale_schedule, restarts=restarts
+        )
+    return _Square(ball, goal, queries, share, rescale_schedule, restarts, backend)
+
+
+@dataclass(frozen=True)
+class _Square:
+    """A step of the kernel evaluates one proposal for every slot, keeps it if it is better, and proposes."""
+
+    ball: Ball
+    goal: Goal
+    queries: int
+    share: float
+    rescale_schedule: bool
+    restarts: int
+    backend: Backend
+    name: ClassVar[str] = "square"
+    gradient: ClassVar[bool] = False
+
+    @property
+    def _proposals(self) -> Proposals:
+        chosen = LinfProposals if self.ball.norm == "Linf" else L2Proposals
+        return chosen(self.ball.epsilon, self.share)
+
+    @property
+    def _draws(self) -> Draws:
+        return Streamed() if self.backend == "compatible" else Keyed()
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots.
+
+        It adds `current`, the best iterate of the present restart, and `highest`, its objective, (B,).
+        """
+        images = examples.images
+        width, _ = self._proposals.query_width(images.shape[1])
+        state = begin(examples, self.goal.choose(setting, examples), images)
+        held = {"current": images, "highest": torch.full_like(state["objective"], torch.nan)}
+        return state | held | self._draws.state(len(images), width, images.device)
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Draws a start or a proposal for every slot, evaluates it, and keeps it where it is better."""
+        fresh = state["iteration"] == 0
+        if fresh.any():
+            self._begin(setting, state, fresh.nonzero().flatten())
+        if not fresh.all():
+            self._propose(setting, state, ~fresh)
+        logits, values, _ = evaluate(
+            model, state, self._objective(state["goal"]), torch.zeros_like(state["done"])
+        )
+        record(setting, state, logits, values, torch.ones_like(state["done"]))
+        self._accept(state, values)
+        state["iteration"] += 1
+        final = state["iteration"] > self.queries
+        state["iteration"][final] = 0
+        state["restart"] += final
+        state["done"] |= state["restart"] >= self.restarts
+
+    def _objective(self, goal: Tensor) -> Objective:
+        return self.goal.objective(goal) if self.goal.targeted else lambda logits: _margin(logits, goal)
+
+    def _begin(self, setting: Setting, state: State, slots: Tensor) -> None:
+        """Puts these slots, indices on the CPU, at the start of their restart."""
+        index = slots.to(state["images"].device)
+        images = state["images"][index]
+        tiles, width = self._proposals.start_shape(*images.shape[1:])
+        draws = self._draws.start(setting, state["row"][slots], state["restart"][slots], tiles, width)
+        first = self._proposals.start(images, draws.to(images.device), setting.box)
+        state["adversarial"] = state["adversarial"].index_copy(0, index, first)
+        # Whatever the start is worth, it is better than this.
+        state["highest"] = state["highest"].index_fill(0, index, torch.nan)
+
+    def _propose(self, setting: Setting, state: State, moving: Tensor) -> None:
+        images, query = state["images"], (state["iteration"] - 1).clamp(min=0)
+        width, shared = self._proposals.query_width(images.shape[1])
+        draws = self._draws.query(setting, state, query, width, shared)
+        if self.rescale_schedule:
+            query = (query.double() / self.queries * SCHEDULE_LENGTH).long()
+        proposed = self._proposals.propose(images, state["current"], draws, query, setting.box)
+        chosen = as_column(moving.to(images.device), images)
+        state["adversarial"] = torch.where(chosen, proposed, state["adversarial"])
+
+    @staticmethod
+    def _accept(state: State, values: Tensor) -> None:
+        # NaN is below everything, as in `record`.
+        better = ~(values <= state["highest"])
+        chosen = as_column(better, state["current"])
+        state["current"] = torch.where(chosen, state["adversarial"], state["current"])
+        state["highest"] = torch.where(better, values, state["highest"])
+
+
+def _margin(logits: Tensor, goal: Tensor) -> Tensor:
+    """Returns the highest other logit minus that of the goal, (B,)."""
+    own = logits.gather(1, goal[:, None]).squeeze(1)
+    others = logits.scatter(1, goal[:, None], -torch.inf)
+    return -(own - others.amax(1))

@@ -1,0 +1,99 @@
+"""The random numbers of the Square Attack, per example or in the order of the released code.
+
+A query takes one row of numbers in [0, 1): first row and first column of its square (L2: of two squares, then
+whether the pattern is turned), then one number per channel, for the sign. Per example they are drawn in
+blocks of many queries, because making a generator costs as much as a thousand numbers; the state keeps the
+present block of each slot.
+
+Numbers are float32 whatever the images are, so that positions are the same in every dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from attacks.kernel import Setting, State
+
+BLOCK = 64
+
+
+class Draws(Protocol):
+    """Where the numbers come from."""
+
+    def state(self, count: int, width: int, device: torch.device) -> State:
+        """Returns what it keeps in the state of new slots, for rows of this width."""
+
+    def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
+        """Draws the numbers of a start, (B, tiles, width) on the CPU."""
+
+    def query(self, setting: Setting, state: State, query: Tensor, width: int, shared: int) -> Tensor:
+        """Draws one row of numbers for the next query of each slot, (B, width) on the device.
+
+        Args:
+            setting: The source.
+            state: The slots.
+            query: Number of each query in its restart, from 0 on, on the CPU, (B,).
+            width: Numbers per query.
+            shared: How many of them the released code shares between all examples of a batch.
+        """
+
+
+class Keyed:
+    """Numbers that belong to an example."""
+
+    def state(self, count: int, width: int, device: torch.device) -> State:
+        """Returns an empty block for each slot."""
+        return {"draws": torch.zeros(count, BLOCK, width, device=device)}
+
+    def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
+        """Draws the numbers of a start, (B, tiles, width) on the CPU."""
+        return setting.randomness.uniform(setting.ids_of(rows), (tiles, width), restart=restart.tolist())
+
+    def query(self, setting: Setting, state: State, query: Tensor, width: int, shared: int) -> Tensor:
+        """Returns the next row of each slot's block, after drawing the blocks that begin."""
+        del shared
+        draws = state["draws"]
+        for block in (query[query % BLOCK == 0] // BLOCK).unique().tolist():
+            slots = (query == block * BLOCK).nonzero().flatten()
+            fresh = setting.randomness.uniform(
+                setting.ids_of(state["row"][slots]),
+                (BLOCK, width),
+                restart=state["restart"][slots].tolist(),
+                step=block,
+                purpose="squares",
+                device=draws.device,
+            )
+            draws.index_copy_(0, slots.to(draws.device), fresh)
+        place = (query % BLOCK).to(draws.device)
+        return draws[torch.arange(len(place), device=draws.device), place]
+
+
+class Streamed:
+    """Numbers in the order in which the released code draws them, some of them for a whole batch."""
+
+    def state(self, count: int, width: int, device: torch.device) -> State:
+        """Keeps nothing."""
+        del count, width, device
+        return {}
+
+    def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
+        """Draws the numbers of a start, (B, tiles, width) on the CPU."""
+        del restart
+        if tiles == 1:
+            return setting.randomness.uniform(setting.ids_of(rows), (1, width))
+        drawn = [self._row(setting, rows, width, 1) for _ in range(tiles)]
+        return torch.stack(drawn, dim=1)
+
+    def query(self, setting: Setting, state: State, query: Tensor, width: int, shared: int) -> Tensor:
+        """Draws for all slots; they must be at the same query."""
+        assert bool((query == query[0]).all()), "one batch that is never refilled"
+        return self._row(setting, state["row"], width, shared).to(state["images"].device)
+
+    @staticmethod
+    def _row(setting: Setting, rows: Tensor, width: int, shared: int) -> Tensor:
+        together = setting.randomness.uniform(["batch"], (shared,)).expand(len(rows), -1)
+        own = setting.randomness.uniform(setting.ids_of(rows), (width - shared,))
+        return torch.cat([together, own], dim=1)

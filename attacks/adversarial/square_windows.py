@@ -1,0 +1,105 @@
+"""The squares of the Square Attack: how large they are, where they lie, and the pattern inside.
+
+Andriushchenko et al. 2020, "Square Attack: a query-efficient black-box adversarial attack via random search",
+algorithms 1 to 3 and equation 2 (the pattern of the L2 attack). As in the released code, and other than in
+algorithm 2, positions are drawn from the sizes' difference without its upper end, so that a square touches
+the last row and column only where it fills the image.
+
+Legend: B batch, H height, W width, s side of a square.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+# The share of changed pixels is halved after each of these queries, of 10 000.
+HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+SCHEDULE_LENGTH = 10_000
+
+
+def square_sizes(query: Tensor, height: int, width: int, share: float, *, smallest: int, odd: bool) -> Tensor:
+    """Returns the side of the square for each query.
+
+    Args:
+        query: Number of the query on the schedule of 10 000, int64 (B,).
+        height: H.
+        width: W; no side is longer than the shorter of both.
+        share: Share of the image that the first squares cover.
+        smallest: The least side, where it fits.
+        odd: Whether even sides are enlarged by one, where that fits.
+    """
+    halvings = torch.bucketize(query, torch.tensor(HALVINGS))
+    return _size_table(height, width, share, smallest, odd)[halvings]
+
+
+@lru_cache(maxsize=256)
+def _size_table(height: int, width: int, share: float, smallest: int, odd: bool) -> Tensor:
+    """Returns the side after each number of halvings, int64."""
+    table = []
+    for halvings in range(len(HALVINGS) + 1):
+        side = max(round(math.sqrt(share / 2**halvings * height * width)), smallest)
+        side += odd and side % 2 == 0
+        table.append(min(side, height, width))
+    return torch.tensor(table)
+
+
+def positions(uniform: Tensor, length: int, sizes: Tensor | int) -> Tensor:
+    """Turns draws in [0, 1) into first rows or columns of squares of these sizes, int64 (B,)."""
+    return (uniform * (length - sizes)).long()
+
+
+def inside(top: Tensor, left: Tensor, sizes: Tensor | int, height: int, width: int) -> Tensor:
+    """Marks the pixels of a square, one in each image: bool (B, 1, H, W)."""
+    rows = torch.arange(height, device=top.device) - top[:, None]  # (B, H)
+    columns = torch.arange(width, device=top.device) - left[:, None]  # (B, W)
+    limit = sizes[:, None] if isinstance(sizes, Tensor) else sizes
+    in_rows = (rows >= 0) & (rows < limit)
+    in_columns = (columns >= 0) & (columns < limit)
+    return (in_rows[:, :, None] & in_columns[:, None, :])[:, None]
+
+
+def flat_index(top: Tensor, left: Tensor, size: int, width: int) -> Tensor:
+    """Returns where the pixels of a square are in the flattened image, row by row: int64 (B, s * s)."""
+    steps = torch.arange(size, device=top.device)
+    rows, columns = top[:, None] + steps, left[:, None] + steps
+    return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
+
+
+@lru_cache(maxsize=256)
+def pattern(size: int) -> Tensor:
+    """Returns the pattern of the L2 attack, of L2 norm 1: float32 (s, s) on the CPU.
+
+    A hill in the upper part, its negative in the lower one.
+    """
+    upper = size // 2
+    halves = torch.cat([_hill(upper, size), -_hill(size - upper, size)])
+    return halves / halves.square().sum().sqrt()
+
+
+def _hill(height: int, width: int) -> Tensor:
+    """Sums 1 / k^2 over the squares of side 2k - 1 around the centre that hold a pixel (equation 2)."""
+    rows = (torch.arange(height) - height // 2).abs()
+    columns = (torch.arange(width) - width // 2).abs()
+    distance = torch.maximum(rows[:, None], columns[None])
+    hill = torch.zeros(height, width)
+    for reach in range(max(height, width) // 2 + 1):
+        hill += (distance <= reach) / torch.tensor(float(reach + 1)).square()
+    return hill / hill.square().sum().sqrt()
+
+
+def tiles(height: int, width: int) -> tuple[int, list[tuple[int, int]]]:
+    """Returns how the L2 attack begins: the side of its tiles, and their first rows and columns.
+
+    The released code fails where the tiles don't fit. Here those on the border are cut off, and there are
+    tiles in images of any shape; where the released code works, these are its tiles.
+    """
+    side = max(1, min(height // 5, width))
+    top = max(0, (height - 5 * side) // 2)
+    left = min(top, width - side)
+    rows = [top + side * number for number in range(height // side)]
+    columns = [left + side * number for number in range(width // side)]
+    return side, [(row, column) for row in rows for column in columns]

@@ -1,0 +1,130 @@
+"""Square and FAB-T against pyautoattack, in one run on one machine: `python -m benchmarks.square_fab`.
+
+Same images, same networks, one batch; our kernels with the library's draws, so that the flags must be equal,
+and with their own. Two networks on handwritten digits at 16 x 16, one trained as usual, one on FGSM examples.
+CPU time of the process is what to compare; wall time depends on who else uses the machine. Passes are images,
+without the first and the second judgement of the engine.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from pyautoattack.fab_pt import FABAttack_PT
+from pyautoattack.square import SquareAttack
+from torch import Tensor, nn
+
+from attacks.adversarial.fab_t import fab_t
+from attacks.adversarial.square import square
+from attacks.kernel import Attack, Examples, Setting, frozen
+from attacks.randomness import LibraryStream, Randomness
+from benchmarks.attack_speed import digits, network
+from workers.evaluation.active import run_batch
+
+N, QUERIES, ITERATIONS = 128, 500, 20
+TRAINING_EPSILON = {"usual": 0.0, "fgsm-trained": 0.15}
+BALLS = [("Linf", 0.15), ("L2", 1.0)]
+
+
+class Counted(nn.Module):
+    """A model that counts images: those that pass, and those that come back."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.forward_images = self.backward_images = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        self.forward_images += len(images)
+        if torch.is_grad_enabled() and images.requires_grad:
+            self.backward_images += len(images)
+        logits: Tensor = self.model(images)
+        return logits
+
+
+def ours(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> Tensor:
+    """Runs one batch of the examples that are right; which of all are wrong afterwards."""
+    compatible = attack.backend == "compatible"
+    randomness = LibraryStream(0) if compatible else Randomness(0, attack.name)
+    setting = Setting([f"digit-{row}" for row in range(len(pixels))], randomness)
+    with torch.no_grad(), frozen(model):
+        logits = model(pixels)
+        wrong = logits.argmax(1) != labels
+        rows = (~wrong).nonzero().flatten()
+        examples = Examples(rows, pixels[rows], labels[rows], labels[rows], logits[rows])
+
+        def leave(state: dict[str, Tensor]) -> None:
+            wrong[state["row"]] = state["broken"]
+
+        run_batch(attack, setting, model, examples=examples, leave=leave, tell=lambda: None)
+    return wrong
+
+
+def theirs(attack: SquareAttack | FABAttack_PT, model: nn.Module, pixels: Tensor, labels: Tensor) -> Tensor:
+    """Runs the library, whose parameters want gradients, as its users leave them."""
+    model.requires_grad_(True)
+    found = attack.perturb(pixels, labels)
+    with torch.no_grad():
+        wrong: Tensor = model(found).argmax(1) != labels
+    return wrong
+
+
+def measured(name: str, work: Callable[[Counted], Tensor], model: nn.Module) -> Tensor:
+    """Prints what the work costs, and returns its flags."""
+    counted = Counted(model)
+    begun = time.process_time()
+    flags = work(counted)
+    seconds = time.process_time() - begun
+    sys.stdout.write(
+        f"  {name:12} {seconds:7.2f} s CPU, {counted.forward_images:7} forward, "
+        f"{counted.backward_images:6} backward, robust {float((~flags).double().mean()):.4f}\n"
+    )
+    return flags
+
+
+def compare(
+    attack: Callable[[str], Attack], library: Callable[[nn.Module], object], model: nn.Module
+) -> None:
+    """One attack on one network, three times."""
+    pixels, labels = (values[:N] for values in digits())
+    reference = measured("pyautoattack", lambda m: theirs(library(m), m, pixels, labels), model)
+    for backend in ("compatible", "native"):
+        flags = measured(backend, lambda m, b=backend: ours(attack(b), m, pixels, labels), model)
+        if backend == "compatible":
+            sys.stdout.write(f"  flags that differ: {int((flags != reference).sum())} of {N}\n")
+
+
+def main() -> None:
+    """Prints all comparisons."""
+    torch.set_num_threads(1)
+    for training, trained_at in TRAINING_EPSILON.items():
+        model = network(*digits(), trained_at)
+        for norm, epsilon in BALLS:
+            sys.stdout.write(f"{training}, {norm} {epsilon}: square, {QUERIES} queries\n")
+            compare(
+                lambda backend, e=epsilon, n=norm: square(
+                    epsilon=e, norm=n, queries=QUERIES, backend=backend
+                ),
+                lambda m, e=epsilon, n=norm: SquareAttack(
+                    m, norm=n, eps=e, n_queries=QUERIES, seed=0, resc_schedule=False
+                ),
+                model,
+            )
+            sys.stdout.write(f"{training}, {norm} {epsilon}: fab_t, 9 targets x {ITERATIONS} iterations\n")
+            compare(
+                lambda backend, e=epsilon, n=norm: fab_t(
+                    epsilon=e, norm=n, iterations=ITERATIONS, backend=backend
+                ),
+                lambda m, e=epsilon, n=norm: FABAttack_PT(
+                    m, norm=n, eps=e, n_iter=ITERATIONS, seed=0, targeted=True
+                ),
+                model,
+            )
+
+
+if __name__ == "__main__":
+    main()
