@@ -26,7 +26,7 @@ VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.
 ORDER = {"Linf": float("inf"), "L2": 2}
 EPSILON = {"Linf": 0.15, "L2": 0.9}
 # Adam divides by the size of the gradient: where that is near 0, its rounding (1e-7 / delta) shows.
-TOLERANCE = {torch.float32: 2e-3, torch.float64: 1e-10}
+TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-12}
 SMALL: dict[str, Any] = {"steps": 12, "samples": 24, "learning_rate": 0.02}
 
 
@@ -196,7 +196,7 @@ def test_the_stored_output_of_a_seeded_run_is_reproduced(
     start = StoredStart(torch.cat([first for first, _ in drawn]))
     attack = spsa(epsilon=epsilon, steps=steps, gradient_point="shifted")
     state = run(attack, model, images, labels, box=None, final_iterate=True, randomness=start)
-    torch.testing.assert_close(state["best"], vectors["spsa2"], rtol=0, atol=1e-4)
+    torch.testing.assert_close(state["best"], vectors["spsa2"], rtol=0, atol=1e-5)
 
 
 def linear_model(weights: Tensor) -> nn.Module:
