@@ -2,7 +2,8 @@
 
 The arithmetic and the constants are those of cleverhans 4.0 (`optimize_linear`, `clip_eta`): squared L2
 sizes are bounded below by 1e-12 before the square root is taken, so a gradient smaller than 1e-6 gives a
-step shorter than one.
+step shorter than one. L1 perturbations that are too large are rescaled, as in its `sparse_l1_descent`, and
+not moved to the nearest point of the ball, which would set their smaller entries to zero.
 
 Legend: B batch, C channels, H height, W width.
 """
@@ -11,13 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 Norm = Literal["Linf", "L2"]
+"""The norms that an attack lets its users choose from."""
+BallNorm = Literal["Linf", "L2", "L1"]
+"""The norms that a perturbation can be measured in. L1 belongs to attacks that are made for it."""
 Fraction = Annotated[float, "fraction"]
 """A number that JSON may also write as text: `"8/255"`. Components receive the float."""
 
@@ -27,9 +31,11 @@ PIXELS: Box = (0.0, 1.0)
 SMALLEST_SQUARE = 1e-12
 
 
-def sizes(perturbation: Tensor, norm: Norm) -> Tensor:
+def sizes(perturbation: Tensor, norm: BallNorm) -> Tensor:
     """Returns the norm of each perturbation: (B, ...) to (B,)."""
     flat = perturbation.flatten(1)
+    if norm == "L1":
+        return flat.abs().sum(1)
     return flat.abs().amax(1) if norm == "Linf" else flat.square().sum(1).sqrt()
 
 
@@ -51,12 +57,13 @@ class Ball:
         ValueError: If the norm is unknown, or epsilon is negative or not finite.
     """
 
-    norm: Norm
+    norm: BallNorm
     epsilon: float
+    norms: ClassVar[tuple[str, ...]] = get_args(Norm)
 
     def __post_init__(self) -> None:
-        if self.norm not in get_args(Norm):
-            raise ValueError(f"norm is {self.norm!r}, allowed are {', '.join(get_args(Norm))}")
+        if self.norm not in self.norms:
+            raise ValueError(f"norm is {self.norm!r}, allowed are {', '.join(self.norms)}")
         if not (math.isfinite(self.epsilon) and self.epsilon >= 0):
             raise ValueError(f"epsilon is {self.epsilon}, it must be finite and at least 0")
 
@@ -86,9 +93,52 @@ class Ball:
         return direction / _safe_l2(direction) * as_column(shell, direction)
 
 
-def steepest(gradient: Tensor, norm: Norm) -> Tensor:
-    """Returns the direction of unit norm that raises a linear function the most, (B, ...)."""
+@dataclass(frozen=True)
+class L1Ball(Ball):
+    """All perturbations whose entries' absolute values sum up to at most epsilon. `L1Ball(epsilon)`."""
+
+    norm: BallNorm = field(default="L1", init=False)
+    norms: ClassVar[tuple[str, ...]] = ("L1",)
+
+    def project(self, perturbation: Tensor) -> Tensor:
+        """Rescales perturbations (B, ...) that lie outside, to epsilon less one part in 10 million."""
+        return perturbation.renorm(p=1, dim=0, maxnorm=self.epsilon)
+
+    def uniform_point(self, direction: Tensor, radius: Tensor) -> Tensor:
+        """Turns uniform draws in [0, 1), (B, ...) and (B,), into points that are uniform in the ball."""
+        laplace = _laplace(direction)
+        shell = radius.pow(1 / direction[0].numel()) * self.epsilon
+        return laplace * as_column(shell / sizes(laplace, "L1"), laplace)
+
+
+def steepest(gradient: Tensor, norm: BallNorm) -> Tensor:
+    """Returns the direction of unit norm that raises a linear function the most, (B, ...).
+
+    In L1 that is one entry, or several alike where the largest of the gradient are equal.
+    """
+    if norm == "L1":
+        return steepest_sparse(gradient, 1)
     return gradient.sign() if norm == "Linf" else gradient / _safe_l2(gradient)
+
+
+def steepest_sparse(gradient: Tensor, count: int) -> Tensor:
+    """Returns the direction of unit L1 norm with equal steps along the gradient's largest entries, (B, ...).
+
+    Args:
+        gradient: (B, ...).
+        count: How many entries; those that are as large as the last of them count too.
+    """
+    flat = gradient.flatten(1)
+    magnitude = flat.abs()
+    chosen = magnitude >= magnitude.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)
+    return (flat.sign() * chosen / chosen.sum(1, keepdim=True)).view_as(gradient)
+
+
+def _laplace(uniform: Tensor) -> Tensor:
+    """Turns draws from [0, 1) into draws from the Laplace distribution: in L1 they go all ways alike."""
+    centered = 2 * uniform - 1
+    # The draw 0 would be infinitely far away.
+    return -centered.sign() * (1 - centered.abs()).clamp(min=torch.finfo(uniform.dtype).eps).log()
 
 
 def _safe_l2(values: Tensor) -> Tensor:

@@ -88,11 +88,15 @@ class Ascent:
 
     def _move(self, setting: Setting, state: State, gradient: Tensor, moving: Tensor) -> None:
         images, points = state["images"], state["adversarial"]
-        ascended = clip_to(points + self.step_size * steepest(gradient, self.ball.norm), setting.box)
+        ascended = clip_to(points + self.step_size * self._direction(setting, state, gradient), setting.box)
         moved = clip_to(images + self.ball.project(ascended - images), setting.box)
         chosen = as_column(moving.to(images.device), images)
         state["adversarial"] = torch.where(chosen, moved, points)
         state["iteration"] += moving
+
+    def _direction(self, setting: Setting, state: State, gradient: Tensor) -> Tensor:
+        """A step of unit length, for attacks that extend this one to change."""
+        return steepest(gradient, self.ball.norm)
 
     def _begin_again(self, setting: Setting, state: State, final: Tensor) -> None:
         state["restart"] += final

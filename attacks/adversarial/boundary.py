@@ -42,7 +42,7 @@ from attacks.kernel import (
     note_gradient,
     record,
 )
-from attacks.threat import Ball, as_column, clip_to, sizes
+from attacks.threat import Ball, Norm, as_column, clip_to, sizes
 
 Backend = Literal["native", "compatible", "pyautoattack"]
 
@@ -78,6 +78,10 @@ class Boundary:
     backend: Backend
     gradient: ClassVar[bool] = True
 
+    @property
+    def _norm(self) -> Norm:
+        return "Linf" if self.ball.norm == "Linf" else "L2"
+
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.restarts < 1 or (self.targets is not None and self.targets < 1):
             raise ValueError("iterations, restarts and targets must be at least 1")
@@ -109,7 +113,7 @@ class Boundary:
         state["adversarial"] = moved
         none = torch.zeros_like(state["done"])
         logits, values, _ = evaluate(model, state, _margin(state["goal"]), none)
-        within = sizes(moved - images, self.ball.norm) <= self.ball.epsilon
+        within = sizes(moved - images, self._norm) <= self.ball.epsilon
         record(setting, state, logits, values, within)
         back = as_column(logits.argmax(1) != state["goal"], images)
         state["adversarial"] = torch.where(back, images + (moved - images) * self.beta, moved)
@@ -136,7 +140,7 @@ class Boundary:
 
     def _random_point(self, setting: Setting, state: State, slots: Tensor, images: Tensor) -> Tensor:
         """Draws points at half the radius."""
-        linf = self.ball.norm == "Linf"
+        linf = self._norm == "Linf"
         draw = setting.randomness.uniform if linf else setting.randomness.normal
         draws = draw(
             setting.ids_of(state["row"][slots]),
@@ -147,7 +151,7 @@ class Boundary:
             device=images.device,
         )
         direction = 2 * draws - 1 if linf else draws
-        length = as_column(sizes(direction, self.ball.norm), images).clamp(min=TINY)
+        length = as_column(sizes(direction, self._norm), images).clamp(min=TINY)
         return clip_to(images + self.ball.epsilon * direction / length * 0.5, setting.box)
 
     def _targeted(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
@@ -160,9 +164,7 @@ class Boundary:
 
     def _nearest(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
         """Returns the same for the class whose linearised boundary is the nearest."""
-        offset, weights, classes = nearest_boundary(
-            model, state["adversarial"], state["goal"], self.ball.norm
-        )
+        offset, weights, classes = nearest_boundary(model, state["adversarial"], state["goal"], self._norm)
         live = ~state["broken"]
         state["forward"] += live
         state["backward"] += live * classes
@@ -170,7 +172,7 @@ class Boundary:
 
     def _moved(self, setting: Setting, state: State, offset: Tensor, weights: Tensor) -> Tensor:
         """Returns x', one step along both ways; offset is <w, x> - b at the present point x."""
-        points, images, norm = state["adversarial"], state["images"], self.ball.norm
+        points, images, norm = state["adversarial"], state["images"], self._norm
         flat = weights.flatten(1)
         # Where logits are not finite, the point stays where it is.
         offset = offset.where(offset.isfinite(), 0.0)

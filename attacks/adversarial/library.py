@@ -27,7 +27,7 @@ from attacks.kernel import (
     record,
     select,
 )
-from attacks.threat import PIXELS, Ball, Norm, as_column, sizes
+from attacks.threat import PIXELS, Ball, BallNorm, as_column, sizes
 
 
 class _KeyedUniform(TorchFunctionMode):
@@ -58,6 +58,7 @@ class Cleverhans:
         goal: The loss.
         run: The library's function: (model, images, goal classes, box) to adversarial images.
         steps: Gradient steps of one run.
+        queries: Forward passes of one run that no gradient comes of.
         restarts: How many runs.
         draws: Whether a run begins with uniform draws.
         alone: Give the library one example at a time, because those of a batch influence each other.
@@ -71,6 +72,7 @@ class Cleverhans:
     steps: int
     restarts: int = 1
     draws: bool = False
+    queries: int = 0
     gradient: bool = True
     alone: bool = False
     counts_classes: bool = False
@@ -91,7 +93,7 @@ class Cleverhans:
         logits = model(state["adversarial"])
         values = self.goal.objective(state["goal"])(logits).double()
         live = ~state["broken"]
-        state["forward"] += live * (self.steps + 1)
+        state["forward"] += live * (self.steps + self.queries + 1)
         state["backward"] += live * self.steps
         record(setting, state, logits, values, torch.ones_like(state["done"]))
         state["restart"] += 1
@@ -113,7 +115,16 @@ class Cleverhans:
         bounds = {} if setting.box is None else {"clip_min": setting.box[0], "clip_max": setting.box[1]}
         if self.counts_classes:
             bounds["n_classes"] = int(state["classes"][0])
-        draws = torch.empty(0)
+        with torch.enable_grad(), self._keyed(setting, state):
+            found = self.run(widened, images, state["goal"], bounds)
+        found = found.detach().to(images.dtype)
+        # Gradients that are NaN make NaN images: no attack succeeded there.
+        usable = found.isfinite().flatten(1).all(1)
+        return torch.where(as_column(usable, images), found, images)
+
+    def _keyed(self, setting: Setting, state: State) -> TorchFunctionMode:
+        """What answers the library's calls for random numbers."""
+        images, draws = state["images"], torch.empty(0)
         if self.draws:
             draws = setting.randomness.uniform(
                 setting.ids_of(state["row"]),
@@ -122,12 +133,7 @@ class Cleverhans:
                 dtype=images.dtype,
                 device=images.device,
             )
-        with torch.enable_grad(), _KeyedUniform(draws):
-            found = self.run(widened, images, state["goal"], bounds)
-        found = found.detach().to(images.dtype)
-        # Gradients that are NaN make NaN images: no attack succeeded there.
-        usable = found.isfinite().flatten(1).all(1)
-        return torch.where(as_column(usable, images), found, images)
+        return _KeyedUniform(draws)
 
 
 def cleverhans_fgsm(ball: Ball, goal: Goal) -> Cleverhans:
@@ -137,7 +143,7 @@ def cleverhans_fgsm(ball: Ball, goal: Goal) -> Cleverhans:
         from cleverhans.torch.attacks.fast_gradient_method import fast_gradient_method
 
         found: Tensor = fast_gradient_method(
-            model, images, ball.epsilon, _order(ball.norm), y=labels, targeted=goal.targeted, **bounds
+            model, images, ball.epsilon, order(ball.norm), y=labels, targeted=goal.targeted, **bounds
         )
         return found
 
@@ -160,7 +166,7 @@ def cleverhans_pgd(
             ball.epsilon,
             step_size,
             steps,
-            _order(ball.norm),
+            order(ball.norm),
             y=labels,
             targeted=goal.targeted,
             rand_init=random_start,
@@ -182,7 +188,7 @@ def cleverhans_noise(ball: Ball, draws: int) -> Cleverhans:
     def run(model: Forward, images: Tensor, labels: Tensor, bounds: dict[str, float]) -> Tensor:
         from cleverhans.torch.attacks.noise import noise
 
-        found: Tensor = noise(images, ball.epsilon, _order(ball.norm), **bounds)
+        found: Tensor = noise(images, ball.epsilon, order(ball.norm), **bounds)
         return found
 
     return Cleverhans("uniform_noise", ball, Goal(), run, 0, draws, draws=True, gradient=False)
@@ -217,5 +223,6 @@ def cleverhans_carlini_wagner(ours: TanhDescent) -> Cleverhans:
     return Cleverhans(ours.name, None, ours.goal, run, steps, alone=True, counts_classes=True)
 
 
-def _order(norm: Norm) -> float:
-    return float("inf") if norm == "Linf" else 2
+def order(norm: BallNorm) -> float:
+    """Returns the norm as the library writes it."""
+    return {"Linf": float("inf"), "L2": 2.0, "L1": 1.0}[norm]

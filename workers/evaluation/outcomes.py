@@ -55,6 +55,8 @@ class Outcomes:
         loss: Cross-entropy to the label on that image, float64 (n,); may be infinite or NaN.
         forward: Forward passes that the example took, int64 (n,).
         backward: Backward passes that the example took, int64 (n,).
+        queries: Forward passes of the attack alone, without those that judge the image before and after it,
+            int64 (n,); None where nothing was attacked.
         linf: Largest change of a value from the unattacked image to the one that counts, float64 (n,); None
             where nothing was attacked.
         l2: L2 norm of that change, float64 (n,), or None.
@@ -83,6 +85,7 @@ class Outcomes:
     gradients: int = 0
     zero_gradient: int = 0
     nonfinite_gradient: int = 0
+    queries: Tensor | None = None
     linf: Tensor | None = None
     l2: Tensor | None = None
     correct8: Tensor | None = None
@@ -92,7 +95,7 @@ class Outcomes:
 
     def columns(self) -> dict[str, list[object]]:
         """Returns the rows as JSON columns; a loss or norm that is not finite is None."""
-        optional = {"linf": self.linf, "l2": self.l2, "correct8": self.correct8}
+        optional = {"queries": self.queries, "linf": self.linf, "l2": self.l2, "correct8": self.correct8}
         return {
             "id": list(self.ids),
             "label": self.labels.tolist(),
@@ -146,6 +149,7 @@ class Ledger:
         self._settled = torch.zeros(n, dtype=torch.bool)
         self._numbers = {key: torch.zeros(n, dtype=torch.int64) for key in ("prediction", "rank")}
         self._passes = {key: torch.zeros(n, dtype=torch.int64) for key in ("forward", "backward")}
+        self._queries = torch.zeros(n, dtype=torch.int64)
         self._flags = {key: torch.zeros(n, dtype=torch.bool) for key in ("clean_correct", "nonfinite")}
         self._gradients = {
             key: torch.zeros(n, dtype=torch.bool)
@@ -192,6 +196,7 @@ class Ledger:
         rows = state["row"]
         for key, passes in self._passes.items():
             passes[rows] += state[key].cpu()
+        self._queries[rows] += state["forward"].cpu()
         for key, flags in self._gradients.items():
             flags[rows] |= state[key].cpu()
 
@@ -269,6 +274,7 @@ class Ledger:
             gradients=int(gradients["seen_gradient"].sum()),
             zero_gradient=int(gradients["zero_gradient"].sum()),
             nonfinite_gradient=int(gradients["nonfinite_gradient"].sum()),
+            queries=self._queries if self._attacked else None,
             linf=self._sizes["Linf"] if self._attacked else None,
             l2=self._sizes["L2"] if self._attacked else None,
             correct8=correct8,

@@ -58,11 +58,13 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     # Of each evaluation the first shard asks: the answers would be the same.
     odd = shard.probe() if request["start"] == 0 else {}
     outcomes = shard.attack(item) if attack else shard.evaluate(item)
-    extra = {
+    extra: dict[str, Any] = {
         "attack": attack,
         "evidence": outcomes.evidence() | odd,
         "provenance": provenance.collect(loaded.device, loaded.dtype),
     }
+    if shard.protocol is not None:
+        extra["protocol"] = shard.protocol
     if outcomes.adversarial is not None:
         name = f"adversarial-{request['evaluation']:03d}-{item['name']}-{request['start']:08d}.safetensors"
         extra["artifacts"] = [dict(save_adversarial(Path(request["folder"]) / name, outcomes))]
@@ -127,6 +129,7 @@ class Shard:
         self._labels = data.labels[list(order)]
         self._message = ""
         self._done = 0
+        self.protocol: str | None = None  # under which it was run, where that is not the job's
 
     def evaluate(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an evaluation that is not an attack."""
@@ -148,8 +151,11 @@ class Shard:
             "randomness": Randomness(self._spec["seed"], attack.name),
             "keep_adversarial": bool(self._spec.get("save_adversarial")),
         }
-        if self._spec["protocol"] == "paper":
+        only_pixel = isinstance(attack, Ensemble | Transfer)
+        if self._spec["protocol"] == "paper" and not only_pixel:
             return attack_paper(*subject, **common)
+        if self._spec["protocol"] == "paper":
+            self.protocol = "pixel"
         screening = self._spec["execution"].get("screening") is not None
         return attack_pixel(*subject, screening=screening, staged=self._staged, **common)
 

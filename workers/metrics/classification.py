@@ -46,9 +46,9 @@ def classification_metrics(
         `n` counts those, and its value is None when there are none.
         `median_linf`, `median_l2`: median norm of the perturbations of the broken examples, in the attacked
         space (`linf`, `l2`); `n` counts these, and the value is None when there are none.
-        `queries`: mean number of forward passes per attacked example, with those that judge the unattacked
-        image and, once more, what was found; for attacks without gradients only, which is when the column
-        `backward` is 0 throughout.
+        `queries`: mean number of forward passes that the attack made of an attacked example, without those
+        that judge the image before and after it (column `queries`); for attacks without gradients only,
+        which is when the column `backward` is 0 throughout.
         Shares are fractions with Wilson 95 % intervals, the others have bootstrap intervals.
 
     Raises:
@@ -79,8 +79,8 @@ def _of_attack(
     for metric, name in MEDIANS.items():
         if name in columns:
             metrics[metric] = _bootstrapped(bootstrap_median, list(compress(columns[name], broken)), metric)
-    if "backward" in columns and not any(columns["backward"]) and any(attacked):
-        metrics["queries"] = _bootstrapped(_mean, list(compress(columns["forward"], attacked)), "queries")
+    if "queries" in columns and not any(columns["backward"]) and any(attacked):
+        metrics["queries"] = _bootstrapped(_mean, list(compress(columns["queries"], attacked)), "queries")
     return metrics
 
 

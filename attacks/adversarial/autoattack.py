@@ -1,0 +1,96 @@
+"""AutoAttack: an ensemble without parameters to tune.
+
+Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
+Attacks", section 5 and the authors' released versions:
+
+    standard    APGD-CE, APGD-T (9 targets), FAB-T (9 targets), 100 iterations each, Square with 5000 queries
+    rand        APGD-CE and APGD-DLR with 20 passes per gradient, for models that draw random numbers
+    custom      the given stages
+
+Each stage attacks what those before have left; accuracy under the ensemble is the worst case per example.
+What is left after APGD-T is a first answer: on most models the last two stages take most of the time and change
+it by nothing or little.
+
+It is a worst case within [0, 1]. In a job with the protocol `paper` it is run, and labelled, as `pixel`.
+
+Deviation: an adversarial example has to be confirmed (`workers.evaluation.verification`).
+
+An accuracy that AutoAttack leaves is an upper bound on true robustness: a defence needs attacks that are made
+for it (Tramer et al. 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal, get_args
+
+from annotated_types import Interval, Len
+
+from attacks.adversarial.apgd_ce import apgd_ce
+from attacks.adversarial.apgd_dlr import apgd_dlr
+from attacks.adversarial.apgd_t import apgd_t
+from attacks.adversarial.fab import fab
+from attacks.adversarial.fab_t import fab_t
+from attacks.adversarial.square import square
+from attacks.ensemble import Ensemble
+from attacks.kernel import Attack
+from attacks.threat import Fraction, Norm
+
+__all__ = ["autoattack"]
+
+TASKS = ("classification",)
+PAPER = "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble (AutoAttack)"
+# Those of `standard` with 9 targets, the largest but for long custom lists: one pass to load for each stage,
+# then APGD-CE, APGD-T, FAB-T and Square.
+PASSES = ("4 + 101 + 9 * 101 + 9 * 202 + 5003", "100 + 9 * 100 + 9 * 200")
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    ("params.version == 'custom' or params.stages is None", "stages need version custom"),
+    ("params.version != 'custom' or not (params.stages is None)", "version custom needs stages"),
+    ("params.version != 'standard' or data.classes >= 4", "version standard needs at least 4 classes"),
+)
+
+StageName = Literal["apgd_ce", "apgd_dlr", "apgd_t", "fab", "fab_t", "square"]
+Backend = Literal["native", "compatible", "pyautoattack"]
+EOT = 20
+
+
+def autoattack(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    norm: Norm = "Linf",
+    version: Literal["standard", "rand", "custom"] = "standard",
+    stages: Annotated[list[StageName], Len(1, 20)] | None = None,
+    queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 5000,
+    backend: Backend = "native",
+) -> Ensemble:
+    """The worst case over several parameter-free attacks.
+
+    Args:
+        epsilon: Radius of the ball, in pixel units.
+        norm: Norm of the ball.
+        version: Which attacks: `standard`, `rand` for randomised models, or `custom`.
+        stages: The attacks of `custom`, in their order, with the parameters that they have in AutoAttack.
+        queries: Of Square. Fewer than 5000 is not AutoAttack.
+        backend: Our kernels, our kernels with the library's random draws, or the library, stage by stage.
+
+    Raises:
+        ValueError: If a value is out of its range, or stages and version don't go together.
+    """
+    if (version == "custom") != (stages is not None):
+        raise ValueError("version 'custom' needs stages, and stages need version 'custom'")
+    eot = EOT if version == "rand" else 1
+    common = {"epsilon": epsilon, "norm": norm, "backend": backend}
+    made: dict[str, Callable[[], Attack]] = {
+        "apgd_ce": lambda: apgd_ce(**common, eot=eot),  # type: ignore[arg-type]
+        "apgd_dlr": lambda: apgd_dlr(**common, eot=eot),  # type: ignore[arg-type]
+        "apgd_t": lambda: apgd_t(**common),  # type: ignore[arg-type]
+        "fab": lambda: fab(**common),  # type: ignore[arg-type]
+        "fab_t": lambda: fab_t(**common),  # type: ignore[arg-type]
+        "square": lambda: square(**common, queries=queries),  # type: ignore[arg-type]
+    }
+    versions = {"standard": ["apgd_ce", "apgd_t", "fab_t", "square"], "rand": ["apgd_ce", "apgd_dlr"]}
+    names = list(stages) if stages is not None else versions[version]
+    if unknown := set(names) - set(get_args(StageName)):
+        raise ValueError(f"stages has {sorted(unknown)}, allowed are {', '.join(get_args(StageName))}")
+    return Ensemble("autoattack", tuple(made[name]() for name in names), backend)

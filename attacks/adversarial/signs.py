@@ -1,0 +1,49 @@
+"""Random signs that belong to an example and a step: one bit each, until the device makes numbers of them.
+
+A step of SPSA on one 224 x 224 image takes 19 million signs. Drawn as bits that is 50 times less work for the
+CPU, and as much less to move, than as numbers.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attacks.kernel import Setting
+
+# Uniform draws in float64 have 53 random bits; six bytes of them are used.
+BYTES_PER_DRAW = 6
+
+
+def random_signs(setting: Setting, rows: Tensor, steps: Tensor, count: int, entries: int) -> Tensor:
+    """Draws `count` vectors of random signs for each example.
+
+    Args:
+        setting: The source of randomness.
+        rows: Index of each example in `Setting.ids`, on the CPU, (B,).
+        steps: The step that each example's signs are for, on the CPU, (B,).
+        count: How many vectors. The first ones are the same whatever the count.
+        entries: Length of a vector.
+
+    Returns:
+        Bits, on the CPU, uint8 (B, count, at least entries / 8); `unpack` makes signs of them.
+    """
+    draws_per_vector = -(-entries // (8 * BYTES_PER_DRAW))
+    draws = [
+        setting.randomness.uniform(
+            [example], (count, draws_per_vector), step=step, purpose="directions", dtype=torch.float64
+        )
+        for example, step in zip(setting.ids_of(rows), steps.tolist(), strict=True)
+    ]
+    words = [(draw * 2 ** (8 * BYTES_PER_DRAW)).long().view(torch.uint8) for draw in draws]
+    return torch.cat([word.unflatten(2, (-1, 8))[..., :BYTES_PER_DRAW].flatten(2) for word in words])
+
+
+def unpack(packed: Tensor, entries: int, dtype: torch.dtype) -> Tensor:
+    """Turns bits (B, S, bytes) into signs, +1 or -1, (B, S, entries)."""
+    numbers = torch.arange(256, device=packed.device)[:, None]
+    bits = (numbers >> torch.arange(8, device=packed.device)) & 1
+    table = (2 * bits - 1).to(dtype)  # (256, 8)
+    signs = functional.embedding(packed[..., : -(-entries // 8)].int(), table)
+    return signs.flatten(2)[..., :entries]
