@@ -8,8 +8,8 @@ Attacks", section 5 and the authors' released versions:
     custom      the given stages
 
 Each stage attacks what those before have left; accuracy under the ensemble is the worst case per example.
-What is left after APGD-T is a first answer: on most models the last two stages take most of the time and change
-it by nothing or little.
+What is left after APGD-T is a first answer: on most models the last two stages take most of the time and
+change it by nothing or little.
 
 It is a worst case within [0, 1]. In a job with the protocol `paper` it is run, and labelled, as `pixel`.
 

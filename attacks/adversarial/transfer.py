@@ -5,7 +5,7 @@ Robustness", section 4.3: a transfer attack that breaks more than a direct one s
 
 The other model is attacked as the `paper` protocol does it, but within [0, 1]: all steps, without early exit,
 to the final iterate of the restart with the highest loss there. Only that image is judged by the evaluated
-model. Passes of both models are counted. In a job with the protocol `paper` it is run as `pixel`, and says so.
+model. Passes of both models are counted. In a job with the protocol `paper` it is run as `pixel`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import attacks.adversarial
+from attacks.adversarial.transfer import Transfer
+from attacks.ensemble import Ensemble
 from attacks.kernel import Attack
 from attacks.randomness import Randomness
 from attacks.threat import sizes
@@ -30,19 +32,20 @@ IDS = [f"digit-{number:04d}" for number in range(N)]
 OF_A_BATCH = ("compatible", "pyautoattack")
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
+# What may break nothing here.
+WEAK = ("transfer", "uniform_noise")
 # Cheaper parameters for attacks whose defaults take thousands of passes.
 QUICK: dict[str, dict[str, Any]] = {
     "carlini_wagner": {"iterations": 10, "searches": 2, "learning_rate": 0.05},
     "apgd_ce": {"steps": 10},
     "apgd_dlr": {"steps": 10},
     "apgd_t": {"steps": 8, "targets": 3},
-}
-
-# Parameters that make attacks with expensive defaults quick.
-QUICK: dict[str, dict[str, Any]] = {
     "square": {"queries": 150},
     "fab": {"iterations": 6, "restarts": 2},
     "fab_t": {"iterations": 6, "targets": 3},
+    "spsa": {"samples": 32},
+    "autoattack": {"version": "custom", "stages": ["apgd_ce", "square"], "queries": 50},
+    "transfer": {"job": "another", "steps": 10},
 }
 
 
@@ -87,7 +90,10 @@ def allowed(module: ModuleType, params: dict[str, Any], protocol: str = "pixel")
 def evaluations(module: ModuleType, name: str, params: dict[str, Any]) -> list[Any]:
     """The engine's functions for the protocols that the attack may be run under."""
     everything = filled(module, name, params)
-    return [attack_pixel, *([attack_paper] if allowed(module, everything, "paper") else [])]
+    # These are run as `pixel` in any job.
+    only_pixel = isinstance(make(module, name, params), Ensemble | Transfer)
+    both = not only_pixel and allowed(module, everything, "paper")
+    return [attack_pixel, *([attack_paper] if both else [])]
 
 
 CASES = [
@@ -162,7 +168,14 @@ def run(
 
 def make(module: ModuleType, name: str, params: dict[str, Any]) -> Attack:
     attack: Attack = getattr(module, name)(**params)
-    return attack
+    return attack.on(Surrogate()) if isinstance(attack, Transfer) else attack
+
+
+class Surrogate(nn.Module):
+    """Another model, for the attack that needs one: the class is where the ink is."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)[:, 20:30]
 
 
 def test_there_are_attacks() -> None:
@@ -201,7 +214,8 @@ def test_it_stays_in_its_ball_and_in_the_range_and_accuracy_does_not_rise(
     if attack.ball is not None:
         moved = sizes(outcomes.adversarial - images, attack.ball.norm)
         assert float(moved.max()) <= attack.ball.epsilon + tolerance
-        assert float(moved[clean.correct].min()) > 0
+        broken = clean.correct & ~outcomes.correct
+        assert float(moved[broken].min()) > 0 if broken.any() else attack.name in WEAK
     assert not (outcomes.correct & ~clean.correct).any()
     assert int(outcomes.correct.sum()) <= int(clean.correct.sum())
     assert torch.equal(outcomes.adversarial[~clean.correct], images[~clean.correct])
