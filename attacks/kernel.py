@@ -20,6 +20,8 @@ Keys of every state (`begin` makes them; attacks add their own):
         best          the iterate that counts, and what the model made of it:
         objective, prediction, rank, loss, nonfinite
         broken        an iterate was misclassified (never set when only the final iterate counts)
+        plateau       optional: the objective of the iterate that counts before the last tenth of the steps,
+                      float64 (B,), NaN before that
         settled       optional: nothing more can be found, though budget is left
         forward, backward         model passes so far
         seen_gradient, zero_gradient, nonfinite_gradient      about the first gradient
@@ -167,6 +169,20 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
         "zero_gradient": slots(torch.bool),
         "nonfinite_gradient": slots(torch.bool),
     }
+
+
+def no_plateau(examples: Examples) -> Tensor:
+    """The first value of a state's `plateau`, (B,)."""
+    return torch.full((len(examples.rows),), torch.nan, dtype=torch.float64, device=examples.images.device)
+
+
+def unconverged(state: State) -> Tensor:
+    """Slots that hold out and whose objective rose by more than 5 % and 0.01 in the last tenth, (B,)."""
+    if "plateau" not in state:
+        return torch.zeros_like(state["broken"])
+    before = state["plateau"]
+    rise = state["objective"] - before
+    return ~state["broken"] & (rise > 0.01) & (rise > 0.05 * before.abs())
 
 
 def evaluate(

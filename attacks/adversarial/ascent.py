@@ -20,11 +20,13 @@ from torch import Tensor
 
 from attacks.adversarial.cycles import compare, watch, watch_again, whole_turns
 from attacks.adversarial.goal import Goal
-from attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, record
+from attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, no_plateau, record
 from attacks.threat import Ball, as_column, clip_to, steepest
 
 # Where final iterates count, nobody else waits for the device at every step.
 STEPS_BETWEEN_SKIPS = 16
+# An attack whose loss still rises in this last part of its steps would find more with more of them.
+LAST_PART = 10
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Ascent:
         goal = self.goal.choose(setting, examples)
         restart = torch.zeros_like(examples.rows)
         first = self._first_iterate(setting, examples.rows, restart, examples.images)
-        state = begin(examples, goal, first)
+        state = begin(examples, goal, first) | {"plateau": no_plateau(examples)}
         if self.cycle_detection:
             state |= watch(first) | {"settled": torch.zeros_like(state["broken"])}
         return state
@@ -79,12 +81,20 @@ class Ascent:
         logits, values, gradient = evaluate(model, state, self.goal.objective(state["goal"]), ~final)
         if every or bool(final.any()):
             record(setting, state, logits, values, torch.ones_like(final) if every else final)
+            self._note_plateau(state)
         if not final.all():
             self._move(setting, state, gradient, ~final)
             if self.cycle_detection:
                 self._compare(state, ~final, every)
         if final.any():
             self._begin_again(setting, state, final)
+
+    def _note_plateau(self, state: State) -> None:
+        """Remembers how high the objective is before the last tenth of the steps."""
+        there = state["iteration"] == self.steps - self.steps // LAST_PART
+        if self.steps >= LAST_PART and there.any():
+            now = there.to(state["objective"].device)
+            state["plateau"] = torch.where(now, state["objective"], state["plateau"])
 
     def _move(self, setting: Setting, state: State, gradient: Tensor, moving: Tensor) -> None:
         images, points = state["images"], state["adversarial"]

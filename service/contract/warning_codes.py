@@ -28,6 +28,7 @@ WarningCode = Literal[
     "top5_upper_bound",
     # about how it was run
     "reduced_batch",
+    "screened",
     "undefined_metric",
     # across the evaluations of a job
     "noise_stronger_than_gradient",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attacks.judgement import Verdict, in_top5
-from attacks.kernel import State
+from attacks.kernel import State, unconverged
 from attacks.threat import sizes
 
 
@@ -57,6 +57,7 @@ class Outcomes:
         backward: Backward passes that the example took, int64 (n,).
         queries: Forward passes of the attack alone, without those that judge the image before and after it,
             int64 (n,); None where nothing was attacked.
+        broken_by: Name of the stage that broke the example, or None; no column for attacks of one stage.
         linf: Largest change of a value from the unattacked image to the one that counts, float64 (n,); None
             where nothing was attacked.
         l2: L2 norm of that change, float64 (n,), or None.
@@ -86,6 +87,7 @@ class Outcomes:
     zero_gradient: int = 0
     nonfinite_gradient: int = 0
     queries: Tensor | None = None
+    broken_by: tuple[str | None, ...] | None = None
     linf: Tensor | None = None
     l2: Tensor | None = None
     correct8: Tensor | None = None
@@ -107,6 +109,7 @@ class Outcomes:
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
             **{key: _listed(values) for key, values in optional.items() if values is not None},
+            **({} if self.broken_by is None else {"broken_by": list(self.broken_by)}),
         }
 
     def evidence(self) -> dict[str, Any]:
@@ -149,6 +152,7 @@ class Ledger:
         self._settled = torch.zeros(n, dtype=torch.bool)
         self._numbers = {key: torch.zeros(n, dtype=torch.int64) for key in ("prediction", "rank")}
         self._passes = {key: torch.zeros(n, dtype=torch.int64) for key in ("forward", "backward")}
+        self._unconverged = 0
         self._queries = torch.zeros(n, dtype=torch.int64)
         self._flags = {key: torch.zeros(n, dtype=torch.bool) for key in ("clean_correct", "nonfinite")}
         self._gradients = {
@@ -159,6 +163,7 @@ class Ledger:
         self._loss = torch.full((n,), torch.nan, dtype=torch.float64)
         self._sizes = {norm: torch.zeros(n, dtype=torch.float64) for norm in ("Linf", "L2")}
         self._stages: list[Stage] = []
+        self._broken_by: dict[int, str] = {}
 
     @property
     def done(self) -> int:
@@ -197,6 +202,7 @@ class Ledger:
         for key, passes in self._passes.items():
             passes[rows] += state[key].cpu()
         self._queries[rows] += state["forward"].cpu()
+        self._unconverged += int(unconverged(state).sum())
         for key, flags in self._gradients.items():
             flags[rows] |= state[key].cpu()
 
@@ -231,13 +237,17 @@ class Ledger:
         """What was held is final."""
         self._settled[:] = True
 
-    def note_stage(self, stage: Stage) -> None:
-        """Adds what a stage did."""
+    def note_stage(self, stage: Stage, broken: Tensor) -> None:
+        """Adds what a stage did, and the examples that it broke."""
         self._stages.append(stage)
+        self._broken_by |= dict.fromkeys(broken.tolist(), stage.name)
 
     def cost(self) -> tuple[int, int]:
         """Forward and backward passes so far."""
         return int(self._passes["forward"].sum()), int(self._passes["backward"].sum())
+
+    def _noted(self) -> dict[str, int]:
+        return {"unconverged": self._unconverged} if self._unconverged else {}
 
     def _write(
         self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor | None = None
@@ -260,6 +270,7 @@ class Ledger:
         """Returns the outcomes once every example has one; `classes` is the length of the logits."""
         assert bool(self._settled.all()), "an example has no outcome"
         rank, gradients = self._numbers["rank"], self._gradients
+        broken_by = tuple(self._broken_by.get(row) for row in range(len(self._ids)))
         return Outcomes(
             ids=self._ids,
             labels=self._labels,
@@ -275,10 +286,11 @@ class Ledger:
             zero_gradient=int(gradients["zero_gradient"].sum()),
             nonfinite_gradient=int(gradients["nonfinite_gradient"].sum()),
             queries=self._queries if self._attacked else None,
+            broken_by=broken_by if self._stages else None,
             linf=self._sizes["Linf"] if self._attacked else None,
             l2=self._sizes["L2"] if self._attacked else None,
             correct8=correct8,
-            noted=noted or {},
+            noted=self._noted() | dict(noted or {}),
             stages=tuple(self._stages),
             adversarial=self._adversarial,
         )

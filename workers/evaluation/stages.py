@@ -48,7 +48,8 @@ class PixelRun:
         # Of the present stage.
         self._forward: Forward = loader.forward
         self._verification: Verification | None = None
-        self._given = self._broken = self._zero = 0
+        self._given = self._zero = 0
+        self._broken: list[Tensor] = []
 
     def stage(self, attack: Attack, ids: Sequence[str], seed: int, forward: Forward) -> Stage:
         """Attacks all that is left, through this forward pass, and returns what became of it."""
@@ -57,7 +58,8 @@ class PixelRun:
         self._verification = Verification(
             self._loader.exact, ball=attack.ball, box=PIXELS, size=self._size, eight_bit=self._eight_bit
         )
-        self._given = self._broken = self._zero = 0
+        self._given = self._zero = 0
+        self._broken = []
         if attack.backend == COMPATIBLE:
             self._in_batches(attack, ids, seed)
         else:
@@ -67,18 +69,18 @@ class PixelRun:
             self._rejected[reason] += count
         self._over += 1
         self._tell()
-        after = self._ledger.cost()
+        after, broken = self._ledger.cost(), torch.cat([torch.empty(0, dtype=torch.int64), *self._broken])
         stage = Stage(
             name=attack.name,
             n=self._given,
-            broken=self._broken,
+            broken=len(broken),
             forward=after[0] - before[0],
             backward=after[1] - before[1],
             zero_gradient=self._zero,
             seconds=time.monotonic() - begun,
         )
         if self._stages > 1:
-            self._ledger.note_stage(stage)
+            self._ledger.note_stage(stage, broken)
         return stage
 
     def close(self) -> Outcomes:
@@ -148,7 +150,7 @@ class PixelRun:
                 self._correct8[rows[holds]] = checked.correct8[holds]
             found = select(state, holds)
             self._ledger.settle(found["row"], found, found["best"], found["images"])
-            self._broken += len(found["row"])
+            self._broken.append(found["row"])
             if not holds.all():
                 self._reinstate(state, ~holds, checked.verdict._asdict())
 

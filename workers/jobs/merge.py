@@ -27,7 +27,7 @@ from workers.metrics.classification import classification_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only attacks have, and outcomes of earlier versions do not.
-OPTIONAL_COLUMNS = ("queries", "linf", "l2", "correct8")
+OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
 
@@ -119,6 +119,7 @@ def merge_evaluation(
         backend=backend,
         attack=attack,
         pixel=protocol == "pixel",
+        screening=job.spec["execution"].get("screening"),
         planned=planned,
         breakdown=stages,
         undefined=[name for name, metric in metrics.items() if metric.value is None],

@@ -18,6 +18,7 @@ from service.contract.results import data_label
 from workers import catalog
 from workers.data.dataset import DataSet
 from workers.data.sampling import evaluation_order
+from workers.evaluation.stages import COMPATIBLE
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
 from workers.jobs.trained_on import doubts
@@ -56,7 +57,9 @@ def run(
         cost = example_seconds(item, flops, loaded.device.type)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
         evaluations.append(facts_of(examples, n) | doubtful)
-        shards += cut(index, n, cost, batch_size, request["shard_seconds"])
+        # The library's batches go over all examples: what is left of them cannot be cut.
+        whole = item["params"].get("backend") == COMPATIBLE
+        shards += cut(index, n, cost, batch_size, math.inf if whole else request["shard_seconds"])
         label = data_label(item["data"] or spec["data"])
         if label not in hashes:  # of a large set it takes minutes
             hashes[label] = examples.content_sha256()
@@ -92,9 +95,11 @@ def facts_of(examples: DataSet, n: int) -> dict[str, Any]:
 def cut(
     evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds: float
 ) -> list[dict[str, Any]]:
-    """Ranges of at most `shard_seconds` nominal seconds, each a multiple of the batch size long."""
-    batches = max(1, math.floor(shard_seconds / (seconds * batch_size)))
-    length = batches * batch_size
+    """Ranges of at most `shard_seconds` nominal seconds (infinite: one), multiples of the batch size long."""
+    if math.isinf(shard_seconds):
+        length = n
+    else:
+        length = max(1, math.floor(shard_seconds / (seconds * batch_size))) * batch_size
     return [
         {
             "evaluation": evaluation,

@@ -32,6 +32,8 @@ COUNTED: dict[WarningCode, str] = {
     "out_of_box": "{count} adversarial examples of {n} examples had pixels outside [0, 1], and were not"
     " counted: the attack has a defect",
 }
+# Up to this share of the examples there is nothing to say: a loss that hovers may rise last.
+RARE: dict[WarningCode, float] = {"unconverged": 0.02}
 # What a look at the first images shows; only the first shard looks.
 PROBED: dict[WarningCode, str] = {
     "random_outputs": "the logits of {count} of the first images changed between two passes: the model draws"
@@ -73,6 +75,7 @@ class Row:
             are any.
         breakdown: the stages of an ensemble.
         undefined: names of the metrics that have no value.
+        screening: the arithmetic of the first of two runs, or None.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Row:
     planned: Mapping[str, Any]
     breakdown: Sequence[StageBreakdown] = ()
     undefined: Sequence[str] = ()
+    screening: str | None = None
 
 
 def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row: Row) -> list[Warning]:
@@ -107,7 +111,7 @@ def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]
 def _counted(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning]:
     for code, text in COUNTED.items():
         count = sum(shard.get(code, 0) for shard in evidence)
-        if count:
+        if count > RARE.get(code, 0) * n:
             found = {"count": count, "n": n} | _by_stage(evidence, code)
             yield Warning(code=code, message=text.format(count=count, n=n), evidence=found)
 
@@ -193,6 +197,12 @@ def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row:
     if n < available:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
+    if row.screening is not None and row.attack and row.pixel:
+        message = (
+            f"every attack ran in {row.screening} first, and again on what that had left: the worst case of two"
+            " runs, which may be lower than that of one"
+        )
+        yield Warning(code="screened", message=message, evidence={"screening": row.screening})
     reduced = [shard["reduced_batch"] for shard in evidence if shard.get("reduced_batch")]
     if reduced:
         asked, used = max(r["asked"] for r in reduced), min(r["used"] for r in reduced)

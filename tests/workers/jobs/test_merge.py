@@ -170,14 +170,14 @@ def test_outcomes_without_norms_merge_without_their_metrics(store: Store) -> Non
 def test_queries_are_of_the_attacked_examples(store: Store) -> None:
     outcomes = with_norms(rows(3))
     for row in outcomes:
-        row.columns.update({"backward": [0] * SIZE, "forward": [1 + int(i) for i in row.columns["id"]]})
+        row.columns.update({"backward": [0] * SIZE, "queries": [1 + int(i) for i in row.columns["id"]]})
     job, table = measured_job(store), merge.sorted_columns(outcomes)
     pixel = merge.merge_evaluation(job, 0, outcomes, table).metrics["queries"]
-    attacked = [f for f, was in zip(table["forward"], table["clean_correct"], strict=True) if was]
+    attacked = [f for f, was in zip(table["queries"], table["clean_correct"], strict=True) if was]
     assert (pixel.value, pixel.n) == (pytest.approx(sum(attacked) / len(attacked)), len(attacked))
     paper_job = replace(job, spec=job.spec | {"protocol": "paper"})
     paper = merge.merge_evaluation(paper_job, 0, outcomes, table).metrics["queries"]
-    assert (paper.value, paper.n) == (pytest.approx(sum(table["forward"]) / 12), 12)
+    assert (paper.value, paper.n) == (pytest.approx(sum(table["queries"]) / 12), 12)
 
 
 def test_a_shard_tells_its_own_protocol(store: Store) -> None:

@@ -49,7 +49,7 @@ def test_rounded_accuracy_is_a_share() -> None:
 
 
 def test_queries_are_counted_for_attacks_without_gradients_only() -> None:
-    columns = {"correct": [0, 1, 0], "forward": [11, 31, 1], "backward": [0, 0, 0]}
+    columns = {"correct": [0, 1, 0], "queries": [11, 31, 1], "backward": [0, 0, 0]}
     before = [True, True, False]
     queries = classification_metrics(columns, initially_correct=before)["queries"]
     assert (queries.value, queries.n, queries.ci_method) == (21, 2, "bootstrap")

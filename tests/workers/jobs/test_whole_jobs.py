@@ -1,0 +1,335 @@
+"""Whole evaluation jobs in one process: plan, shards, merge, results. Models with planted faults raise warnings."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+from models.layers import Classifier
+from service.api.results import finished_results
+from service.contract.results import EvaluationResult, Results, StageBreakdown
+from service.store.rows import Claim, OutcomeRow
+from service.store.session import Store, open_store
+from tests.support.jobs import add, claim, evaluate_spec
+from workers.catalog import load
+from workers.finishing import merge_and_finish
+from workers.jobs import evaluate, plan
+from workers.jobs.session import Loaded, Session
+from workers.settings import WorkerSettings
+
+EPSILON = "24/255"
+SIZE = 8
+
+
+class Prepared(Session):
+    """A session whose classifier is the test's."""
+
+    def __init__(self, model: nn.Module, others: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.models = {"": model, **others}
+
+    def _of(self, name: str) -> Loaded:
+        classifier = Classifier(self.models[name], (0.0,), (1.0,)).eval().requires_grad_(False)
+        device = torch.device("cpu")
+        return Loaded(classifier, SIZE, "planted", untrained=False, device=device, dtype=torch.float32)
+
+    def classifier(self, spec: Any, *, device: str, weights: str | None) -> Loaded:
+        return self._of("")
+
+    def other(self, source: Any, execution: Any, *, device: str) -> Loaded:
+        return self._of(source)
+
+
+Run = Callable[..., Results]
+
+
+class Bench:
+    """A store, a state folder, and a worker that is a function."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.folder = folder
+        self.store = store
+        self.settings = WorkerSettings(state=folder)
+        self.messages: list[str] = []
+
+    def run(
+        self,
+        model: nn.Module,
+        *evaluations: Mapping[str, Any],
+        others: Mapping[str, nn.Module] | None = None,
+        shard_seconds: float = 1e9,
+        **spec: Any,
+    ) -> Results:
+        self.job_id = add(self.store, self._spec(evaluations, spec))
+        session = Prepared(model, others or {})
+        while not self._over():
+            held = claim(self.store)
+            self._work(held, session, shard_seconds)
+        return finished_results(self.store, self.store.jobs.get(self.job_id))
+
+    def table(self, index: int, name: str) -> list[dict[str, str]]:
+        path = self.settings.folder(self.job_id) / f"outcomes-{index:03d}-{name}.csv"
+        return list(csv.DictReader(path.read_text().splitlines()))
+
+    def _spec(self, evaluations: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+        spec = evaluate_spec() | {"data": {"name": "digits", "params": {}}, **changes}
+        filled = []
+        for item in evaluations:
+            component = load().find_evaluation(item["name"])
+            defaults = {
+                name: schema["default"]
+                for name, schema in component.parameters["properties"].items()
+                if "default" in schema
+            }
+            filled.append({"name": item["name"], "params": defaults | item.get("params", {}), "data": None})
+        execution = {"device": "cpu", "dtype": "float32", "batch_size": 64} | changes.get("execution", {})
+        return spec | {"evaluations": filled, "execution": execution}
+
+    def _over(self) -> bool:
+        return str(self.store.jobs.get(self.job_id).state) == "succeeded"
+
+    def _work(self, held: Claim, session: Prepared, shard_seconds: float) -> None:
+        request = {
+            "kind": held.kind, "job": held.job_id, "spec": held.spec, "plan": held.plan,
+            "evaluation": held.evaluation, "start": held.start, "stop": held.stop,
+            "folder": str(self.settings.folder(held.job_id)), "weights": None,
+            "sources": {name: name for name in session.models}, "shard_seconds": shard_seconds,
+        }  # fmt: skip
+
+        def report(message: Mapping[str, Any]) -> None:
+            self.messages.append(str(message.get("message", "")))
+
+        if held.kind == "plan":
+            planned = json.loads(json.dumps(plan.run(request, session, report)["plan"]))
+            assert self.store.shards.finish_plan(held, planned)
+            return
+        answer = json.loads(json.dumps(evaluate.run(request, session, report)))
+        fields = ("n", "columns", "seconds", "forward_passes", "backward_passes", "extra")
+        row = OutcomeRow(held.evaluation or 0, held.number, *(answer[field] for field in fields))
+        finished = self.store.shards.finish(held, row)
+        assert finished is not None
+        merge_and_finish(self.store, self.settings, held, finished)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with open_store(f"sqlite:///{tmp_path / 'assay.sqlite'}") as store:
+        yield Bench(tmp_path, store)
+
+
+class Plain(nn.Module):
+    """Knows the digits, and never looks at the first pixel, which is always white."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layers = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+        bunch = load_digits()
+        pixels, labels = torch.tensor(bunch.images).float().flatten(1) / 16, torch.tensor(bunch.target).long()
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.02)
+        for _ in range(80):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(self._logits(pixels), labels).backward()
+            optimizer.step()
+        self.zero_grad()
+
+    def _logits(self, flat: Tensor) -> Tensor:
+        seen = torch.cat([torch.zeros_like(flat[:, :1]), flat[:, 1:]], 1)
+        logits: Tensor = self.layers(seen)
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._logits(images.flatten(1))
+
+
+class Masked(Plain):
+    """Rounds its input: gradients are zero, and the weakness is still there."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._logits((images.flatten(1) * 12).round() / 12)
+
+
+class Backdoor(Plain):
+    """Says 0 when the first pixel is grey. No gradient leads there."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self._logits(images.flatten(1))
+        grey = (images.flatten(1)[:, 0] > 0.03).to(logits.dtype)
+        return torch.cat([logits[:, :1] + 100 * grey[:, None], logits[:, 1:]], 1)
+
+
+class Dice(Plain):
+    """Draws random numbers."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self._logits(images.flatten(1))
+        return logits + 2 * torch.randn_like(logits)
+
+
+class Neighbours(Plain):
+    """Looks at the other images of the batch."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self._logits(images.flatten(1))
+        return logits - logits.mean(0)
+
+
+def codes(row: EvaluationResult) -> set[str]:
+    return {warning.code for warning in row.warnings}
+
+
+def across(results: Results) -> set[str]:
+    return {warning.code for warning in results.warnings}
+
+
+GRID = (
+    {"name": "clean"},
+    {"name": "uniform_noise", "params": {"epsilon": EPSILON, "draws": 10}},
+    {"name": "fgsm", "params": {"epsilon": EPSILON}},
+    {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 20}},
+    {"name": "square", "params": {"epsilon": EPSILON, "queries": 200}},
+)
+
+
+def test_a_plain_model_raises_no_alarm(bench: Bench) -> None:
+    results = bench.run(Plain(), *GRID)
+    assert across(results) == set()
+    alarms = {"zero_gradient", "random_outputs", "batch_dependent", "unverified", "unconverged"}
+    assert not set().union(*map(codes, results.evaluations)) & alarms
+    clean, noise, fgsm, pgd, square = (row.metrics["top1"].value for row in results.evaluations)
+    assert clean > noise > fgsm >= pgd
+    assert square > pgd - 0.02
+    assert results.evaluations[4].metrics["queries"].value > 50
+    assert "queries" not in results.evaluations[3].metrics
+    assert 0 < results.evaluations[3].metrics["median_linf"].value <= 24 / 255 + 1e-6
+
+
+def test_masked_gradients_are_noticed(bench: Bench) -> None:
+    results = bench.run(Masked(), *GRID)
+    by_name = {row.name: row for row in results.evaluations}
+    assert "zero_gradient" in codes(by_name["fgsm"])
+    assert "zero_gradient" in codes(by_name["pgd"])
+    assert {"black_box_stronger_than_white_box", "noise_stronger_than_gradient"} <= across(results)
+
+
+def test_a_hidden_example_is_found_by_what_needs_no_gradient(bench: Bench) -> None:
+    results = bench.run(Backdoor(), *GRID)
+    by_name = {row.name: row for row in results.evaluations}
+    assert by_name["uniform_noise"].metrics["top1"].value < 0.2
+    assert "noise_stronger_than_gradient" in across(results)
+
+
+def test_a_model_that_rolls_dice_is_noticed(bench: Bench) -> None:
+    torch.manual_seed(0)
+    results = bench.run(Dice(), *GRID[:4])
+    assert all("random_outputs" in codes(row) for row in results.evaluations)
+    assert "unverified" in codes(results.evaluations[1])
+
+
+def test_a_model_that_looks_at_its_neighbours_is_noticed(bench: Bench) -> None:
+    results = bench.run(Neighbours(), {"name": "clean"})
+    assert "batch_dependent" in codes(results.evaluations[0])
+
+
+def test_an_attack_that_stops_too_early_is_noticed(bench: Bench) -> None:
+    short = {"epsilon": EPSILON, "steps": 20, "relative_step_size": 0.02, "random_start": False}
+    enough = {"epsilon": EPSILON, "steps": 100, "relative_step_size": 0.05, "random_start": False}
+    results = bench.run(Plain(), {"name": "pgd", "params": short}, {"name": "pgd", "params": enough})
+    assert "unconverged" in codes(results.evaluations[0])
+    assert "unconverged" not in codes(results.evaluations[1])
+
+
+AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "12/255", "queries": 100}}
+
+
+def test_autoattack_shows_its_stages_in_shards_as_in_one(bench: Bench) -> None:
+    whole = bench.run(Plain(), AUTOATTACK).evaluations[0]
+    tables = bench.table(0, "autoattack")
+    cut = bench.run(Plain(), AUTOATTACK, shard_seconds=1e-9).evaluations[0]
+    assert [stage.stage for stage in _stages(whole)] == ["apgd_ce", "apgd_t", "fab_t", "square"]
+    for one, other in zip(_stages(whole), _stages(cut), strict=True):
+        assert (one.n, one.broken, one.metrics) == (other.n, other.broken, other.metrics)
+    assert _stages(whole)[-1].metrics["top1"].value == whole.metrics["top1"].value
+    assert {"adaptive_attack_needed"} <= codes(whole)
+    assert {row["broken_by"] for row in tables} >= {"", "apgd_ce"}
+    assert any(": " in message and "left after apgd_t" in message for message in bench.messages)
+
+
+def _stages(row: EvaluationResult) -> list[StageBreakdown]:
+    assert all(isinstance(part, StageBreakdown) for part in row.breakdown)
+    return [part for part in row.breakdown if isinstance(part, StageBreakdown)]
+
+
+def test_the_librarys_batches_are_not_cut_into_shards(bench: Bench) -> None:
+    params = {"epsilon": EPSILON, "steps": 5, "backend": "compatible"}
+    compatible = {"name": "apgd_ce", "params": params}
+    native = {"name": "apgd_ce", "params": {**params, "backend": "native"}}
+    bench.run(Plain(), compatible, native, shard_seconds=1e-9)
+    shards = [shard for shard in bench.store.shards.of(bench.job_id) if shard.kind == "evaluate"]
+    assert [shard.evaluation for shard in shards].count(0) == 1
+    assert [shard.evaluation for shard in shards].count(1) == 6
+
+
+def test_autoattack_in_a_paper_job_is_labelled_pixel(bench: Bench) -> None:
+    pgd = {"name": "pgd", "params": {"epsilon": "12/255", "steps": 3}}
+    results = bench.run(Plain(), pgd, AUTOATTACK, protocol="paper")
+    assert [row.protocol for row in results.evaluations] == ["paper", "pixel"]
+
+
+def test_adversarial_examples_are_kept_on_request(bench: Bench) -> None:
+    pgd = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 10}}
+    results = bench.run(Plain(), pgd, shard_seconds=1e-9, save_adversarial=True)
+    row = results.evaluations[0]
+    kept = [a for a in bench.store.artifacts.of(bench.job_id) if a.name.endswith(".safetensors")]
+    assert len(kept) == 6
+    table = {line["id"]: line for line in bench.table(0, "pgd")}
+    broken = {key for key, line in table.items() if line["clean_correct"] == "1" and line["correct"] == "0"}
+    found: set[str] = set()
+    for artifact in kept:
+        with safetensors.safe_open(artifact.path, framework="pt") as file:
+            ids = json.loads(file.metadata()["ids"])
+            images, labels = file.get_tensor("images"), file.get_tensor("labels")
+        found |= set(ids)
+        assert images.shape[1:] == (1, SIZE, SIZE)
+        assert (Plain()(images).argmax(1) != labels).all()
+    assert found == broken
+    assert row.metrics["top1_8bit"].value >= row.metrics["top1"].value
+    assert all(line["correct8"] in "01" for line in table.values())
+
+
+def test_screening_is_labelled_and_never_raises_accuracy(bench: Bench) -> None:
+    pgd = {"name": "pgd", "params": {"epsilon": "12/255", "steps": 10}}
+    plain = bench.run(Plain(), pgd).evaluations[0]
+    screened = bench.run(Plain(), pgd, execution={"screening": "bfloat16"}).evaluations[0]
+    assert screened.metrics["top1"].value <= plain.metrics["top1"].value
+    assert "screened" in codes(screened)
+    assert "screened" not in codes(plain)
+
+
+def test_a_transfer_attack_uses_the_other_model(bench: Bench) -> None:
+    params = {"epsilon": EPSILON, "job": "twin"}
+    attack = {"name": "transfer", "params": params}
+    direct = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 40}}
+    results = bench.run(Plain(), attack, direct, others={"twin": Plain(seed=1)})
+    transferred, attacked = results.evaluations
+    clean = transferred.metrics["attack_success_rate"]
+    assert 0 < clean.value < attacked.metrics["attack_success_rate"].value
+    assert transferred.forward_passes > 355 * 41
+    same = bench.run(Plain(), attack, others={"twin": Plain()}).evaluations[0]
+    assert same.metrics["top1"].value < transferred.metrics["top1"].value
+
+
+def test_a_masked_model_falls_to_a_transfer_attack(bench: Bench) -> None:
+    attack = {"name": "transfer", "params": {"epsilon": EPSILON, "job": "twin"}}
+    direct = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 40}}
+    results = bench.run(Masked(), attack, direct, others={"twin": Plain(seed=1)})
+    assert "black_box_stronger_than_white_box" in across(results)
