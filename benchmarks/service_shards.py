@@ -21,7 +21,7 @@ from service.store.tables import outcomes
 
 # As many evaluations as make a job of minutes, which is what two workers are for: an evaluator needs seconds
 # to start, and one worker plans while the other can only start its own.
-NOMINAL_SECONDS, EVALUATIONS, GOAL_SHARE, GOAL_SPEEDUP = 120, 200, 5.0, 1.8
+NOMINAL_SECONDS, EVALUATIONS, GOAL_SHARE, GOAL_SPEEDUP = 120, 240, 5.0, 1.8
 # Nominal, for the time between many shards, and for few that last: they take a tenth or so, because an
 # untrained model is wrong on most examples.
 SHORT, LONG = 4, 60
@@ -62,7 +62,10 @@ def _run(address: str, evaluations: int) -> tuple[str, float]:
     """Runs the job, and returns its id and the seconds that it took."""
     # So small that nothing breaks, and every evaluation takes all its steps.
     attacks = [
-        {"name": "pgd", "params": {"epsilon": f"{number + 1}/255000", "steps": STEPS}}
+        {
+            "name": "pgd",
+            "params": {"epsilon": f"{number + 1}/255000", "steps": STEPS, "cycle_detection": False},
+        }
         for number in range(evaluations)
     ]
     spec: dict[str, Any] = {

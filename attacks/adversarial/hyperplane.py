@@ -20,11 +20,12 @@ Legend: B batch, D dimensions.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attacks.threat import Box, Norm
 
 SMALLEST_WEIGHT = 1e-8
+BLOCK = 128
 
 
 def way_to_hyperplane(points: Tensor, weights: Tensor, offset: Tensor, norm: Norm, box: Box | None) -> Tensor:
@@ -60,8 +61,7 @@ def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
     limits, order = limits.sort(dim=1, descending=True)
     slopes = slopes.gather(1, order)
     # With the first k limits above the level: the slope there, and what is lost to the limits above.
-    steepness = slopes.cumsum(1)
-    beyond = (slopes * limits).cumsum(1)
+    steepness, beyond = prefix_sums(slopes), prefix_sums(slopes * limits)
     total = beyond[:, -1:]
     # What the sum comes to when the level is at each limit; it falls from left to right.
     reached = total - beyond + steepness * limits
@@ -71,6 +71,28 @@ def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
     # Not infinity: coordinates that don't move have pace 0.
     farthest = torch.finfo(level.dtype).max
     return torch.where(place < 0, farthest, level.clamp(min=0.0)).squeeze(1)
+
+
+def prefix_sums(values: Tensor, block: int | None = None) -> Tensor:
+    """Returns the running sums of each row, (B, D), in an order of additions that repeats on every run.
+
+    On a GPU the library's `cumsum` does not, and refuses where only repeatable arithmetic is allowed. There
+    the sums are made block by block: a matrix product within the blocks, and what the blocks before come to.
+
+    Args:
+        values: (B, D).
+        block: Length of a block; None takes `cumsum` on a CPU and blocks of 128 elsewhere.
+    """
+    if block is None and values.device.type == "cpu":
+        return values.cumsum(1)
+    length, count = block or BLOCK, values.shape[1]
+    blocks = nn.functional.pad(values, (0, -count % length)).unflatten(1, (-1, length))
+    ones = torch.ones(length, length, dtype=values.dtype, device=values.device).triu()
+    inside = blocks @ ones
+    if blocks.shape[1] > 1:
+        before = prefix_sums(inside[:, :-1, -1], length)
+        inside[:, 1:] += before[:, :, None]
+    return inside.flatten(1)[:, :count]
 
 
 def _positive(values: Tensor) -> Tensor:

@@ -199,8 +199,8 @@ def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row:
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
     if row.screening is not None and row.attack and row.pixel:
         message = (
-            f"every attack ran in {row.screening} first, and again on what that had left: the worst case of two"
-            " runs, which may be lower than that of one"
+            f"the attack ran in {row.screening} first, and again on what that had left: the worst case of two"
+            " runs may be lower than that of one"
         )
         yield Warning(code="screened", message=message, evidence={"screening": row.screening})
     reduced = [shard["reduced_batch"] for shard in evidence if shard.get("reduced_batch")]

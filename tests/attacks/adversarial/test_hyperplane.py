@@ -7,7 +7,7 @@ import torch
 from pyautoattack.fab_projections import projection_l2, projection_linf
 from torch import Tensor
 
-from attacks.adversarial.hyperplane import way_to_hyperplane
+from attacks.adversarial.hyperplane import prefix_sums, way_to_hyperplane
 from attacks.threat import Norm
 
 THEIRS = {"Linf": projection_linf, "L2": projection_l2}
@@ -86,3 +86,10 @@ def test_without_a_box(norm: Norm) -> None:
     length = way.abs().amax(1) if norm == "Linf" else way.square().sum(1).sqrt()
     torch.testing.assert_close(length, offset.abs() / dual)
     torch.testing.assert_close((weights * (points + way)).sum(1), constant)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 16, 17, 64, 65, 300])
+def test_running_sums_in_blocks_are_running_sums(count: int) -> None:
+    values = torch.randn(3, count, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+    torch.testing.assert_close(prefix_sums(values, 4), values.cumsum(1), rtol=0, atol=1e-12)
+    assert torch.equal(prefix_sums(values), values.cumsum(1))

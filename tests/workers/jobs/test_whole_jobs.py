@@ -1,4 +1,4 @@
-"""Whole evaluation jobs in one process: plan, shards, merge, results. Models with planted faults raise warnings."""
+"""Whole evaluation jobs in one process: plan, shards, merge, results. Planted faults raise warnings."""
 
 from __future__ import annotations
 
