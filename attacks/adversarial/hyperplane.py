@@ -92,7 +92,8 @@ def prefix_sums(values: Tensor, block: int | None = None) -> Tensor:
     if blocks.shape[1] > 1:
         before = prefix_sums(inside[:, :-1, -1], length)
         inside[:, 1:] += before[:, :, None]
-    return inside.flatten(1)[:, :count]
+    sums: Tensor = inside.flatten(1)[:, :count]
+    return sums
 
 
 def _positive(values: Tensor) -> Tensor:

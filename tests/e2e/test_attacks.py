@@ -117,7 +117,7 @@ def test_a_transfer_attack_takes_another_jobs_model(service: RunningService, tra
         ),
         ({"evaluations": [{"name": "transfer"}]}, ["evaluations", 0, "params", "job"], "required"),
         ({"protocol": "paper", "screening": "bfloat16"}, ["execution", "screening"], "pixel"),
-        ({"save_adversarial": "yes"}, ["save_adversarial"], "bool"),
+        ({"save_adversarial": "yes"}, ["save_adversarial"], "true or false"),
     ],
     ids=str,
 )  # fmt: skip

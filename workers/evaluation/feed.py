@@ -61,7 +61,9 @@ class Loader:
 
     def batches(self, rows: Tensor | None = None) -> list[Tensor]:
         """Returns these row indices (or all) in order, cut into batches."""
-        return list((torch.arange(self.n) if rows is None else rows).split(self._batch_size))
+        chosen = torch.arange(self.n) if rows is None else rows
+        # Of nothing, torch makes one empty part.
+        return list(chosen.split(self._batch_size)) if len(chosen) else []
 
     def load(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Loads a batch and runs the model on it: images and logits, on the device."""

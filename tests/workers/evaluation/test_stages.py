@@ -89,6 +89,15 @@ def test_an_ensemble_is_the_worst_case_of_its_stages(run: Run) -> None:
     assert sum(stage.backward for stage in together.stages) == int(together.backward.sum())
 
 
+def test_what_the_first_stage_breaks_altogether_leaves_the_others_nothing(run: Run) -> None:
+    everything, nothing = fgsm(epsilon=1.0), pgd(epsilon=EPSILON)
+    outcomes = run(Ensemble("several", (pgd(epsilon=1.0), nothing, everything)))
+    assert not outcomes.correct.any()
+    assert [stage.n for stage in outcomes.stages] == [int(outcomes.clean_correct.sum()), 0, 0]
+    assert [stage.forward for stage in outcomes.stages[1:]] == [0, 0]
+    assert set(outcomes.broken_by) == {"pgd", None}
+
+
 def test_stages_do_not_depend_on_the_batch(run: Run, model: Classifier) -> None:
     exact = copy.deepcopy(model).double()
     runs = [

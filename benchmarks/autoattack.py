@@ -1,0 +1,181 @@
+"""AutoAttack against the library (pyautoattack), stage by stage: `python -m benchmarks.autoattack`.
+
+Both sides run `standard` as users run it: the library on batches with its own draws, ours through the engine,
+with keyed draws, refilled batches and the second judgement of every success. Two small ViTs on handwritten
+digits, one trained as usual and one on FGSM examples: early exit helps where examples break, and where they
+hold out only the cost of a pass counts. Seconds are CPU time of the process; passes are images through the
+network (a wrapper counts the library's).
+
+The draws differ, so the examples that hold out may differ by a few; that the same draws break the same
+examples at every stage is what tests/workers/evaluation/test_autoattack.py shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from unittest import mock
+
+import torch
+from pyautoattack import AutoAttack
+from pyautoattack.state import EvaluationState
+from torch import Tensor, nn
+
+from attacks.adversarial.autoattack import autoattack
+from attacks.kernel import frozen
+from attacks.randomness import Randomness
+from benchmarks.attack_speed import digits
+from workers import catalog
+from workers.evaluation.engine import attack_pixel
+from workers.evaluation.outcomes import Stage
+
+BATCH = 64
+# (trained on FGSM examples of this size, attacked with this epsilon): an undefended network falls at once.
+CASES = {"undefended": (0.0, 64 / 255), "FGSM-trained": (24 / 255, 24 / 255)}
+SHAPE = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 64, "heads": 4}
+NAMES = {"apgd-ce": "apgd_ce", "apgd-t": "apgd_t", "fab-t": "fab_t", "square": "square"}
+
+
+class Counted(nn.Module):
+    """Counts the images that pass through a network, forward and backward."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.forwards = 0
+        self.backwards = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps images to logits."""
+        self.forwards += len(images)
+        answer: Tensor = self.model(images)
+        if answer.requires_grad:
+            answer.register_hook(self._count)
+        return answer
+
+    def _count(self, gradient: Tensor) -> None:
+        self.backwards += len(gradient)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage took, and how many examples it left."""
+
+    left: int
+    seconds: float
+    forwards: int
+    backwards: int
+
+
+def vit(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
+    """Trains a small ViT, on FGSM examples where epsilon is above 0."""
+    torch.manual_seed(0)
+    model: nn.Module = catalog.build("model", "vit", SHAPE)(10, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    for _ in range(40 if epsilon else 20):
+        for rows in torch.randperm(len(pixels)).split(64):
+            batch = pixels[rows].clone().requires_grad_(True)
+            if epsilon:
+                loss = nn.functional.cross_entropy(model(batch), labels[rows])
+                (gradient,) = torch.autograd.grad(loss, batch)
+                batch = (batch.detach() + epsilon * gradient.sign()).clamp(0, 1)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(batch), labels[rows]).backward()
+            optimizer.step()
+    model.zero_grad()
+    return model.eval()
+
+
+def ours(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> dict[str, Cost]:
+    """Runs our ensemble; the clean pass counts to the first stage."""
+    attack, costs, marks = autoattack(epsilon=epsilon), {}, [time.process_time()]
+
+    def images_of(rows: Sequence[int]) -> Tensor:
+        return images[list(rows)]
+
+    def staged(stage: Stage) -> None:
+        marks.append(time.process_time())
+        seconds = marks[-1] - marks[-2]
+        costs[stage.name] = Cost(stage.n - stage.broken, seconds, stage.forward, stage.backward)
+
+    ids = [f"digit-{row}" for row in range(len(images))]
+    randomness = Randomness(0, attack.name)
+    attack_pixel(
+        attack, model, images_of, labels, ids, randomness=randomness, batch_size=BATCH, staged=staged
+    )
+    return costs
+
+
+def theirs(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> dict[str, Cost]:
+    """Runs the library's own loop; its checks and its clean pass count to the first stage."""
+    counted, costs, marks = Counted(model), {}, [(time.process_time(), 0, 0)]
+
+    def note(state: EvaluationState, attack: str) -> None:
+        marks.append((time.process_time(), counted.forwards, counted.backwards))
+        seconds, forwards, backwards = (b - a for a, b in zip(marks[-2], marks[-1], strict=True))
+        costs[NAMES[attack]] = Cost(int(state.robust_flags.sum()), seconds, int(forwards), int(backwards))
+
+    library = AutoAttack(counted, norm="Linf", eps=epsilon, seed=0)
+    with mock.patch.object(EvaluationState, "add_run_attack", note):
+        library.run_standard_evaluation(images, labels, batch_size=BATCH)
+    return costs
+
+
+def rows_of(
+    trained: str, epsilon: float, model: nn.Module, images: Tensor, labels: Tensor
+) -> list[list[str]]:
+    """Measures both sides on one network, and adds the whole."""
+    own = ours(model, epsilon, images, labels)
+    # As the library's users have it: parameters that want gradients, whether or not they are needed.
+    other = theirs(model, epsilon, images, labels)
+    nothing = Cost(0, 0.0, 0, 0)
+    pairs = [(name, own[name], other.get(name, nothing)) for name in own]
+    pairs.append(("standard", total(own), total(other)))
+    return [
+        [
+            *(trained, name, str(one.left), str(two.left)),
+            *(f"{one.seconds:.2f}", f"{two.seconds:.2f}", f"{two.seconds / max(one.seconds, 1e-9):.2f}"),
+            *(f"{one.forwards}/{one.backwards}", f"{two.forwards}/{two.backwards}"),
+        ]
+        for name, one, two in pairs
+    ]
+
+
+def total(costs: dict[str, Cost]) -> Cost:
+    """The sum of all stages."""
+    every = list(costs.values())
+    return Cost(
+        every[-1].left,
+        sum(cost.seconds for cost in every),
+        sum(cost.forwards for cost in every),
+        sum(cost.backwards for cost in every),
+    )
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.autoattack", description=__doc__)
+    parser.add_argument("--examples", type=int, default=64)
+    n = parser.parse_args().examples
+    torch.set_num_threads(1)
+    pixels, labels = digits()
+    header = ["network", "stage", "left", "library", "CPU s", "library", "x", "fwd/bwd", "library"]
+    table = [header]
+    for trained, (training_epsilon, epsilon) in CASES.items():
+        model = vit(pixels[n:], labels[n:], training_epsilon)
+        with torch.no_grad(), frozen(model):
+            right = int((model(pixels[:n]).argmax(1) == labels[:n]).sum())
+        sys.stdout.write(f"{trained}: {right} of {n} right; attacked with {epsilon * 255:g}/255\n")
+        table += rows_of(trained, epsilon, model, pixels[:n], labels[:n])
+    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+    for row in table:
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write("  ".join(cells) + "\n")
+    sys.stdout.write(f"batch {BATCH}, one thread; x = library / ours, CPU time\n")
+
+
+if __name__ == "__main__":
+    main()
