@@ -223,8 +223,8 @@ class Ledger:
 
     def hold(self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor) -> None:
         """Writes outcomes that a later stage may replace: of two that are right the higher loss counts."""
-        loss = values["loss"].cpu()
-        better = (~(loss <= self._loss[rows])).nonzero().flatten()
+        loss, known = values["loss"].cpu(), self._loss[rows]
+        better = (known.isnan() | (loss > known)).nonzero().flatten()
         index = better.to(images.device)
         kept = {key: values[key][index] for key in Verdict._fields}
         self._write(rows[better], kept, images[index], clean[index])

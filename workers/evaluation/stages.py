@@ -152,16 +152,18 @@ class PixelRun:
             self._ledger.settle(found["row"], found, found["best"], found["images"])
             self._broken.append(found["row"])
             if not holds.all():
-                self._reinstate(state, ~holds, checked.verdict._asdict())
+                self._reinstate(state, ~holds)
 
-    def _reinstate(self, state: State, which: Tensor, verdict: dict[str, Tensor]) -> None:
-        """An adversarial example that doesn't count: the example stays right."""
-        rejected = select(state | verdict, which)
-        right = rejected["rank"] == 0
-        # Where the image itself was not allowed, nothing is known of a better one.
-        rejected["loss"] = torch.where(right, rejected["loss"], torch.nan)
+    def _reinstate(self, state: State, which: Tensor) -> None:
+        """An adversarial example that doesn't count: the example stays right.
+
+        Its outcome is then that of an earlier stage, or nothing is known but that: its own image, no loss.
+        """
+        rejected = select(state, which)
+        rejected["loss"] = torch.full_like(rejected["loss"], torch.nan)
         rejected["prediction"] = rejected["truth"]
         rejected["rank"] = torch.zeros_like(rejected["rank"])
+        rejected["nonfinite"] = torch.zeros_like(rejected["nonfinite"])
         images = rejected["images"]
         self._ledger.hold(rejected["row"], rejected, images, images)
         self._pass_on(rejected["row"])

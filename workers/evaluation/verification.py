@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attacks.judgement import Verdict, judge
+from attacks.judgement import judge
 from attacks.kernel import Forward, State, concatenate, select
 from attacks.threat import Ball, Box, sizes
 
@@ -30,13 +30,11 @@ class Checked(NamedTuple):
     Attributes:
         state: The slots, with the outcomes as the attack gave them.
         holds: Which of them count, on the CPU, (B,).
-        verdict: What the model says now, where it doesn't count: of the image that was tried.
         correct8: Whether the image rounded to 8 bits is right, on the CPU, (B,); None where not asked for.
     """
 
     state: State
     holds: Tensor
-    verdict: Verdict
     correct8: Tensor | None
 
 
@@ -93,7 +91,7 @@ class Verification:
         if self._eight_bit:
             rounded = (images * 255).round() / 255
             correct8 = (judge(self._model(rounded), state["truth"]).rank == 0).cpu()
-        return Checked(state, holds.cpu(), verdict, correct8)
+        return Checked(state, holds.cpu(), correct8)
 
     def _out_of_ball(self, perturbation: Tensor) -> Tensor:
         if self._ball is None:

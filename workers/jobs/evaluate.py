@@ -142,7 +142,8 @@ class Shard:
 
     def attack(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an attack under the job's protocol."""
-        self._message = f"{item['name']} {item['params'].get('epsilon', '')}".rstrip()
+        epsilon = item["params"].get("epsilon")
+        self._message = str(item["name"]) if epsilon is None else f"{item['name']} {epsilon}"
         attack: Attack | Ensemble = catalog.build("attack", item["name"], item["params"])()
         if isinstance(attack, Transfer):
             attack = attack.on(self._other(attack.job))
