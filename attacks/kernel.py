@@ -206,6 +206,8 @@ def evaluate(
         Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not wanted).
     """
     points, live = state["adversarial"], ~state["broken"]
+    if "settled" in state:
+        live = live & ~state["settled"]
     state["forward"] += live
     if not wants.any():
         logits = model(points)

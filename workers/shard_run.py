@@ -240,7 +240,7 @@ class ShardRun:
             job_id = claim.spec["evaluations"][claim.evaluation]["params"].get("job")
             with contextlib.suppress(NotFound):
                 if job_id is not None:
-                    spec = self._store.jobs.get(job_id).spec
+                    spec = self._insist(lambda: self._store.jobs.get(job_id)).spec
                     weights = str(self._place.settings.folder(job_id) / WEIGHTS)
                     found[job_id] = {"spec": spec, "weights": weights}
         return found

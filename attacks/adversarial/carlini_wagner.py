@@ -26,6 +26,10 @@ RULES = (
     ("params.targeted or params.target_class is None", "target_class needs targeted"),
     ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
     (
+        "job.protocol == 'paper' or not params.shared_constant",
+        "shared_constant makes examples depend on each other: protocol paper only",
+    ),
+    (
         "params.backend == 'native' or params.search == 'released' and not params.shared_constant",
         "search 'original' and shared_constant need backend 'native'",
     ),

@@ -111,12 +111,16 @@ class _Validation:
         return spec
 
     def _check_screening(self, shape: Mapping[str, Any]) -> None:
-        execution = shape.get("execution")
-        screening = execution.get("screening") if isinstance(execution, dict) else None
+        given = shape.get("execution")
+        execution: dict[str, Any] = given if isinstance(given, dict) else {}
+        screening = execution.get("screening")
         if screening is not None and self.protocol != "pixel":
             message = (
                 "only attacks under the protocol 'pixel' can be screened: the worst case of both runs counts"
             )
+            self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
+        elif screening is not None and execution.get("dtype", "float32") != "float32":
+            message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
             self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -235,7 +239,8 @@ class _Validation:
             source = check_other_job(given, self.find_job, report, where)
             if source is None:
                 continue
-            trained_on = self.catalog.find("data", source["data"]["name"]).facts or {}
+            known = source["data"]["name"] in self.catalog.names("data")
+            trained_on = (self.catalog.find("data", source["data"]["name"]).facts if known else None) or {}
             facts = (data.component.facts if data is not None else None) or {}
             if any(trained_on[fact] != facts[fact] for fact in FIT if fact in facts and fact in trained_on):
                 message = (

@@ -81,7 +81,7 @@ def classify(
             ledger.note_clean(rows, verdict, images, settle=False)
             ledger.settle(rows, verdict._asdict(), images, None)
             tell(ledger.done)
-    return ledger.close(loader.classes)
+    return ledger.close(loader.classes, loader.noted())
 
 
 def attack_pixel(
@@ -121,8 +121,9 @@ def attack_pixel(
         progress: As for `classify`.
         keep_adversarial: Whether to return the images that count, in [0, 1], and to judge them rounded to
             8 bits as well.
-        screening: Whether each stage runs in bfloat16 first, and on what that has left as asked for. The
-            result is the worst case of both, so it can only be lower than without.
+        screening: Whether each stage runs in bfloat16 first, and without autocast on what that has left, as
+            with dtype bfloat16. The result is the worst case of both, so it can only be lower than that of
+            the second alone.
         staged: Told when a stage is over.
 
     Raises:
@@ -131,12 +132,23 @@ def attack_pixel(
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
     ledger = Ledger(labels, ids, keep_adversarial, attacked=True)
     with torch.no_grad(), frozen(model):
-        forwards, stages = passes_of(loader, screening=screening), stages_of(attack)
-        count = len(forwards) * len(stages)
-        run = PixelRun(loader, ledger, progress or _ignore, batch_size, count, eight_bit=keep_adversarial)
-        for stage in stages:
+        runs = [
+            (number, stage, passes_of(loader, stage, screening=screening))
+            for number, stage in enumerate(stages_of(attack))
+        ]
+        run = PixelRun(
+            loader,
+            ledger,
+            progress or _ignore,
+            batch_size,
+            sum(len(forwards) for _, _, forwards in runs),
+            eight_bit=keep_adversarial,
+            ensemble=len(runs) > 1,
+        )
+        for number, stage, forwards in runs:
             for forward in forwards:
-                over = run.stage(stage, ids, randomness.seed, forward)
+                final = forward is forwards[-1]
+                over = run.stage(stage, ids, randomness.seed, forward, number=number, final=final)
                 if staged is not None:
                     staged(over)
         return run.close()
@@ -204,7 +216,7 @@ def attack_paper(
                 leave=leave,
                 tell=lambda: tell(ledger.done),
             )
-    return ledger.close(loader.classes)
+    return ledger.close(loader.classes, loader.noted())
 
 
 def _ignore(done: int) -> None:

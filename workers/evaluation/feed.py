@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,11 @@ class Loader:
         logits = self.forward(images)
         self.classes = logits.shape[1]
         return images, logits
+
+    def noted(self) -> dict[str, Any]:
+        """What a reader must know: whether passes had to be made smaller."""
+        limit = self.exact.limit
+        return {} if limit.rows is None else {"reduced_batch": {"asked": limit.asked, "used": limit.rows}}
 
     def labels_of(self, rows: Tensor) -> Tensor:
         """The true classes of these examples, on the device, (B,)."""

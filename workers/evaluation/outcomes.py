@@ -26,6 +26,7 @@ class Stage:
         forward: Forward passes.
         backward: Backward passes.
         zero_gradient: Examples whose first gradient in this stage was zero everywhere.
+        number: Of the stage in its ensemble; one that was screened is there twice.
         seconds: Wall time.
     """
 
@@ -35,6 +36,7 @@ class Stage:
     forward: int
     backward: int
     zero_gradient: int
+    number: int
     seconds: float
 
 
@@ -61,8 +63,9 @@ class Outcomes:
         linf: Largest change of a value from the unattacked image to the one that counts, float64 (n,); None
             where nothing was attacked.
         l2: L2 norm of that change, float64 (n,), or None.
-        correct8: Whether the image that counts, rounded to 8 bits, is still right, bool (n,): an adversarial
-            example that doesn't survive being saved as a picture is not counted. None where not asked for.
+        correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
+            (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out
+            are right. None where not asked for.
         nonfinite: How many images that count have logits that are not finite; they are wrong.
         gradients: For how many examples a first gradient was looked at.
         zero_gradient: How many of those were zero everywhere.
@@ -152,7 +155,7 @@ class Ledger:
         self._settled = torch.zeros(n, dtype=torch.bool)
         self._numbers = {key: torch.zeros(n, dtype=torch.int64) for key in ("prediction", "rank")}
         self._passes = {key: torch.zeros(n, dtype=torch.int64) for key in ("forward", "backward")}
-        self._unconverged = 0
+        self._unconverged = torch.zeros(n, dtype=torch.bool)
         self._queries = torch.zeros(n, dtype=torch.int64)
         self._flags = {key: torch.zeros(n, dtype=torch.bool) for key in ("clean_correct", "nonfinite")}
         self._gradients = {
@@ -202,7 +205,7 @@ class Ledger:
         for key, passes in self._passes.items():
             passes[rows] += state[key].cpu()
         self._queries[rows] += state["forward"].cpu()
-        self._unconverged += int(unconverged(state).sum())
+        self._unconverged[rows] = unconverged(state).cpu()
         for key, flags in self._gradients.items():
             flags[rows] |= state[key].cpu()
 
@@ -247,7 +250,8 @@ class Ledger:
         return int(self._passes["forward"].sum()), int(self._passes["backward"].sum())
 
     def _noted(self) -> dict[str, int]:
-        return {"unconverged": self._unconverged} if self._unconverged else {}
+        count = int((self._unconverged & (self._numbers["rank"] == 0)).sum())
+        return {"unconverged": count} if count else {}
 
     def _write(
         self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor | None = None

@@ -29,18 +29,28 @@ class PixelRun:
         ledger: Where outcomes go.
         progress: Told how many examples are done; those that wait for later stages count in part.
         size: Slots.
-        stages: How many there will be.
+        stages: How many runs of stages there will be.
         eight_bit: Whether to judge adversarial examples rounded to 8 bits as well.
+        ensemble: Whether what each stage did is an outcome.
     """
 
     def __init__(
-        self, loader: Loader, ledger: Ledger, progress: Progress, size: int, stages: int, *, eight_bit: bool
+        self,
+        loader: Loader,
+        ledger: Ledger,
+        progress: Progress,
+        size: int,
+        stages: int,
+        *,
+        eight_bit: bool,
+        ensemble: bool,
     ) -> None:
         self._loader = loader
         self._ledger = ledger
         self._progress = progress
         self._size = size
         self._eight_bit = eight_bit
+        self._ensemble = ensemble
         self._stages = stages
         self._over = 0
         self._correct8: Tensor | None = torch.ones(loader.n, dtype=torch.bool) if eight_bit else None
@@ -51,8 +61,19 @@ class PixelRun:
         self._given = self._zero = 0
         self._broken: list[Tensor] = []
 
-    def stage(self, attack: Attack, ids: Sequence[str], seed: int, forward: Forward) -> Stage:
-        """Attacks all that is left, through this forward pass, and returns what became of it."""
+    def stage(
+        self, attack: Attack, ids: Sequence[str], seed: int, forward: Forward, *, number: int, final: bool
+    ) -> Stage:
+        """Attacks all that is left, through this forward pass, and returns what became of it.
+
+        Args:
+            attack: The stage.
+            ids: Example ids.
+            seed: Of the job.
+            forward: The attacked model.
+            number: Of the stage in its ensemble.
+            final: Whether it is the stage's last run: what an earlier one has left is no evidence.
+        """
         begun, before = time.monotonic(), self._ledger.cost()
         self._forward = forward
         self._verification = Verification(
@@ -66,7 +87,7 @@ class PixelRun:
             self._refilled(attack, Setting(ids, Randomness(seed, attack.name)))
         self._decide(all_of_them=True)
         for reason, count in self._verification.rejected.items():
-            self._rejected[reason] += count
+            self._rejected[reason] += count if final else 0
         self._over += 1
         self._tell()
         after, broken = self._ledger.cost(), torch.cat([torch.empty(0, dtype=torch.int64), *self._broken])
@@ -76,10 +97,11 @@ class PixelRun:
             broken=len(broken),
             forward=after[0] - before[0],
             backward=after[1] - before[1],
-            zero_gradient=self._zero,
+            zero_gradient=self._zero if final else 0,
+            number=number,
             seconds=time.monotonic() - begun,
         )
-        if self._stages > 1:
+        if self._ensemble:
             self._ledger.note_stage(stage, broken)
         return stage
 
@@ -87,9 +109,7 @@ class PixelRun:
         """The outcomes of all examples."""
         self._ledger.settle_open()
         noted: dict[str, Any] = {reason: count for reason, count in self._rejected.items() if count}
-        limit = self._loader.exact.limit
-        if limit.rows is not None:
-            noted["reduced_batch"] = {"asked": limit.asked, "used": limit.rows}
+        noted |= self._loader.noted()
         if self._correct8 is not None:
             self._correct8 &= self._ledger.clean_correct
         self._tell()
@@ -177,6 +197,14 @@ class PixelRun:
         self._progress(self._ledger.done + waiting * self._over // max(self._stages, 1))
 
 
-def passes_of(loader: Loader, *, screening: bool) -> list[Callable[[Tensor], Tensor]]:
-    """The forward passes that each stage is run with, one after the other."""
-    return [loader.exact.in_bfloat16(), loader.forward] if screening else [loader.forward]
+def passes_of(loader: Loader, attack: Attack, *, screening: bool) -> list[Callable[[Tensor], Tensor]]:
+    """The forward passes that a stage is run with, one after the other.
+
+    What bfloat16 finds has to hold without autocast. Where it does not, the example was not attacked to the
+    end: so a run without autocast follows, on all that is left. An attack that looks for the smallest
+    perturbation, or that counts its queries, would report those of the first run: it has only the second.
+    """
+    rough = screening or loader.forward is not loader.exact
+    if rough and attack.gradient and attack.ball is not None:
+        return [loader.exact.in_bfloat16(), loader.exact]
+    return [loader.exact]

@@ -22,6 +22,7 @@ from workers.data.dataset import DataSet
 from workers.data.sampling import evaluation_order
 from workers.evaluation.engine import attack_paper, attack_pixel
 from workers.evaluation.outcomes import Outcomes, Stage
+from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
 from workers.jobs.failures import BadWeights
 from workers.jobs.session import Loaded, Session
@@ -49,7 +50,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         )
     order = evaluation_order(data.name, data.ids, spec["limit"])[request["start"] : request["stop"]]
     others = {
-        job_id: session.other(source, spec["execution"], device=plan["device"])
+        job_id: session.other(source, spec["execution"], data, device=plan["device"])
         for job_id, source in request.get("sources", {}).items()
     }
     shard = Shard(data, order, loaded, plan["batch_size"], spec, report, others)
@@ -169,7 +170,7 @@ class Shard:
                 f"the model of job {job_id} is for images of {other.image_size} pixels,"
                 f" the evaluated one for {self._loaded.image_size}"
             )
-        return other.classifier
+        return Passes(other.classifier, other.device)
 
     def probe(self) -> dict[str, int]:
         """What is odd about the model's answers to the first few images."""

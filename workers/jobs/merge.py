@@ -119,7 +119,7 @@ def merge_evaluation(
         backend=backend,
         attack=attack,
         pixel=protocol == "pixel",
-        screening=job.spec["execution"].get("screening"),
+        screening=_screening(job.spec["execution"]),
         planned=planned,
         breakdown=stages,
         undefined=[name for name, metric in metrics.items() if metric.value is None],
@@ -156,6 +156,12 @@ def published_for(
         known_as=planned["known_as"],
         defaults=defaults,
     )
+
+
+def _screening(execution: Mapping[str, Any]) -> str | None:
+    """The arithmetic of the first of two runs; successes of a job in bfloat16 are confirmed like screened ones."""
+    rough = "bfloat16" if execution["dtype"] == "bfloat16" else None
+    return execution.get("screening") or rough
 
 
 def plan_of(job: JobRow, rows: Sequence[OutcomeRow]) -> Mapping[str, Any]:

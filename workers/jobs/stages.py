@@ -9,6 +9,9 @@ from typing import Any
 from service.contract.results import StageBreakdown
 from workers.metrics.classification import proportion
 
+# A custom ensemble may name a stage twice: its number tells them apart.
+Key = tuple[int | None, str]
+
 
 def stage_breakdown(evidence: Sequence[Mapping[str, Any]], n: int) -> list[StageBreakdown]:
     """One row per stage, in the order in which they were run.
@@ -19,17 +22,17 @@ def stage_breakdown(evidence: Sequence[Mapping[str, Any]], n: int) -> list[Stage
             first): the second time got what the first had left.
         n: examples of the evaluation; those that no stage saw were wrong before the attack.
     """
-    parts: dict[str, list[Mapping[str, Any]]] = {}
-    entered: dict[str, int] = {}
+    parts: dict[Key, list[Mapping[str, Any]]] = {}
+    entered: dict[Key, int] = {}
     # The shard with the most stages knows the order of all of them.
     for shard in sorted(evidence, key=lambda shard: -len(shard.get("stages", ()))):
-        seen: set[str] = set()
+        seen: set[Key] = set()
         for stage in shard.get("stages", ()):
-            name = stage["name"]
+            name = (stage.get("number"), stage["name"])
             parts.setdefault(name, []).append(stage)
             entered[name] = entered.get(name, 0) + (0 if name in seen else stage["n"])
             seen.add(name)
-    return [_summed(name, same, entered[name], n) for name, same in parts.items()]
+    return [_summed(key[1], same, entered[key], n) for key, same in parts.items()]
 
 
 def _summed(name: str, same: Sequence[Mapping[str, Any]], entered: int, n: int) -> StageBreakdown:

@@ -26,7 +26,8 @@ COUNTED: dict[WarningCode, str] = {
     "unconverged": "the loss still rose in the last tenth of the steps for {count} of {n} examples: more"
     " steps would find more; accuracy is too high",
     "unverified": "{count} adversarial examples of {n} examples were right when judged again in float32, and"
-    " were not counted: low precision, or outputs that change from run to run or with the batch",
+    " were not counted: low precision, or outputs that change from run to run or with the batch; their attack"
+    " ended there, so accuracy is an upper bound",
     "out_of_ball": "{count} adversarial examples of {n} examples lay outside the ball of radius epsilon, and"
     " were not counted: the attack has a defect",
     "out_of_box": "{count} adversarial examples of {n} examples had pixels outside [0, 1], and were not"

@@ -228,13 +228,39 @@ def test_one_image_that_does_not_fit_is_an_error(run: Run, model: Classifier) ->
 
 def test_screening_only_finds_more(run: Run) -> None:
     plain = run(pgd(epsilon=EPSILON, steps=5))
-    screened = run(pgd(epsilon=EPSILON, steps=5), screening=True)
+    told: list[Any] = []
+    screened = run(pgd(epsilon=EPSILON, steps=5), screening=True, staged=told.append)
     assert not (screened.correct & ~plain.correct).any()
-    assert [stage.n for stage in screened.stages] == [
-        int(plain.clean_correct.sum()),
-        int(plain.clean_correct.sum()) - screened.stages[0].broken,
-    ]
-    assert screened.stages[0].broken > screened.stages[1].broken
+    first, second = told
+    assert (first.n, second.n) == (int(plain.clean_correct.sum()), first.n - first.broken)
+    assert first.broken > second.broken
+
+
+def test_bfloat16_leaves_no_more_right_than_float32(run: Run) -> None:
+    for attack in (
+        pgd(epsilon=EPSILON, steps=30, relative_step_size=0.05),
+        uniform_noise(epsilon=0.3, draws=5),
+    ):
+        exact, rough = run(attack), run(attack, dtype="bfloat16")
+        assert not (rough.correct & ~exact.correct).any(), attack.name
+        assert "unverified" not in rough.evidence()
+
+
+def test_screening_is_no_evidence_of_its_own(run: Run) -> None:
+    attack = pgd(epsilon=EPSILON, steps=20, relative_step_size=0.02, random_start=False)
+    plain, screened = run(attack), run(attack, screening=True)
+    assert 0 < screened.evidence()["unconverged"] <= plain.evidence()["unconverged"]
+    assert screened.stages == (), "one attack has no stages"
+
+
+def test_a_stage_that_comes_twice_is_told_apart(run: Run) -> None:
+    again = Ensemble(
+        "several", (pgd(epsilon=EPSILON / 2), uniform_noise(epsilon=EPSILON), pgd(epsilon=EPSILON))
+    )
+    outcomes = run(again, screening=True)
+    assert [(stage.number, stage.name) for stage in outcomes.stages] == [
+        (0, "pgd"), (0, "pgd"), (1, "uniform_noise"), (2, "pgd"), (2, "pgd")
+    ]  # fmt: skip
 
 
 class Noisy(nn.Module):

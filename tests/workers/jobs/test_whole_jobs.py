@@ -45,7 +45,7 @@ class Prepared(Session):
     def classifier(self, spec: Any, *, device: str, weights: str | None) -> Loaded:
         return self._of("")
 
-    def other(self, source: Any, execution: Any, *, device: str) -> Loaded:
+    def other(self, source: Any, execution: Any, evaluated: Any, *, device: str) -> Loaded:
         return self._of(source)
 
 
