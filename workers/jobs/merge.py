@@ -159,7 +159,7 @@ def published_for(
 
 
 def _screening(execution: Mapping[str, Any]) -> str | None:
-    """The arithmetic of the first of two runs; successes of a job in bfloat16 are confirmed like screened ones."""
+    """The arithmetic of the first of two runs: bfloat16 is confirmed like what was screened."""
     rough = "bfloat16" if execution["dtype"] == "bfloat16" else None
     return execution.get("screening") or rough
 
