@@ -53,6 +53,7 @@ class PixelRun:
         self._ensemble = ensemble
         self._stages = stages
         self._over = 0
+        self._numbers: dict[str, list[int]] = {}
         self._correct8: Tensor | None = torch.ones(loader.n, dtype=torch.bool) if eight_bit else None
         self._rejected = dict.fromkeys(REASONS, 0)
         # Of the present stage.
@@ -84,7 +85,7 @@ class PixelRun:
         if attack.backend == COMPATIBLE:
             self._in_batches(attack, ids, seed)
         else:
-            self._refilled(attack, Setting(ids, Randomness(seed, attack.name)))
+            self._refilled(attack, Setting(ids, Randomness(seed, self._key(attack.name, number))))
         self._decide(all_of_them=True)
         for reason, count in self._verification.rejected.items():
             self._rejected[reason] += count if final else 0
@@ -114,6 +115,14 @@ class PixelRun:
             self._correct8 &= self._ledger.clean_correct
         self._tell()
         return self._ledger.close(self._loader.classes, noted, self._correct8)
+
+    def _key(self, name: str, number: int) -> str:
+        """What a stage's draws are keyed by: its name, as if it were alone; another if it comes again."""
+        numbers = self._numbers.setdefault(name, [])
+        if number not in numbers:
+            numbers.append(number)
+        again = numbers.index(number)
+        return f"{name}/{again}" if again else name
 
     def _refilled(self, attack: Attack, setting: Setting) -> None:
         rows = self._ledger.open if self._over else None

@@ -263,6 +263,14 @@ def test_a_stage_that_comes_twice_is_told_apart(run: Run) -> None:
     ]  # fmt: skip
 
 
+def test_a_stage_that_comes_twice_draws_anew(run: Run) -> None:
+    stage = uniform_noise(epsilon=0.25)
+    alone = run(stage)
+    outcomes = run(Ensemble("several", (stage, stage, stage)))
+    assert outcomes.stages[0].broken == int((alone.clean_correct & ~alone.correct).sum())
+    assert outcomes.stages[1].broken > 0
+
+
 class Noisy(nn.Module):
     """A model whose answers change from pass to pass."""
 
