@@ -222,7 +222,7 @@ def _of_reading(row: Row) -> Iterator[Warning]:
     """How not to read the metrics."""
     if row.attack and row.pixel:
         message = (
-            "top5 was measured under an attack on top-1 that stops at the first success:"
+            "top5 was measured under an attack on top-1, which does not try to leave the five highest:"
             " it is an upper bound of accuracy under an attack on top-5"
         )
         yield Warning(code="top5_upper_bound", message=message)
