@@ -54,9 +54,15 @@ def network(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, padding=1), nn.ReLU()]
     layers += [nn.Conv2d(64, 64, 3, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 10)]
-    model = nn.Sequential(*layers)
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for _ in range(6 if epsilon else 3):
+    return trained(nn.Sequential(*layers), pixels, labels, epsilon, epochs=6 if epsilon else 3)
+
+
+def trained(
+    model: nn.Module, pixels: Tensor, labels: Tensor, epsilon: float, *, epochs: int, decay: float = 0.0
+) -> nn.Module:
+    """Trains a network, on FGSM examples where epsilon is above 0."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=decay)
+    for _ in range(epochs):
         for rows in torch.randperm(len(pixels)).split(64):
             batch = pixels[rows].clone().requires_grad_(True)
             if epsilon:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from attacks.adversarial.autoattack import autoattack
 from attacks.kernel import frozen
 from attacks.randomness import Randomness
-from benchmarks.attack_speed import digits
+from benchmarks.attack_speed import digits, trained
 from workers import catalog
 from workers.evaluation.engine import attack_pixel
 from workers.evaluation.outcomes import Stage
@@ -74,19 +74,7 @@ def vit(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
     """Trains a small ViT, on FGSM examples where epsilon is above 0."""
     torch.manual_seed(0)
     model: nn.Module = catalog.build("model", "vit", SHAPE)(10, 1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    for _ in range(40 if epsilon else 20):
-        for rows in torch.randperm(len(pixels)).split(64):
-            batch = pixels[rows].clone().requires_grad_(True)
-            if epsilon:
-                loss = nn.functional.cross_entropy(model(batch), labels[rows])
-                (gradient,) = torch.autograd.grad(loss, batch)
-                batch = (batch.detach() + epsilon * gradient.sign()).clamp(0, 1)
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(batch), labels[rows]).backward()
-            optimizer.step()
-    model.zero_grad()
-    return model.eval()
+    return trained(model, pixels, labels, epsilon, epochs=40 if epsilon else 20, decay=0.01)
 
 
 def ours(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> dict[str, Cost]:
@@ -125,7 +113,7 @@ def theirs(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> 
 
 
 def rows_of(
-    trained: str, epsilon: float, model: nn.Module, images: Tensor, labels: Tensor
+    network: str, epsilon: float, model: nn.Module, images: Tensor, labels: Tensor
 ) -> list[list[str]]:
     """Measures both sides on one network, and adds the whole."""
     own = ours(model, epsilon, images, labels)
@@ -136,7 +124,7 @@ def rows_of(
     pairs.append(("standard", total(own), total(other)))
     return [
         [
-            *(trained, name, str(one.left), str(two.left)),
+            *(network, name, str(one.left), str(two.left)),
             *(f"{one.seconds:.2f}", f"{two.seconds:.2f}", f"{two.seconds / max(one.seconds, 1e-9):.2f}"),
             *(f"{one.forwards}/{one.backwards}", f"{two.forwards}/{two.backwards}"),
         ]
@@ -164,12 +152,12 @@ def main() -> None:
     pixels, labels = digits()
     header = ["network", "stage", "left", "library", "CPU s", "library", "x", "fwd/bwd", "library"]
     table = [header]
-    for trained, (training_epsilon, epsilon) in CASES.items():
+    for name, (training_epsilon, epsilon) in CASES.items():
         model = vit(pixels[n:], labels[n:], training_epsilon)
         with torch.no_grad(), frozen(model):
             right = int((model(pixels[:n]).argmax(1) == labels[:n]).sum())
-        sys.stdout.write(f"{trained}: {right} of {n} right; attacked with {epsilon * 255:g}/255\n")
-        table += rows_of(trained, epsilon, model, pixels[:n], labels[:n])
+        sys.stdout.write(f"{name}: {right} of {n} right; attacked with {epsilon * 255:g}/255\n")
+        table += rows_of(name, epsilon, model, pixels[:n], labels[:n])
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]
     for row in table:
         cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
