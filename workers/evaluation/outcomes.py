@@ -184,7 +184,7 @@ class Ledger:
         return (~self._settled).nonzero().flatten()
 
     def note_pass(self, rows: Tensor) -> None:
-        """Counts one more pass over unattacked images."""
+        """Counts one more pass over an image of each of these, beside those of the attack."""
         self._passes["forward"][rows] += 1
 
     def note_clean(self, rows: Tensor, verdict: Verdict, images: Tensor, *, settle: bool = True) -> None:

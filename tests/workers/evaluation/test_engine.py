@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from attacks.adversarial.fgsm import fgsm
@@ -36,27 +35,6 @@ ATTACKS: dict[str, Callable[[], Any]] = {
     "uniform_noise": lambda: uniform_noise(epsilon=0.4, draws=5),
     "pgd_cleverhans": lambda: pgd(epsilon=0.08, steps=8, restarts=2, backend="cleverhans"),
 }
-
-
-@pytest.fixture(scope="module")
-def digits() -> tuple[Tensor, Tensor]:
-    bunch = load_digits()
-    return torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16, torch.tensor(bunch.target).long()
-
-
-@pytest.fixture(scope="module")
-def model(digits: tuple[Tensor, Tensor]) -> Classifier:
-    torch.manual_seed(0)
-    pixels, labels = digits[0][N:], digits[1][N:]
-    backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.GELU(), nn.Linear(48, 10))
-    classifier = Classifier(backbone, [0.3], [0.4])
-    optimizer = torch.optim.Adam(classifier.parameters(), lr=0.01)
-    for _ in range(60):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(classifier(pixels), labels).backward()
-        optimizer.step()
-    classifier.zero_grad()
-    return classifier
 
 
 @pytest.fixture
