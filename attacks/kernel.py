@@ -23,6 +23,7 @@ Keys of every state (`begin` makes them; attacks add their own):
         plateau       optional: the objective of the iterate that counts before the last tenth of the steps,
                       float64 (B,), NaN before that
         settled       optional: nothing more can be found, though budget is left
+    unjudged      optional (CPU): nobody has asked the model about `best`; who takes the slot out does
         forward, backward         model passes so far
         seen_gradient, zero_gradient, nonfinite_gradient      about the first gradient
 
@@ -35,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -62,12 +63,15 @@ class Setting:
         randomness: Source of the random draws.
         box: Range of valid image values; None for the `paper` protocol, which doesn't clip.
         final_iterate: Only the last iterate of each restart counts and nothing stops early (`paper`).
+        second_judgement: Who runs the attack puts what counts to the model once more; an attack with a single
+            iterate may leave it unjudged then.
     """
 
     ids: Sequence[str]
     randomness: Randomness
     box: Box | None = PIXELS
     final_iterate: bool = False
+    second_judgement: bool = False
 
     def ids_of(self, rows: Tensor) -> list[str]:
         """Returns the example ids of these rows."""
@@ -83,6 +87,7 @@ class Examples(NamedTuple):
         labels: The class whose loss an untargeted attack raises, (B,).
         truth: The class that counts as right, (B,); differs from `labels` only in the `paper` protocol.
         logits: The model's answer to the images, (B, classes).
+        gradient: Where one was taken with that answer, for an attack `WithFirstGradient`: like the images.
     """
 
     rows: Tensor
@@ -90,6 +95,7 @@ class Examples(NamedTuple):
     labels: Tensor
     truth: Tensor
     logits: Tensor
+    gradient: Tensor | None = None
 
 
 class Attack(Protocol):
@@ -116,6 +122,17 @@ class Attack(Protocol):
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Does one unit of work for every slot, in place. Called without autograd recording."""
+
+
+@runtime_checkable
+class WithFirstGradient(Attack, Protocol):
+    """An attack whose only gradient is that at the unattacked images.
+
+    The pass that tells whether an image is right can give it as well; `Examples.gradient` then has it.
+    """
+
+    def first_objective(self, setting: Setting, examples: Examples) -> Objective:
+        """What to differentiate at the images; each value may depend on its own row of the logits only."""
 
 
 def select(state: State, keep: Tensor) -> State:

@@ -1,4 +1,4 @@
-"""Projected steepest ascent on a loss: the kernel of FGSM and PGD.
+"""Projected steepest ascent on a loss: the kernel of PGD.
 
 Step for step the arithmetic of cleverhans 4.0: x' = clip(x + step * direction), then x0 + project(x' - x0),
 then clip again. Deviations: the loss is summed, not averaged (an example's gradient doesn't depend on its
@@ -43,7 +43,6 @@ class Ascent:
         steps: Gradient steps in one restart.
         restarts: How often to begin anew.
         random_start: Begin at a random perturbation instead of the image itself.
-        every_iterate: Whether all iterates count, or only the last of each restart.
         cycle_detection: Whether to look for iterates that repeat; it changes the passes, nothing else.
 
     With cycle detection the state has the keys of `cycles` and, on the device, `settled`: the last restart is
@@ -57,7 +56,6 @@ class Ascent:
     steps: int
     restarts: int = 1
     random_start: bool = False
-    every_iterate: bool = True
     cycle_detection: bool = False
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True
@@ -74,7 +72,7 @@ class Ascent:
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Evaluates the present iterates; moves on, begins the next restart, or ends."""
-        every = self.every_iterate and not setting.final_iterate
+        every = not setting.final_iterate
         if self.cycle_detection:
             self._cut_short(setting, state, every)
         final = state["iteration"] >= self.steps

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
-from attacks.adversarial.ascent import Ascent
 from attacks.adversarial.goal import Goal, TargetRule
 from attacks.adversarial.library import cleverhans_fgsm
+from attacks.adversarial.one_step import OneStep
 from attacks.kernel import Attack
 from attacks.threat import Ball, Fraction, Norm
 
@@ -20,6 +20,7 @@ __all__ = ["fgsm"]
 
 TASKS = ("classification",)
 PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
+# The library takes three; ours shares one (`one_step`).
 PASSES = ("3", "1")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
@@ -54,4 +55,4 @@ def fgsm(
     ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
     if backend == "cleverhans":
         return cleverhans_fgsm(ball, goal)
-    return Ascent("fgsm", ball, goal, step_size=epsilon, steps=1, every_iterate=False)
+    return OneStep("fgsm", ball, goal)

@@ -11,6 +11,7 @@ Memory holds a batch and at most two batches of waiting images, however many exa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from attacks.ensemble import Ensemble, stages_of
 from attacks.judgement import judge
-from attacks.kernel import Attack, Examples, Setting, State, frozen
+from attacks.kernel import Attack, Examples, Setting, State, WithFirstGradient, frozen
 from attacks.randomness import Randomness
 from models.layers import Classifier
 from workers.evaluation.active import run_batch
@@ -78,6 +79,7 @@ def classify(
         for rows in loader.batches():
             images, logits = loader.load(rows)
             verdict = judge(logits, loader.labels_of(rows))
+            ledger.note_pass(rows)
             ledger.note_clean(rows, verdict, images, settle=False)
             ledger.settle(rows, verdict._asdict(), images, None)
             tell(ledger.done)
@@ -201,13 +203,15 @@ def attack_paper(
 
     with torch.no_grad(), frozen(model):
         for rows in loader.batches():
-            images, logits = loader.load(rows)
-            truth = loader.labels_of(rows)
-            verdict = judge(logits, truth)
-            ledger.note_clean(rows, verdict, images, settle=False)
-            # A model that answers NaN predicts no class; any will do for its loss, which is NaN as well.
-            predicted = verdict.prediction.clamp(min=0)
-            examples = Examples(rows, images, predicted, truth, logits)
+            truth, gradient = loader.labels_of(rows), None
+            if isinstance(attack, WithFirstGradient):
+                first = partial(attack.first_objective, setting)
+                images, logits, gradient = loader.load_with_gradient(rows, _predicted, first)
+            else:
+                images, logits = loader.load(rows)
+                ledger.note_pass(rows)
+            ledger.note_clean(rows, judge(logits, truth), images, settle=False)
+            examples = Examples(rows, images, _predicted(logits), truth, logits, gradient)
             run_batch(
                 attack,
                 setting,
@@ -217,6 +221,11 @@ def attack_paper(
                 tell=lambda: tell(ledger.done),
             )
     return ledger.close(loader.classes, loader.noted())
+
+
+def _predicted(logits: Tensor) -> Tensor:
+    """The predicted classes, (B,). A model that answers NaN predicts none: any will do, its loss is NaN."""
+    return judge(logits, torch.zeros_like(logits[:, 0], dtype=torch.int64)).prediction.clamp(min=0)
 
 
 def _ignore(done: int) -> None:

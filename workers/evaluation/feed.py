@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks.judgement import judge
-from attacks.kernel import Examples
+from attacks.kernel import Examples, Objective, differentiate
 from workers.evaluation.outcomes import Ledger
 from workers.evaluation.passes import Passes
 
@@ -18,6 +18,8 @@ Images = Callable[[Sequence[int]], Tensor]
 """Loads images by index into the ids: float32 in [0, 1], (B, C, H, W), on the CPU."""
 Progress = Callable[[int], None]
 """Told after every batch and step how many examples have their outcome; may raise to stop the run."""
+First = Callable[[Examples], Objective]
+"""What an attack differentiates at the unattacked images."""
 
 RANGE_TOLERANCE = 1e-6
 
@@ -67,13 +69,36 @@ class Loader:
 
     def load(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Loads a batch and runs the model on it: images and logits, on the device."""
-        pixels = self._images_of(rows.tolist())
-        _check_pixels(pixels)
-        images = pixels.to(self._dtype).to(self._device)
-        images = images if self._prepare is None else self._prepare(images)
+        images = self._images(rows)
         logits = self.forward(images)
         self.classes = logits.shape[1]
         return images, logits
+
+    def load_with_gradient(
+        self, rows: Tensor, labels: Callable[[Tensor], Tensor], first: First
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `load`, with the gradient of an attack's objective in the same pass: like the images.
+
+        Args:
+            rows: The examples.
+            labels: From the logits to the classes whose loss the attack raises, (B,).
+            first: The objective.
+        """
+        images, truth = self._images(rows), self.labels_of(rows)
+
+        def objective(logits: Tensor) -> Tensor:
+            known = logits.detach()
+            return first(Examples(rows, images, labels(known), truth, known))(logits)
+
+        logits, _, gradient = differentiate(self.forward, images, objective)
+        self.classes = logits.shape[1]
+        return images, logits, gradient
+
+    def _images(self, rows: Tensor) -> Tensor:
+        pixels = self._images_of(rows.tolist())
+        _check_pixels(pixels)
+        images = pixels.to(self._dtype).to(self._device)
+        return images if self._prepare is None else self._prepare(images)
 
     def noted(self) -> dict[str, Any]:
         """What a reader must know: whether passes had to be made smaller."""
@@ -99,11 +124,19 @@ class Feed:
         ledger: Where outcomes go.
         tell: Called after each batch.
         rows: The examples that an earlier stage has left; None for all, at the first look.
+        first: Takes the attack's first gradient in the same pass, with this objective: a pass less for every
+            example that is attacked, a backward pass in vain for every one that is wrong already.
     """
 
     def __init__(
-        self, loader: Loader, ledger: Ledger, tell: Callable[[], None], rows: Tensor | None = None
+        self,
+        loader: Loader,
+        ledger: Ledger,
+        tell: Callable[[], None],
+        rows: Tensor | None = None,
+        first: First | None = None,
     ) -> None:
+        self._first = first
         self._loader = loader
         self._ledger = ledger
         self._tell = tell
@@ -118,26 +151,50 @@ class Feed:
             if rows is None:
                 break
             fresh = self._sifted(rows) if self._first_look else self._known(rows)
-            held = [fresh] if self._waiting is None else [self._waiting, fresh]
-            self._waiting = Examples(*(torch.cat(parts) for parts in zip(*held, strict=True)))
+            self._waiting = fresh if self._waiting is None else _joined(self._waiting, fresh)
             self._tell()
         if self._waiting is None or len(self._waiting.rows) == 0:
             return None
-        taken = Examples(*(values[:count] for values in self._waiting))
-        self._waiting = Examples(*(values[count:] for values in self._waiting))
+        taken = _part(self._waiting, slice(count))
+        self._waiting = _part(self._waiting, slice(count, None))
         return taken
 
     def _sifted(self, rows: Tensor) -> Examples:
-        images, logits = self._loader.load(rows)
-        labels = self._loader.labels_of(rows)
-        verdict = judge(logits, labels)
-        self._ledger.note_clean(rows, verdict, images)
+        seen = self._seen(rows)
+        verdict = judge(seen.logits, seen.truth)
+        self._ledger.note_clean(rows, verdict, seen.images)
         right = (verdict.rank == 0).nonzero().flatten()
-        labels = labels[right]
-        return Examples(rows[right.cpu()], images[right], labels, labels, logits[right])
+        fused, wrong = self._first is not None, rows[(verdict.rank > 0).cpu()]
+        # The attack counts the pass that it shares.
+        self._ledger.note_pass(wrong if fused else rows, backward=fused)
+        return _part(seen, right)
 
     def _known(self, rows: Tensor) -> Examples:
-        images, logits = self._loader.load(rows)
-        self._ledger.note_pass(rows)
+        seen = self._seen(rows)
+        if self._first is None:
+            self._ledger.note_pass(rows)
+        return seen
+
+    def _seen(self, rows: Tensor) -> Examples:
         labels = self._loader.labels_of(rows)
-        return Examples(rows, images, labels, labels, logits)
+        if self._first is None:
+            images, logits = self._loader.load(rows)
+            return Examples(rows, images, labels, labels, logits)
+        images, logits, gradient = self._loader.load_with_gradient(rows, lambda _: labels, self._first)
+        return Examples(rows, images, labels, labels, logits, gradient)
+
+
+def _joined(some: Examples, more: Examples) -> Examples:
+    rows, images, labels, truth, logits = (torch.cat(pair) for pair in zip(some[:5], more[:5], strict=True))
+    both = (
+        None if some.gradient is None or more.gradient is None else torch.cat([some.gradient, more.gradient])
+    )
+    return Examples(rows, images, labels, truth, logits, both)
+
+
+def _part(examples: Examples, which: Tensor | slice) -> Examples:
+    """Some of them; an index is on the device of the images."""
+    rows = examples.rows[which.cpu() if isinstance(which, Tensor) else which]
+    images, labels, truth, logits = (values[which] for values in examples[1:5])
+    gradient = None if examples.gradient is None else examples.gradient[which]
+    return Examples(rows, images, labels, truth, logits, gradient)

@@ -183,13 +183,14 @@ class Ledger:
         """The examples without one, in order, int64."""
         return (~self._settled).nonzero().flatten()
 
-    def note_pass(self, rows: Tensor) -> None:
+    def note_pass(self, rows: Tensor, *, backward: bool = False) -> None:
         """Counts one more pass over an image of each of these, beside those of the attack."""
         self._passes["forward"][rows] += 1
+        if backward:
+            self._passes["backward"][rows] += 1
 
     def note_clean(self, rows: Tensor, verdict: Verdict, images: Tensor, *, settle: bool = True) -> None:
-        """Counts the pass over the unattacked images, and settles those that are wrong, (B,)."""
-        self.note_pass(rows)
+        """Notes which unattacked images are right, and settles those that are wrong, (B,)."""
         right = (verdict.rank == 0).cpu()
         self._flags["clean_correct"][rows] = right
         if settle:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attacks.kernel import Attack, Examples, Forward, Setting, State, select
+from attacks.kernel import Attack, Examples, Forward, Setting, State, WithFirstGradient, select
 from attacks.randomness import LibraryStream, Randomness
 from attacks.threat import PIXELS
 from workers.evaluation.active import run_batch, run_slots
@@ -85,7 +86,8 @@ class PixelRun:
         if attack.backend == COMPATIBLE:
             self._in_batches(attack, ids, seed)
         else:
-            self._refilled(attack, Setting(ids, Randomness(seed, self._key(attack.name, number))))
+            randomness = Randomness(seed, self._key(attack.name, number))
+            self._refilled(attack, Setting(ids, randomness, second_judgement=True))
         self._decide(all_of_them=True)
         for reason, count in self._verification.rejected.items():
             self._rejected[reason] += count if final else 0
@@ -126,7 +128,10 @@ class PixelRun:
 
     def _refilled(self, attack: Attack, setting: Setting) -> None:
         rows = self._ledger.open if self._over else None
-        feed = Feed(self._loader, self._ledger, self._tell, rows)
+        first = None
+        if isinstance(attack, WithFirstGradient) and self._forward is self._loader.forward:
+            first = partial(attack.first_objective, setting)
+        feed = Feed(self._loader, self._ledger, self._tell, rows, first)
         run_slots(
             attack,
             setting,
@@ -140,7 +145,7 @@ class PixelRun:
     def _in_batches(self, attack: Attack, ids: Sequence[str], seed: int) -> None:
         for examples in self._batches():
             # The library seeds anew for each batch.
-            setting = Setting(ids, LibraryStream(seed))
+            setting = Setting(ids, LibraryStream(seed), second_judgement=True)
             run_batch(attack, setting, self._forward, examples=examples, leave=self._leave, tell=self._tell)
 
     def _batches(self) -> Iterator[Examples]:
@@ -159,15 +164,19 @@ class PixelRun:
         self._ledger.note_attack(leaving)
         self._given += len(leaving["row"])
         self._zero += int(leaving["zero_gradient"].sum())
-        wrong = leaving["rank"].cpu() > 0
-        if not wrong.all():
-            held = select(leaving, ~wrong)
-            self._ledger.hold(held["row"], held, held["best"], held["images"])
-            self._pass_on(held["row"])
-        if wrong.any():
+        judged = "unjudged" not in leaving
+        found = leaving["rank"].cpu() > 0 if judged else leaving["unjudged"]
+        if not found.all():
+            self._hold(select(leaving, ~found))
+        if found.any():
             assert self._verification is not None
-            self._verification.add(select(leaving, wrong))
+            self._verification.add(select(leaving, found))
             self._decide()
+
+    def _hold(self, state: State) -> None:
+        """These are right, unless a later stage breaks them."""
+        self._ledger.hold(state["row"], state, state["best"], state["images"])
+        self._pass_on(state["row"])
 
     def _decide(self, *, all_of_them: bool = False) -> None:
         assert self._verification is not None
@@ -175,13 +184,16 @@ class PixelRun:
             state, rows, holds = checked.state, checked.state["row"], checked.holds
             self._ledger.note_pass(rows)
             if checked.correct8 is not None and self._correct8 is not None:
-                self._ledger.note_pass(rows)
+                self._ledger.note_pass(rows[holds])
                 self._correct8[rows[holds]] = checked.correct8[holds]
             found = select(state, holds)
             self._ledger.settle(found["row"], found, found["best"], found["images"])
             self._broken.append(found["row"])
-            if not holds.all():
-                self._reinstate(state, ~holds)
+            if checked.right.any():
+                self._hold(select(state, checked.right))
+            refused = ~(holds | checked.right)
+            if refused.any():
+                self._reinstate(state, refused)
 
     def _reinstate(self, state: State, which: Tensor) -> None:
         """An adversarial example that doesn't count: the example stays right.

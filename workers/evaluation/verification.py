@@ -28,13 +28,16 @@ class Checked(NamedTuple):
     """Adversarial examples after their second judgement.
 
     Attributes:
-        state: The slots, with the outcomes as the attack gave them.
+        state: The slots, with the outcomes as the attack gave them; where it gave none, with these.
         holds: Which of them count, on the CPU, (B,).
-        correct8: Whether the image rounded to 8 bits is right, on the CPU, (B,); None where not asked for.
+        right: Which of them nobody had judged before and are right, on the CPU, (B,).
+        correct8: Whether the image rounded to 8 bits is right where it counts, on the CPU, (B,); None where
+            not asked for.
     """
 
     state: State
     holds: Tensor
+    right: Tensor
     correct8: Tensor | None
 
 
@@ -61,8 +64,8 @@ class Verification:
         self._held: list[State] = []
 
     def add(self, found: State) -> None:
-        """Takes slots whose image that counts was misclassified."""
-        self._held.append({key: found[key] for key in KEPT})
+        """Takes slots whose image that counts was misclassified, or not judged; never some of each."""
+        self._held.append({key: found[key] for key in (*KEPT, "unjudged") if key in found})
 
     def checked(self, *, all_of_them: bool = False) -> Checked | None:
         """The next batch of them, forgotten here; None when there are too few, or none."""
@@ -79,19 +82,28 @@ class Verification:
     def _check(self, state: State) -> Checked:
         images = state["best"]
         verdict = judge(self._model(images), state["truth"])
+        right = verdict.rank == 0
         bad = {
-            "unverified": verdict.rank == 0,
+            "unverified": right,
             "out_of_ball": self._out_of_ball(images - state["images"]),
             "out_of_box": self._out_of_box(images),
         }
+        if "unjudged" in state:
+            state |= verdict._asdict()
+            bad = {reason: which & ~right for reason, which in bad.items()}
         for reason, which in bad.items():
             self.rejected[reason] += int(which.sum())
-        holds = ~torch.stack(list(bad.values())).any(0)
-        correct8 = None
-        if self._eight_bit:
-            rounded = (images * 255).round() / 255
-            correct8 = (judge(self._model(rounded), state["truth"]).rank == 0).cpu()
-        return Checked(state, holds.cpu(), correct8)
+        holds = ~(torch.stack(list(bad.values())).any(0) | right)
+        correct8 = self._right_in_8_bit(state, holds) if self._eight_bit else None
+        unjudged = right if "unjudged" in state else torch.zeros_like(right)
+        return Checked(state, holds.cpu(), unjudged.cpu(), correct8)
+
+    def _right_in_8_bit(self, state: State, holds: Tensor) -> Tensor:
+        correct = torch.ones_like(holds)
+        if holds.any():
+            rounded = (state["best"][holds] * 255).round() / 255
+            correct[holds] = judge(self._model(rounded), state["truth"][holds]).rank == 0
+        return correct.cpu()
 
     def _out_of_ball(self, perturbation: Tensor) -> Tensor:
         if self._ball is None:
