@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.jobs import evaluate_spec
 from tests.support.workers import CLEAN, group, running, settings, wait_for
-from workers.process import EvaluatorDied, EvaluatorProcess, Message
+from workers.process import ALLOCATOR, EvaluatorDied, EvaluatorProcess, Message
 from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,6 +211,17 @@ def test_the_environment_holds_no_credentials(
     }
     assert environment["ASSAY_DATA_ROOT"] == str(tmp_path)
     assert environment["OMP_NUM_THREADS"] == environment["ASSAY_TORCH_THREADS"] == "3"
+
+
+def test_freed_memory_stays_unless_the_operator_says_otherwise(
+    start: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "4096")
+    raw = Path(f"/proc/{start(settings(tmp_path)).pid}/environ").read_text()
+    environment = dict(entry.split("=", 1) for entry in raw.split("\0") if entry)
+    assert environment["MALLOC_MMAP_THRESHOLD_"] == ALLOCATOR["MALLOC_MMAP_THRESHOLD_"]
+    assert environment["MALLOC_TRIM_THRESHOLD_"] == "4096"
 
 
 @pytest.mark.parametrize(
