@@ -1,9 +1,9 @@
 """What the evaluators' memory settings gain on a CPU: `python -m benchmarks.allocator`.
 
-Each kind of pass runs in processes of its own, in turns: plain Python, and with the environment that supervisors
-give evaluators (`workers.process.ALLOCATOR`). Two networks on 32 x 32 pixels, one thread, batch 128: a ViT of the
-size of `small_vit`, and four convolutions. Milliseconds are CPU time, the best of all repeats; page faults are
-those of the last pass.
+Each kind of pass runs in processes of its own, in turns: plain Python, and with the environment that
+supervisors give evaluators (`workers.process.ALLOCATOR`). Two networks on 32 x 32 pixels, one thread, batch
+128: a ViT of the size of `small_vit`, and four convolutions. Milliseconds are CPU time, the best of all
+repeats; page faults are those of the last pass.
 """
 
 from __future__ import annotations

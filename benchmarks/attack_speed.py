@@ -1,9 +1,9 @@
 """FGSM and PGD-40 against cleverhans, in one run on one machine: `python -m benchmarks.attack_speed`.
 
 Both sides do what a robust accuracy takes: a clean forward pass, the attack, a judgement. The library runs as
-its users run it, on fixed batches with the true labels. Two networks on handwritten digits: one trained as
-usual, one trained on FGSM examples; the more examples break, the more early exit helps. CPU time of the
-process is what to compare; wall time depends on who else uses the machine.
+its users run it, on fixed batches with the true labels. Handwritten digits and two kinds of networks,
+convolutions and a ViT, trained as usual and on FGSM examples; the more examples break, the more early exit
+helps. CPU time of the process is what to compare; wall time depends on who else uses the machine.
 
 The flags are compared in an extra run in which both sides begin at the same random starts. The library looks
 at the last iterate only, our kernel at all of them, so PGD may break examples that the library lets go.
@@ -15,23 +15,36 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from cleverhans.torch.attacks.fast_gradient_method import fast_gradient_method
 from cleverhans.torch.attacks.projected_gradient_descent import projected_gradient_descent
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from attacks.adversarial.fgsm import fgsm
 from attacks.adversarial.pgd import pgd
 from attacks.kernel import Attack
 from attacks.randomness import Randomness
+from benchmarks.networks import cnn, digits, vit
 from workers.evaluation.engine import attack_pixel
 from workers.evaluation.outcomes import Outcomes
 
 N, BATCH, STEPS, REPEATS = 256, 128, 40, 2
-TRAINING_EPSILON = {"usual": 0.0, "fgsm-trained": 0.15}
-CASES = [("usual", 0.3), ("usual", 0.1), ("fgsm-trained", 0.15)]
+NETWORKS: dict[str, Callable[[Tensor, Tensor], nn.Module]] = {
+    "cnn": partial(cnn, epsilon=0.0),
+    "cnn, fgsm-trained": partial(cnn, epsilon=0.15),
+    "vit": partial(vit, epsilon=0.0),
+    "vit, fgsm-trained": partial(vit, epsilon=24 / 255),
+}
+CASES = [
+    ("cnn", 0.3),
+    ("cnn", 0.1),
+    ("cnn, fgsm-trained", 0.15),
+    ("vit", 24 / 255),
+    ("vit", 8 / 255),
+    ("vit, fgsm-trained", 24 / 255),
+]
 
 
 @dataclass(frozen=True)
@@ -40,40 +53,6 @@ class Cost:
 
     cpu: float
     wall: float
-
-
-def digits() -> tuple[Tensor, Tensor]:
-    """Returns all digits at 16 x 16 in [0, 1] and their classes."""
-    bunch = load_digits()
-    pixels = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
-    return nn.functional.interpolate(pixels, scale_factor=2), torch.tensor(bunch.target, dtype=torch.int64)
-
-
-def network(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
-    """Trains a small convolutional network, on FGSM examples where epsilon is above 0."""
-    torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, padding=1), nn.ReLU()]
-    layers += [nn.Conv2d(64, 64, 3, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 10)]
-    return trained(nn.Sequential(*layers), pixels, labels, epsilon, epochs=6 if epsilon else 3)
-
-
-def trained(
-    model: nn.Module, pixels: Tensor, labels: Tensor, epsilon: float, *, epochs: int, decay: float = 0.0
-) -> nn.Module:
-    """Trains a network, on FGSM examples where epsilon is above 0."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=decay)
-    for _ in range(epochs):
-        for rows in torch.randperm(len(pixels)).split(64):
-            batch = pixels[rows].clone().requires_grad_(True)
-            if epsilon:
-                loss = nn.functional.cross_entropy(model(batch), labels[rows])
-                (gradient,) = torch.autograd.grad(loss, batch)
-                batch = (batch.detach() + epsilon * gradient.sign()).clamp(0, 1)
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(batch), labels[rows]).backward()
-            optimizer.step()
-    model.zero_grad()
-    return model.eval()
 
 
 def native(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> Outcomes:
@@ -146,7 +125,7 @@ def rows_of(
         fewer = int((outcomes.correct & ~reference.correct).sum())
         rows.append(
             [
-                *(trained, name, f"{epsilon:g}", f"{float(outcomes.correct.double().mean()):.4f}"),
+                *(trained, name, f"{epsilon:.3g}", f"{float(outcomes.correct.double().mean()):.4f}"),
                 *(f"{own.cpu * 1e3:.0f}", f"{other.cpu * 1e3:.0f}"),
                 *(f"{other.cpu / own.cpu:.2f}", f"{other.wall / own.wall:.2f}"),
                 *(passes, f"{len(pixels) * (steps + 2)}/{len(pixels) * steps}", f"{more}+{fewer}"),
@@ -165,7 +144,7 @@ def main() -> None:
             *("fwd/bwd", "library", "more+fewer broken"),
         ]
     ]
-    models = {name: network(pixels[N:], labels[N:], epsilon) for name, epsilon in TRAINING_EPSILON.items()}
+    models = {name: make(pixels[N:], labels[N:]) for name, make in NETWORKS.items()}
     for trained, epsilon in CASES:
         table += rows_of(trained, epsilon, models[trained], pixels[:N], labels[:N])
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]

@@ -27,15 +27,13 @@ from torch import Tensor, nn
 from attacks.adversarial.autoattack import autoattack
 from attacks.kernel import frozen
 from attacks.randomness import Randomness
-from benchmarks.attack_speed import digits, trained
-from workers import catalog
+from benchmarks.networks import digits, vit
 from workers.evaluation.engine import attack_pixel
 from workers.evaluation.outcomes import Stage
 
 BATCH = 64
 # (trained on FGSM examples of this size, attacked with this epsilon): an undefended network falls at once.
 CASES = {"undefended": (0.0, 64 / 255), "FGSM-trained": (24 / 255, 24 / 255)}
-SHAPE = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 64, "heads": 4}
 NAMES = {"apgd-ce": "apgd_ce", "apgd-t": "apgd_t", "fab-t": "fab_t", "square": "square"}
 
 
@@ -68,13 +66,6 @@ class Cost:
     seconds: float
     forwards: int
     backwards: int
-
-
-def vit(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
-    """Trains a small ViT, on FGSM examples where epsilon is above 0."""
-    torch.manual_seed(0)
-    model: nn.Module = catalog.build("model", "vit", SHAPE)(10, 1)
-    return trained(model, pixels, labels, epsilon, epochs=40 if epsilon else 20, decay=0.01)
 
 
 def ours(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> dict[str, Cost]:

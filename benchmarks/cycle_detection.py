@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from attacks.adversarial.pgd import pgd
-from benchmarks.attack_speed import TRAINING_EPSILON, Cost, N, costs, digits, native, network
+from benchmarks.attack_speed import Cost, N, costs, native
+from benchmarks.networks import TRAINING_EPSILON, cnn, digits
 from workers.evaluation.outcomes import Outcomes
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -71,7 +72,7 @@ def main() -> None:
     """Prints the table."""
     torch.set_num_threads(1)
     pixels, labels = digits()
-    models = {name: network(pixels[N:], labels[N:], epsilon) for name, epsilon in TRAINING_EPSILON.items()}
+    models = {name: cnn(pixels[N:], labels[N:], epsilon) for name, epsilon in TRAINING_EPSILON.items()}
     table = [
         [
             *("network", "pgd", "accuracy", "fwd/bwd", "without", "x", "fwd per robust", "without", "CPU x"),

@@ -10,7 +10,7 @@ library runs as its users run it: image after image, always to the last step.
 The library draws its own directions, so flags may differ by chance; tests show that they do not with the same
 ones. Nineteen parts in twenty of both sides' time is the network's: what saves time is an image that leaves.
 CPU time of the process is what to compare; wall time depends on who else uses the machine. The networks are
-those of `benchmarks.attack_speed`.
+those of `benchmarks.networks`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from attacks.adversarial.spsa import spsa
 from attacks.kernel import Attack, Examples, Setting, frozen
 from attacks.randomness import Randomness
-from benchmarks.attack_speed import TRAINING_EPSILON, costs, digits, network
+from benchmarks.attack_speed import costs
+from benchmarks.networks import TRAINING_EPSILON, cnn, digits
 from workers.evaluation.engine import attack_pixel
 
 N, BATCH, STEPS, SAMPLES = 32, 16, 10, 128
@@ -131,8 +132,7 @@ def main() -> None:
     header = ["network", "epsilon", "ours", "n", "right ours, library", "CPU s", "library"]
     table = [[*header, "CPU x", "wall x", "forward", "library"]]
     models = {
-        name: network(pixels[HELD_OUT:], labels[HELD_OUT:], epsilon)
-        for name, epsilon in TRAINING_EPSILON.items()
+        name: cnn(pixels[HELD_OUT:], labels[HELD_OUT:], epsilon) for name, epsilon in TRAINING_EPSILON.items()
     }
     for trained, epsilon in CASES:
         table += rows_of(trained, epsilon, models[trained], pixels[:HELD_OUT], labels[:HELD_OUT])

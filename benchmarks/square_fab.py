@@ -21,7 +21,7 @@ from attacks.adversarial.fab_t import fab_t
 from attacks.adversarial.square import square
 from attacks.kernel import Attack, Examples, Setting, frozen
 from attacks.randomness import LibraryStream, Randomness
-from benchmarks.attack_speed import digits, network
+from benchmarks.networks import cnn, digits
 from workers.evaluation.active import run_batch
 
 N, QUERIES, ITERATIONS = 128, 500, 20
@@ -102,7 +102,7 @@ def main() -> None:
     """Prints all comparisons."""
     torch.set_num_threads(1)
     for training, trained_at in TRAINING_EPSILON.items():
-        model = network(*digits(), trained_at)
+        model = cnn(*digits(), trained_at)
         for norm, epsilon in BALLS:
             sys.stdout.write(f"{training}, {norm} {epsilon}: square, {QUERIES} queries\n")
             compare(
