@@ -4,8 +4,9 @@ The arithmetic of cleverhans 4.0 (`fast_gradient_method`). Deviations: the loss 
 example's gradient doesn't depend on its batch); a gradient that is not finite counts as zero.
 
 It takes the passes that the numbers need and no others. Its only gradient is that at the unattacked image, so
-the pass that tells whether the image is right gives it as well (`SharedStep`), unless it is to be averaged over
-several. It has one iterate, so where the engine judges every success once more, that judgement is the only one.
+the pass that tells whether the image is right gives it as well (`SharedStep`), unless it is to be averaged
+over several. It has one iterate, so where the engine judges every success once more, that judgement is the
+only one.
 """
 
 from __future__ import annotations
