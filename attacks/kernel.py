@@ -23,6 +23,7 @@ Keys of every state (`begin` makes them; attacks add their own):
         plateau       optional: the objective of the iterate that counts before the last tenth of the steps,
                       float64 (B,), NaN before that
         settled       optional: nothing more can be found, though budget is left
+        stalled       optional: the present restart is over, though the host may not know it yet
     unjudged      optional (CPU): nobody has asked the model about `best`; who takes the slot out does
         forward, backward         model passes so far
         seen_gradient, zero_gradient, nonfinite_gradient      about the first gradient
@@ -223,8 +224,9 @@ def evaluate(
         Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not wanted).
     """
     points, live = state["adversarial"], ~state["broken"]
-    if "settled" in state:
-        live = live & ~state["settled"]
+    for key in ("settled", "stalled"):
+        if key in state:
+            live = live & ~state[key]
     state["forward"] += live
     if not wants.any():
         logits = model(points)

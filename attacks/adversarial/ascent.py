@@ -44,6 +44,7 @@ class Ascent:
         restarts: How often to begin anew.
         random_start: Begin at a random perturbation instead of the image itself.
         cycle_detection: Whether to look for iterates that repeat; it changes the passes, nothing else.
+        eot: Over how many passes each gradient is averaged.
 
     With cycle detection the state has the keys of `cycles` and, on the device, `settled`: the last restart is
     in a cycle and every iterate of it was evaluated, so that the slot may leave.
@@ -57,6 +58,7 @@ class Ascent:
     restarts: int = 1
     random_start: bool = False
     cycle_detection: bool = False
+    eot: int = 1
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True
 
@@ -76,7 +78,8 @@ class Ascent:
         if self.cycle_detection:
             self._cut_short(setting, state, every)
         final = state["iteration"] >= self.steps
-        logits, values, gradient = evaluate(model, state, self.goal.objective(state["goal"]), ~final)
+        objective = self.goal.objective(state["goal"])
+        logits, values, gradient = evaluate(model, state, objective, ~final, self.eot)
         if every or bool(final.any()):
             record(setting, state, logits, values, torch.ones_like(final) if every else final)
             self._note_plateau(state)

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Interval
 
 from attacks.adversarial.goal import Goal, TargetRule
-from attacks.adversarial.library import cleverhans_fgsm
-from attacks.adversarial.one_step import OneStep
+from attacks.adversarial.library import cleverhans_fgsm, native_only
+from attacks.adversarial.one_step import OneStep, SharedStep
 from attacks.kernel import Attack
 from attacks.threat import Ball, Fraction, Norm
 
@@ -20,12 +20,13 @@ __all__ = ["fgsm"]
 
 TASKS = ("classification",)
 PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
-# The library takes three; ours shares one (`one_step`).
-PASSES = ("3", "1")
+# The library takes three; ours shares one (`one_step`), unless gradients are averaged.
+PASSES = ("params.eot + 2", "params.eot")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
     ("params.targeted or params.target_class is None", "target_class needs targeted"),
     ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
 )
 
 
@@ -36,6 +37,7 @@ def fgsm(
     targeted: bool = False,
     target: TargetRule = "least_likely",
     target_class: Annotated[int, Ge(0)] | None = None,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """One step of length epsilon along the gradient of the loss.
@@ -47,12 +49,17 @@ def fgsm(
             misclassified in any way counts as broken all the same.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
+        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
+            over transformation). Native only.
         backend: Our kernel, or the library's function.
 
     Raises:
         ValueError: If a value is out of its range.
     """
+    if eot < 1:
+        raise ValueError(f"eot is {eot}, it must be at least 1")
     ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
     if backend == "cleverhans":
+        native_only(eot)
         return cleverhans_fgsm(ball, goal)
-    return OneStep("fgsm", ball, goal)
+    return SharedStep("fgsm", ball, goal) if eot == 1 else OneStep("fgsm", ball, goal, eot)

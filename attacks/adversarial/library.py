@@ -136,6 +136,16 @@ class Cleverhans:
         return _KeyedUniform(draws)
 
 
+def native_only(eot: int) -> None:
+    """Refuses averaged gradients: the library differentiates one pass.
+
+    Raises:
+        ValueError: If `eot` is above 1.
+    """
+    if eot > 1:
+        raise ValueError(f"eot is {eot}, above 1 it needs backend 'native'")
+
+
 def cleverhans_fgsm(ball: Ball, goal: Goal) -> Cleverhans:
     """Returns cleverhans' `fast_gradient_method` as a kernel."""
 

@@ -4,8 +4,9 @@ The arithmetic of cleverhans 4.0 (`fast_gradient_method`). Deviations: the loss 
 example's gradient doesn't depend on its batch); a gradient that is not finite counts as zero.
 
 It takes the passes that the numbers need and no others. Its only gradient is that at the unattacked image, so
-the pass that tells whether the image is right gives it as well (`first_objective`). It has one iterate, so
-where the engine judges every success once more, that judgement is the only one.
+the pass that tells whether the image is right gives it as well (`SharedStep`), unless it is to be averaged
+over several. It has one iterate, so where the engine judges every success once more, that judgement is the
+only one.
 """
 
 from __future__ import annotations
@@ -41,17 +42,15 @@ class OneStep:
         name: Name of the attack.
         ball: The perturbations that are allowed; its radius is the length of the step.
         goal: The loss.
+        eot: Over how many passes the gradient is averaged, where no pass was shared.
     """
 
     name: str
     ball: Ball
     goal: Goal
+    eot: int = 1
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True
-
-    def first_objective(self, setting: Setting, examples: Examples) -> Objective:
-        """What is differentiated at the images; from the logits alone, so that one pass gives both."""
-        return self.goal.objective(self.goal.choose(setting, examples))
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots: at the image, or behind it where the gradient is there already."""
@@ -69,7 +68,7 @@ class OneStep:
         resting = state["iteration"] == 0
         assert resting.all() or not resting.any(), "slots leave after one step of the engine"
         if resting.any():
-            self._move(setting, state, evaluate(model, state, objective, resting)[2])
+            self._move(setting, state, evaluate(model, state, objective, resting, self.eot)[2])
         if setting.second_judgement:
             state["best"] = state["adversarial"]
             state["unjudged"] = torch.ones_like(state["done"])
@@ -84,3 +83,12 @@ class OneStep:
             images + self.ball.project(clip_to(images + step, setting.box) - images), setting.box
         )
         state["iteration"] = state["iteration"] + 1
+
+
+@dataclass(frozen=True)
+class SharedStep(OneStep):
+    """The same, with the gradient from the pass that tells whether the image is right."""
+
+    def first_objective(self, setting: Setting, examples: Examples) -> Objective:
+        """What is differentiated at the images; from the logits alone, so that one pass gives both."""
+        return self.goal.objective(self.goal.choose(setting, examples))

@@ -16,7 +16,7 @@ from annotated_types import Ge, Interval
 
 from attacks.adversarial.ascent import Ascent
 from attacks.adversarial.goal import Goal, TargetRule
-from attacks.adversarial.library import cleverhans_pgd
+from attacks.adversarial.library import cleverhans_pgd, native_only
 from attacks.kernel import Attack
 from attacks.threat import Ball, Fraction, Norm
 
@@ -24,7 +24,10 @@ __all__ = ["pgd"]
 
 TASKS = ("classification",)
 PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
-PASSES = ("params.restarts * (params.steps + 1) + 1", "params.restarts * params.steps")
+PASSES = (
+    "params.restarts * (params.steps * params.eot + 1) + 1",
+    "params.restarts * params.steps * params.eot",
+)
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
     (
@@ -41,6 +44,7 @@ RULES = (
         "params.backend != 'cleverhans' or not (params.step_size is None) or params.relative_step_size <= 1",
         "cleverhans allows no relative_step_size above 1",
     ),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
 )
 
 
@@ -57,6 +61,7 @@ def pgd(
     target: TargetRule = "least_likely",
     target_class: Annotated[int, Ge(0)] | None = None,
     cycle_detection: bool = True,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Many small gradient steps, projected onto the ball of radius epsilon after each.
@@ -75,18 +80,27 @@ def pgd(
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
         cycle_detection: Cut a restart short once an iterate repeats an earlier one bit for bit: what follows
-            repeats as well (unless the model is random). The same numbers in fewer passes; native only.
+            repeats as well (unless the model is random). The same numbers in fewer passes; native only, and
+            not with `eot` above 1, which is for random models.
+        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
+            over transformation). Native only.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
 
     Raises:
         ValueError: If a value is out of its range.
     """
-    if steps < 1 or restarts < 1:
-        raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")
+    if steps < 1 or restarts < 1 or eot < 1:
+        raise ValueError(f"steps ({steps}), restarts ({restarts}) and eot ({eot}) must be at least 1")
     ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
     step = relative_step_size * epsilon if step_size is None else step_size
     if backend == "cleverhans":
+        native_only(eot)
         return cleverhans_pgd(
             ball, goal, step_size=step, steps=steps, random_start=random_start, restarts=restarts
         )
-    return Ascent("pgd", ball, goal, step, steps, restarts, random_start, cycle_detection=cycle_detection)
+    return Ascent(
+        *("pgd", ball, goal, step, steps, restarts, random_start),
+        # What a random model repeats by chance doesn't go on in the same way.
+        cycle_detection=cycle_detection and eot == 1,
+        eot=eot,
+    )

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from attacks.adversarial.ascent import Ascent
 from attacks.adversarial.goal import Goal, TargetRule
-from attacks.adversarial.library import Cleverhans
+from attacks.adversarial.library import Cleverhans, native_only
 from attacks.kernel import Attack, Forward, Setting, State
 from attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_sparse
 
@@ -30,7 +30,10 @@ __all__ = ["sparse_l1_descent"]
 
 TASKS = ("classification",)
 PAPER = "Tramer and Boneh 2019, Adversarial Training and Robustness for Multiple Perturbations"
-PASSES = ("params.restarts * (params.steps + 1) + 1", "params.restarts * params.steps")
+PASSES = (
+    "params.restarts * (params.steps * params.eot + 1) + 1",
+    "params.restarts * params.steps * params.eot",
+)
 RULES = (
     (
         "params.random_start or params.restarts == 1",
@@ -42,6 +45,7 @@ RULES = (
         "params.backend != 'cleverhans' or not params.random_start",
         "cleverhans' random start has no effect: use the native backend, or no random_start",
     ),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
 )
 
 
@@ -57,6 +61,7 @@ def sparse_l1_descent(
     targeted: bool = False,
     target: TargetRule = "least_likely",
     target_class: Annotated[int, Ge(0)] | None = None,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Gradient steps along the few largest entries of the gradient, in an L1 ball of radius epsilon.
@@ -77,20 +82,24 @@ def sparse_l1_descent(
             misclassified in any way counts as broken all the same.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
+        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
+            over transformation). Native only.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
 
     Raises:
         ValueError: If a value is out of its range.
     """
-    if steps < 1 or restarts < 1:
-        raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")
+    if steps < 1 or restarts < 1 or eot < 1:
+        raise ValueError(f"steps ({steps}), restarts ({restarts}) and eot ({eot}) must be at least 1")
     if not 0 <= sparsity < 1:
         raise ValueError(f"sparsity is {sparsity}, it must be at least 0 and below 1")
     ball, goal = L1Ball(epsilon), Goal(targeted, target, target_class)
     if backend == "cleverhans":
+        native_only(eot)
         return _cleverhans(ball, goal, step_size, steps, sparsity, skip_clipped, random_start, restarts)
     return SparseAscent(
         *("sparse_l1_descent", ball, goal, step_size, steps, restarts, random_start),
+        eot=eot,
         sparsity=sparsity,
         skip_clipped=skip_clipped,
     )

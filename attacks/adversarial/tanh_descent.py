@@ -12,10 +12,13 @@ The arithmetic is that of cleverhans 4.0 for a batch of one example. What may su
   first success, or halved until the first failure, and stays where it is from then on.
 - Success wants the margin of `confidence`; at equality the lower class index wins. Without that margin an
   iterate is no adversarial, whatever its class. A targeted attack succeeds with its target only.
-- It doesn't stop when the loss no longer falls (the paper's authors' code does).
+- It doesn't stop when the loss no longer falls (the paper's authors' code does; `abort_early`, see `stalls`).
 
 `search="original"` is the authors' search: m and Adam begin anew for each c, and c bisects (it is multiplied
 by 10 as long as there was no success).
+
+Where a gradient is averaged over several passes of a random model (`eot`), it is that of the mean hinge: each
+pass has a hinge of its own. The loss that `abort_early` looks at is that of the last pass.
 
 Deviations from cleverhans:
 
@@ -40,6 +43,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from attacks.adversarial import stalls
 from attacks.adversarial.goal import Goal
 from attacks.judgement import Verdict, judge
 from attacks.kernel import Examples, Forward, Objective, Setting, State, begin, evaluate, keep
@@ -50,6 +54,8 @@ Search = Literal["released", "original"]
 INSIDE = 0.999999
 GROWTH = 10
 BETA1, BETA2, ADAM_EPSILON = 0.9, 0.999, 1e-8
+# What a released search leaves to the next.
+CARRIED = ("modifier", "moment", "square", "updates", "squashed", "adversarial")
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ class TanhDescent:
     Keys of its own in the state: `offset` a, `modifier` m and `squashed` tanh(m + a), like the images;
     `moment`, `square` and `updates` of Adam; `constant` c with its bounds `lower` and `upper`; `success` in
     the present search. `restart` is the number of the search, `iteration` that of the iterate within it.
-    `objective` is minus the squared L2 size of `best`, or minus infinity while there is no adversarial.
+    `objective` is minus the squared L2 size of `best`, or minus infinity while there is no adversarial. With
+    `abort_early` those of `stalls`.
 
     Attributes:
         name: Name of the attack.
@@ -73,6 +80,8 @@ class TanhDescent:
         epsilon: Adversarials with a larger L2 size don't count; the first one within ends the slot, except
             where only the final iterate counts.
         shared_constant: Use the mean of all slots' c in place of each slot's own.
+        abort_early: End a search when its loss no longer falls; not with a shared constant.
+        eot: Over how many passes each gradient is averaged.
 
     Raises:
         ValueError: If one of these is out of its range.
@@ -88,6 +97,8 @@ class TanhDescent:
     search: Search = "released"
     epsilon: float | None = None
     shared_constant: bool = False
+    abort_early: bool = False
+    eot: int = 1
     ball: ClassVar[None] = None
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True
@@ -95,10 +106,13 @@ class TanhDescent:
     def __post_init__(self) -> None:
         if self.search not in get_args(Search):
             raise ValueError(f"search is {self.search!r}, allowed are {', '.join(get_args(Search))}")
-        if self.searches < 1 or self.iterations < 1:
+        if self.searches < 1 or self.iterations < 1 or self.eot < 1:
             raise ValueError(
-                f"searches ({self.searches}) and iterations ({self.iterations}) must be at least 1"
+                f"searches ({self.searches}), iterations ({self.iterations}) and eot ({self.eot}) must be at"
+                " least 1"
             )
+        if self.abort_early and self.shared_constant:
+            raise ValueError("abort_early lets examples leave, which a shared_constant doesn't allow")
         if not self.confidence >= 0:
             raise ValueError(f"confidence is {self.confidence}, it must be at least 0")
         if not (self.epsilon is None or self.epsilon >= 0):
@@ -115,6 +129,7 @@ class TanhDescent:
         goal = self.goal.choose(setting, examples)
         state = begin(examples._replace(images=images), goal, _stretched(squashed, low, high))
         zeros, numbers = torch.zeros_like(images), images.new_zeros(len(images))
+        state |= stalls.watch(images) if self.abort_early else {}
         return state | {
             "offset": offset,
             "squashed": squashed,
@@ -130,15 +145,39 @@ class TanhDescent:
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Evaluates the present iterates, keeps the smallest adversarials, descends."""
+        if self.abort_early:
+            self._end_stalled(setting, state)
         last = state["iteration"] + 1 >= self.iterations
-        over = last & (state["restart"] + 1 >= self.searches)
-        logits, violation, gradient = evaluate(model, state, self._violation(state["goal"]), ~over)
-        self._note(setting, state, logits)
+        last_search = state["restart"] + 1 >= self.searches
+        over = last & last_search
+        logits, violation, gradient = evaluate(model, state, self._objective(state["goal"]), ~over, self.eot)
+        square = (state["adversarial"] - state["images"]).square().flatten(1).sum(1)
+        self._note(setting, state, logits, square)
+        if self.abort_early:
+            loss = square.double() + state["constant"].double() * violation.clamp(min=0)
+            stalls.look(state, loss, self.iterations, last_search)
         if not over.all():
             self._descend(setting, state, violation, gradient)
         state["iteration"] += 1
         if last.any():
             self._next_search(setting, state, last)
+
+    def _end_stalled(self, setting: Setting, state: State) -> None:
+        ended = stalls.ask(state, self.iterations)
+        if ended is not None and ended.any():
+            self._next_search(setting, state, ended)
+
+    def _objective(self, goal: Tensor) -> Objective:
+        """What is differentiated: of several passes the hinge, of one what the hinge is put on later."""
+        violation = self._violation(goal)
+        if self.eot == 1:
+            return violation
+
+        def hinged(logits: Tensor) -> Tensor:
+            value = violation(logits)
+            return torch.maximum(value, torch.zeros_like(value))
+
+        return hinged
 
     def _violation(self, goal: Tensor) -> Objective:
         """Returns what the hinge is put on: logits (B, K) to how far they are from success, (B,)."""
@@ -152,15 +191,18 @@ class TanhDescent:
 
         return value
 
-    def _note(self, setting: Setting, state: State, logits: Tensor) -> None:
+    def _note(self, setting: Setting, state: State, logits: Tensor, square: Tensor) -> None:
+        """Keeps what is closer than all before; `square` is the squared size of the perturbations, (B,)."""
         verdict = judge(logits, state["truth"])
-        square = (state["adversarial"] - state["images"]).square().flatten(1).sum(1)
         success = self._succeeds(logits, state["goal"], verdict)
+        live = ~state["broken"]
+        if self.abort_early:
+            success, live = success & ~state["stalled"], live & ~state["stalled"]
         state["success"] = state["success"] | success
         counts = success if self.epsilon is None else success & (square.sqrt() <= self.epsilon)
         values = (-square.double()).masked_fill(~counts, -torch.inf)
         # The objective is NaN at first: the first iterate is kept in any case.
-        keep(state, verdict, values, ~state["broken"] & ~(values <= state["objective"]))
+        keep(state, verdict, values, live & ~(values <= state["objective"]))
         if self.epsilon is not None and not setting.final_iterate:
             state["broken"] = state["broken"] | counts
 
@@ -176,8 +218,9 @@ class TanhDescent:
     def _descend(self, setting: Setting, state: State, violation: Tensor, gradient: Tensor) -> None:
         """One step of Adam on m."""
         low, high = _box(setting)
+        carried = {key: state[key] for key in CARRIED}
         # The slope of the hinge; torch's maximum halves it at the bend. NaN has none.
-        hinge = (violation.sign() + 1).nan_to_num() / 2
+        hinge = (violation.sign() + 1).nan_to_num() / 2 if self.eot == 1 else torch.ones_like(violation)
         constant, weight = state["constant"], 1
         if self.shared_constant:
             constant, weight = constant.sum(), len(constant)
@@ -193,6 +236,9 @@ class TanhDescent:
         modifier = state["modifier"] - step * state["moment"] / (state["square"].sqrt() / bias + ADAM_EPSILON)
         state["modifier"] = modifier
         self._place(setting, state)
+        if self.abort_early and self.search == "released":
+            for key, before in carried.items():
+                state[key] = torch.where(as_column(state["stalled"], before), before, state[key])
 
     def _place(self, setting: Setting, state: State) -> None:
         state["squashed"] = torch.tanh(state["modifier"] + state["offset"])
@@ -218,6 +264,8 @@ class TanhDescent:
         state["restart"] += last
         state["iteration"] = state["iteration"].masked_fill(last, 0)
         state["done"] |= state["restart"] >= self.searches
+        if self.abort_early:
+            stalls.begin_again(state, ended)
 
 
 def _box(setting: Setting) -> Box:

@@ -24,6 +24,7 @@ from workers.evaluation.engine import attack_paper, attack_pixel
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
+from workers.jobs.answers import keyed_answers
 from workers.jobs.failures import BadWeights
 from workers.jobs.session import Loaded, Session
 
@@ -56,9 +57,10 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     shard = Shard(data, order, loaded, plan["batch_size"], spec, report, others)
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     begun = time.monotonic()
-    # Of each evaluation the first shard asks: the answers would be the same.
-    odd = shard.probe() if request["start"] == 0 else {}
-    outcomes = shard.attack(item) if attack else shard.evaluate(item)
+    with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
+        # Of each evaluation the first shard asks: the answers would be the same.
+        odd = shard.probe() if request["start"] == 0 else {}
+        outcomes = shard.attack(item) if attack else shard.evaluate(item)
     extra: dict[str, Any] = {
         "attack": attack,
         "evidence": outcomes.evidence() | odd,

@@ -39,7 +39,7 @@ RARE: dict[WarningCode, float] = {"unconverged": 0.02}
 PROBED: dict[WarningCode, str] = {
     "random_outputs": "the logits of {count} of the first images changed between two passes: the model draws"
     " random numbers, and an attack that does not average over them (autoattack version rand, eot) looks"
-    " weaker than it is",
+    " weaker than it is; the outcomes repeat with the same shards and batch size only",
     "batch_dependent": "the logits of {count} of the first images changed with the batch: an example's result"
     " depends on its neighbours, and is not the one that the model gives it alone",
 }

@@ -31,12 +31,16 @@ def epoch_order(n: int, *, seed: int, epoch: int) -> Tensor:
 
 
 def seed_layers(seed: int, step: int, device: torch.device) -> None:
-    """Seed the generators that dropout and drop-path draw from.
+    """Seed the generators that dropout and drop-path draw from."""
+    seed_generators(derive_seed(seed, "layers", step), device)
+
+
+def seed_generators(value: int, device: torch.device) -> None:
+    """Seed torch's global generators.
 
     Only those of the CPU and of `device`: `torch.manual_seed` records a stack trace per call while
     CUDA is not in use.
     """
-    value = derive_seed(seed, "layers", step)
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
         with torch.cuda.device(device):

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.one_step import OneStep
+from attacks.adversarial.one_step import OneStep, SharedStep
 from attacks.judgement import judge
-from attacks.kernel import Examples, Setting, State
+from attacks.kernel import Examples, Setting, State, WithFirstGradient
 from attacks.randomness import Randomness
 from models.layers import Classifier
 from workers.evaluation.engine import attack_paper, attack_pixel
@@ -38,7 +38,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class TooFar(OneStep):
+class TooFar(SharedStep):
     """Leaves its ball in every second example."""
 
     def step(self, setting: Setting, model: Any, state: State) -> None:
@@ -97,6 +97,18 @@ def test_one_pass_for_both_changes_nothing_but_the_count(
     attacked = together.clean_correct if evaluation is attack_pixel else torch.ones(N, dtype=torch.bool)
     assert torch.equal((apart.forward - together.forward).bool(), attacked)
     assert (together.backward == 1).all()
+
+
+@pytest.mark.parametrize("evaluation", [attack_pixel, attack_paper])
+def test_averaged_gradients_share_no_pass_with_the_clean_answer(run: Run, evaluation: Any) -> None:
+    attack = fgsm(epsilon=EPSILON, eot=3)
+    assert not isinstance(attack, WithFirstGradient)
+    averaged, once = run(attack, evaluation=evaluation), run(fgsm(epsilon=EPSILON), evaluation=evaluation)
+    assert torch.equal(averaged.prediction, once.prediction)
+    torch.testing.assert_close(averaged.adversarial, once.adversarial, rtol=0, atol=1e-9)
+    attacked = once.clean_correct if evaluation is attack_pixel else torch.ones(N, dtype=torch.bool)
+    assert torch.equal(averaged.forward - once.forward, 3 * attacked.long())
+    assert torch.equal(averaged.backward, 3 * attacked.long())
 
 
 def test_it_asks_the_model_twice(run: Run, model: Classifier) -> None:

@@ -235,6 +235,25 @@ def test_a_model_that_rolls_dice_is_noticed(bench: Bench) -> None:
     assert "unverified" in codes(results.evaluations[1])
 
 
+def test_a_model_that_rolls_dice_rolls_the_same_again(bench: Bench) -> None:
+    """Whatever ran before in the process, in the same job or outside; in one shard or several."""
+    model, attack = Dice(), {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 5, "eot": 2}}
+
+    def outcomes(*evaluations: Mapping[str, Any], **options: Any) -> list[dict[str, str]]:
+        torch.rand(7)
+        bench.run(model, *evaluations, **options)
+        return bench.table(len(evaluations) - 1, "pgd")
+
+    first = outcomes(attack)
+    assert {row["correct"] for row in first} == {"0", "1"}
+    assert outcomes(attack) == first
+    assert outcomes({"name": "fgsm"}, {"name": "clean"}, attack) == first
+    assert outcomes(attack, seed=1) != first
+    parts = outcomes(attack, shard_seconds=1e-9)
+    assert len(list(bench.store.shards.of(bench.job_id))) > 2
+    assert outcomes(attack, shard_seconds=1e-9) == parts != first
+
+
 def test_a_model_that_looks_at_its_neighbours_is_noticed(bench: Bench) -> None:
     results = bench.run(Neighbours(), {"name": "clean"})
     assert "batch_dependent" in codes(results.evaluations[0])

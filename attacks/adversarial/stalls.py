@@ -1,0 +1,113 @@
+"""Ends a search whose loss no longer falls, as the code of Carlini and Wagner's paper does.
+
+That code (github.com/carlini/nn_robust_attacks, `l2_attack.py`, ABORT_EARLY) looks at the loss of the
+iterates 0, p, 2 p, ... of a search, with p a tenth of its iterates, rounded down. Where it is above 0.9999
+times what it was one look earlier, the search is over. Deviations:
+
+- Each example has a test of its own, and goes on to its own next search. There, the losses of a batch are
+  summed, and its searches end together.
+- The iterate at which a search ends counts like any other; there, it is not looked at any more.
+- The first look compares with nothing; there, with a million, which a large constant exceeds at once.
+- p is at least 1; there, fewer than ten iterates are an error.
+
+Only the device knows the loss. So that nobody waits for it at every step, a search that is over goes on
+without effect until the host asks: after a look, but not more often than every `patience` steps, at whatever
+iterates the slots are. When it asks changes neither results nor counted passes.
+
+Keys of the state:
+
+    on the CPU
+        unread        steps since the host last asked, int64
+    on the device of the images
+        checked_loss  the loss at the last look, infinite before the first, float64
+        stalled       the present search is over, or the last one was
+        settled       the last search is over: the slot may leave
+
+B = batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attacks.kernel import State
+
+FALLEN = 0.9999
+LOOKS = 10
+STEPS_BETWEEN_QUESTIONS = 16
+
+
+def distance(iterations: int) -> int:
+    """Returns p: how many iterates lie between two looks at a search of so many."""
+    return max(iterations // LOOKS, 1)
+
+
+def watch(images: Tensor) -> State:
+    """Returns the keys that a state needs in addition; `images` are those of new slots, (B, C, H, W)."""
+    nothing = torch.zeros(len(images), dtype=torch.bool, device=images.device)
+    return {
+        "unread": torch.zeros(len(images), dtype=torch.int64),
+        "checked_loss": torch.full(nothing.shape, torch.inf, dtype=torch.float64, device=images.device),
+        "stalled": nothing,
+        "settled": nothing,
+    }
+
+
+def look(state: State, loss: Tensor, iterations: int, last_search: Tensor) -> None:
+    """Compares the loss of the present iterates with that of the last look, where it is time to.
+
+    Asks the device nothing.
+
+    Args:
+        state: The slots; `iteration` is the number of the present iterate.
+        loss: Of the present iterates, float64 (B,). NaN ends nothing.
+        iterations: Of one search.
+        last_search: Which slots have no further one, on the CPU, (B,).
+    """
+    state["unread"] += 1
+    due = state["iteration"] % distance(iterations) == 0
+    if not due.any():
+        return
+    now = due.to(loss.device)
+    state["stalled"] = state["stalled"] | (now & (loss > FALLEN * state["checked_loss"]))
+    state["settled"] = state["settled"] | (state["stalled"] & last_search.to(loss.device))
+    state["checked_loss"] = torch.where(now, loss, state["checked_loss"])
+
+
+def ask(state: State, iterations: int) -> Tensor | None:
+    """Returns which searches are over, on the CPU, (B,); None where there is no news, or it can wait.
+
+    Args:
+        state: The slots; `iteration` is the number of the iterate to come.
+        iterations: Of one search.
+    """
+    before, between = state["iteration"] - 1, distance(iterations)
+    # The first look ends nothing.
+    looked = (before >= between) & (before % between < state["unread"])
+    if not looked.any() or int(state["unread"].max()) < patience(state["stalled"].device):
+        return None
+    state["unread"] = torch.zeros_like(state["unread"])
+    return _read(state["stalled"]) & ~state["done"]
+
+
+def patience(device: torch.device) -> int:
+    """Returns how many steps lie between two questions at least; the CPU has no queue that would run dry."""
+    return 1 if device.type == "cpu" else STEPS_BETWEEN_QUESTIONS
+
+
+def _read(flags: Tensor) -> Tensor:
+    """Waits for the device."""
+    return flags.cpu()
+
+
+def begin_again(state: State, ended: Tensor) -> None:
+    """Forgets the searches that are over; slots that are done stay as they are.
+
+    Args:
+        state: The slots, with `done` up to date.
+        ended: Which searches are over, on the device, (B,).
+    """
+    state["settled"] = state["settled"] | (ended & state["done"].to(ended.device))
+    state["stalled"] = (state["stalled"] & ~ended) | state["settled"]
+    state["checked_loss"] = state["checked_loss"].masked_fill(ended, torch.inf)
