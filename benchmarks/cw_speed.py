@@ -1,7 +1,7 @@
 """Carlini and Wagner's L2 attack against cleverhans, in one run: `python -m benchmarks.cw_speed`.
 
 Both sides get the same 64 images and make 5 searches of 100 iterates, on the networks and digits of
-`benchmarks.attack_speed`. The library runs as its users run it, on the whole batch. Passes are counted where
+`benchmarks.networks`. The library runs as its users run it, on the whole batch. Passes are counted where
 the model is called. CPU time of the process is what to compare; wall time depends on who else is there.
 
 Five of ours: `shared` does what the library does, up to rounding; `own` gives each example its own constant,
@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from attacks.adversarial.carlini_wagner import carlini_wagner
 from attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen
 from attacks.randomness import Randomness
-from benchmarks.attack_speed import costs, digits, network
+from benchmarks.attack_speed import costs
+from benchmarks.networks import cnn, digits
 from workers.evaluation.active import run_batch
 
 N, SEARCHES, ITERATIONS, LEARNING_RATE, CONFIDENCE = 64, 5, 100, 1e-2, 0.0
@@ -93,7 +94,7 @@ def main() -> None:
     header = ("network", "search", "CPU s", "library", "CPU x", "fwd/bwd", "library")
     table = [[*header, "left", "library", "flags differ", "median L2", "library", "largest difference"]]
     for name, epsilon in (("usual", 0.0), ("fgsm-trained", 0.15)):
-        model = network(pixels[N:], classes[N:], epsilon)
+        model = cnn(pixels[N:], classes[N:], epsilon)
         for search in ("shared", "own", "own, abort", "original", "original, abort"):
             attack = carlini_wagner(
                 confidence=CONFIDENCE,
