@@ -46,7 +46,8 @@ def transfer(
     """Adversarial examples of another model.
 
     Args:
-        job: Id of the training job that the other model comes from; it has succeeded, on the same data.
+        job: Id of the training job that the other model comes from, with as many classes and channels and the
+            same image size; an unfinished one is waited for.
         epsilon: Radius of the ball, in pixel units.
         norm: Norm of the ball.
         attack: What the other model is attacked with.

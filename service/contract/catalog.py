@@ -92,6 +92,12 @@ class Component(BaseModel):
                 if "component" in branch and isinstance(params.get(name), Mapping):
                     yield name, branch["component"], params[name]
 
+    def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The parameters that name a training job whose model is used: (parameter, job id)."""
+        for name, part in self.parameters["properties"].items():
+            if part.get("job") and isinstance(params.get(name), str):
+                yield name, params[name]
+
 
 @dataclass(frozen=True)
 class Checked:

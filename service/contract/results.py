@@ -116,8 +116,18 @@ def data_label(data: Mapping[str, Any]) -> str:
     return f"{data['name']}({params})" if params else str(data["name"])
 
 
+class Source(Answer):
+    """Another job's model that evaluations used: {"name", "params"}, and the hash of its weights' content."""
+
+    model: dict[str, Any]
+    weights_sha256: str
+
+
 class Provenance(Answer):
-    """Everything needed to repeat the numbers; `data_sha256` is keyed by `data_label`."""
+    """Everything needed to repeat the numbers.
+
+    `data_sha256` is keyed by `data_label`, `sources` by the id of the job that the model comes from.
+    """
 
     spec: dict[str, Any]
     seed: int
@@ -126,6 +136,7 @@ class Provenance(Answer):
     device: dict[str, Any]
     weights_sha256: str | None
     data_sha256: dict[str, str]
+    sources: dict[str, Source] = {}
     times: dict[str, Any]
 
 
