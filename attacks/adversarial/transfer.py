@@ -27,6 +27,8 @@ __all__ = ["transfer"]
 
 TASKS = ("classification",)
 PAPER = "Papernot et al. 2016, Transferability in Machine Learning"
+# Judged by the worst case within [0, 1], whatever the job's protocol.
+PROTOCOLS = ("pixel",)
 PASSES = ("params.restarts * (params.steps + 1) + 3", "params.restarts * params.steps")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),

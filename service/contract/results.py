@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from service.contract.specs import Protocol
 from service.contract.states import JobState
 from service.contract.warning_codes import WarningCode
 
@@ -95,7 +96,7 @@ class EvaluationResult(Answer):
     name: str
     params: dict[str, Any]
     data: dict[str, Any]
-    protocol: Literal["pixel", "paper"]
+    protocol: Protocol
     backend: str
     metrics: dict[str, Metric]
     breakdown: list[Breakdown | StageBreakdown] = []

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 import attacks.adversarial
 from attacks.adversarial.transfer import Transfer
-from attacks.ensemble import Ensemble
 from attacks.kernel import Attack
 from attacks.randomness import Randomness
 from attacks.threat import sizes
+from service.contract.catalog import load
 from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.verification import FORWARD_PASSES
 
@@ -90,9 +90,7 @@ def allowed(module: ModuleType, params: dict[str, Any], protocol: str = "pixel")
 def evaluations(module: ModuleType, name: str, params: dict[str, Any]) -> list[Any]:
     """The engine's functions for the protocols that the attack may be run under."""
     everything = filled(module, name, params)
-    # These are run as `pixel` in any job.
-    only_pixel = isinstance(make(module, name, params), Ensemble | Transfer)
-    both = not only_pixel and allowed(module, everything, "paper")
+    both = "paper" in load().find("attack", name).protocols and allowed(module, everything, "paper")
     return [attack_pixel, *([attack_paper] if both else [])]
 
 

@@ -155,11 +155,11 @@ class Shard:
             "randomness": Randomness(self._spec["seed"], attack.name),
             "keep_adversarial": bool(self._spec.get("save_adversarial")),
         }
-        only_pixel = isinstance(attack, Ensemble | Transfer)
-        if self._spec["protocol"] == "paper" and not only_pixel:
+        protocols, protocol = load_catalog().find("attack", item["name"]).protocols, self._spec["protocol"]
+        if protocol not in protocols:
+            protocol = self.protocol = protocols[0]
+        if protocol == "paper":
             return attack_paper(*subject, **common)
-        if self._spec["protocol"] == "paper":
-            self.protocol = "pixel"
         screening = self._spec["execution"].get("screening") is not None
         return attack_pixel(*subject, screening=screening, staged=self._staged, **common)
 
