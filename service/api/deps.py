@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -115,6 +116,7 @@ def find_job(store: TenantStore, job_id: str) -> JobRow:
 def job_finder(store: TenantStore) -> Callable[[str], SourceRow | None]:
     """A look-up for the catalog: the job with an id as a source of weights, or None."""
 
+    @functools.cache  # a grid of attacks names one job many times
     def find(job_id: str) -> SourceRow | None:
         try:
             return store.jobs.source(job_id) if is_id(job_id) else None

@@ -82,9 +82,10 @@ class TenantJobs(_Part):
         self, spec: dict[str, Any], *, body_sha256: str, idempotency_key: str | None = None
     ) -> tuple[JobRow, bool]:
         """Adds a job of the caller's tenant; weights may come from jobs that the caller sees."""
-        unseen = [(need, "there is no such job") for need in needs_of(spec) if not self._sees(need.job)]
+        needs = needs_of(spec)
+        unseen = {job_id for job_id in {need.job for need in needs} if not self._sees(job_id)}
         if unseen:
-            raise cannot_give(unseen)
+            raise cannot_give([(need, "there is no such job") for need in needs if need.job in unseen])
         return self._store.jobs.add(
             spec, body_sha256=body_sha256, idempotency_key=idempotency_key, tenant=self._tenant
         )
