@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 from attacks.adversarial.goal import Goal
-from attacks.judgement import Verdict, judge
+from attacks.judgement import finite
 from attacks.kernel import Examples, Forward, Objective, Setting, State, begin, evaluate, keep
 from attacks.threat import PIXELS, Box, as_column
 
@@ -153,25 +153,25 @@ class TanhDescent:
         return value
 
     def _note(self, setting: Setting, state: State, logits: Tensor) -> None:
-        verdict = judge(logits, state["truth"])
         square = (state["adversarial"] - state["images"]).square().flatten(1).sum(1)
-        success = self._succeeds(logits, state["goal"], verdict)
+        success = self._succeeds(logits, state["goal"])
         state["success"] = state["success"] | success
         counts = success if self.epsilon is None else success & (square.sqrt() <= self.epsilon)
         values = (-square.double()).masked_fill(~counts, -torch.inf)
         # The objective is NaN at first: the first iterate is kept in any case.
-        keep(state, verdict, values, ~state["broken"] & ~(values <= state["objective"]))
+        keep(state, logits, values, ~state["broken"] & ~(values <= state["objective"]))
         if self.epsilon is not None and not setting.final_iterate:
             state["broken"] = state["broken"] | counts
 
-    def _succeeds(self, logits: Tensor, goal: Tensor, verdict: Verdict) -> Tensor:
+    def _succeeds(self, logits: Tensor, goal: Tensor) -> Tensor:
         """Whether the goal is left, or reached, by the margin of `confidence`, bool (B,)."""
         index = torch.arange(logits.shape[1], device=logits.device)
         own = logits.gather(1, goal[:, None])
         own = own - self.confidence if self.goal.targeted else own + self.confidence
         others = logits.scatter(1, goal[:, None], -torch.inf)
         before = ((others > own) | ((others == own) & (index < goal[:, None]))).any(1)
-        return ~(before | verdict.nonfinite) if self.goal.targeted else before | verdict.nonfinite
+        lost = before | ~finite(logits)
+        return ~lost if self.goal.targeted else lost
 
     def _descend(self, setting: Setting, state: State, violation: Tensor, gradient: Tensor) -> None:
         """One step of Adam on m."""

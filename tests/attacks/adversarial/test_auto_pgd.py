@@ -16,7 +16,7 @@ from attacks.adversarial.apgd_ce import apgd_ce
 from attacks.adversarial.apgd_dlr import apgd_dlr
 from attacks.adversarial.apgd_t import apgd_t
 from attacks.adversarial.auto_pgd import windows
-from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, frozen, select
+from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, frozen, judged, select
 from attacks.randomness import LibraryStream, Randomness
 from attacks.threat import Norm
 
@@ -87,7 +87,7 @@ def drive(
             assert state is not None
             attack.step(setting, model, state)
             out = state["done"] | state["broken"]
-            finished.append(select(state, out))
+            finished.append(judged(select(state, out)))
             state = None if out.all() else select(state, ~out)
     found = concatenate(finished)
     return select(found, found["row"].argsort())
