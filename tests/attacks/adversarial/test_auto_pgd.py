@@ -346,6 +346,18 @@ class _Shift(nn.Module):
         return (values + 1) / 2
 
 
+def test_no_step_asks_the_device() -> None:
+    """Tensors on the device `meta` have no values: whoever asks for one, fails."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4)).to("meta")
+    images, labels = torch.empty(2, 1, 2, 2, device="meta"), torch.empty(2, dtype=torch.int64, device="meta")
+    attack, setting = apgd_t(steps=10, targets=2, restarts=2), Setting(["a", "b"], Randomness(0, "apgd_t"))
+    with torch.no_grad(), frozen(model):
+        state = attack.start(setting, Examples(torch.arange(2), images, labels, labels, model(images)))
+        while not state["done"].all():
+            attack.step(setting, model, state)
+    assert state["target"].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("backend", ["native", "pyautoattack"])
 @pytest.mark.parametrize(("name", "classes"), [("apgd_t", 3), ("apgd_dlr", 2)])
 def test_too_few_classes(name: str, classes: int, backend: str, run: Any) -> None:
