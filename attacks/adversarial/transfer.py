@@ -20,7 +20,7 @@ from torch import Tensor
 from attacks.adversarial.fgsm import fgsm
 from attacks.adversarial.goal import Goal
 from attacks.adversarial.pgd import pgd
-from attacks.kernel import Attack, Examples, Forward, Setting, State, begin, evaluate, record
+from attacks.kernel import Attack, Examples, Forward, Setting, State, ask, begin, record
 from attacks.threat import PIXELS, Ball, Fraction, Norm
 
 __all__ = ["transfer"]
@@ -103,9 +103,8 @@ class Transfer:
             state[key] = state[key] + attacked[key]
         for key in ("seen_gradient", "zero_gradient", "nonfinite_gradient"):
             state[key] = state[key] | attacked[key]
-        nothing = torch.zeros_like(state["done"])
-        logits, values, _ = evaluate(model, state, Goal().objective(state["goal"]), nothing)
-        record(setting, state, logits, values, ~nothing)
+        logits, values = ask(model, state, Goal().objective(state["goal"]))
+        record(setting, state, logits, values)
         state["done"] = torch.ones_like(state["done"])
 
     def _attacked(self, setting: Setting, state: State) -> State:
