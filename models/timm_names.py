@@ -15,6 +15,7 @@ from typing import Any
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import nn
 
+from models.rpc_asymvit import rpc_asymvit
 from models.rpc_symvit import rpc_symvit
 from models.symvit import symvit
 
@@ -39,6 +40,8 @@ default_cfgs = generate_default_cfgs(
         "symvit_base_patch16_224": PREPROCESSING,
         "rpc_symvit_tiny_patch16_224": PREPROCESSING,
         "rpc_symvit_base_patch16_224": PREPROCESSING,
+        "rpc_asymvit_tiny_patch16_224": PREPROCESSING,
+        "rpc_asymvit_base_patch16_224": PREPROCESSING,
     }
 )
 
@@ -103,6 +106,18 @@ def rpc_symvit_tiny_patch16_224(pretrained: bool = False, **options: Any) -> nn.
 def rpc_symvit_base_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
     """RPC-SymViT-base at 224 pixels, by default with four iterations in the first layer."""
     return _create(rpc_symvit, "rpc_symvit_base_patch16_224", pretrained, **{**BASE, **options})
+
+
+@register_model
+def rpc_asymvit_tiny_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
+    """RPC-AsymViT-tiny at 224 pixels, by default with four asymmetric iterations in the first layer."""
+    return _create(rpc_asymvit, "rpc_asymvit_tiny_patch16_224", pretrained, **{**TINY, **options})
+
+
+@register_model
+def rpc_asymvit_base_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
+    """RPC-AsymViT-base at 224 pixels, by default with four asymmetric iterations in the first layer."""
+    return _create(rpc_asymvit, "rpc_asymvit_base_patch16_224", pretrained, **{**BASE, **options})
 
 
 # register_model has added every name to __all__, and a name in __all__ would be a component of the catalog.

@@ -34,7 +34,7 @@ class VisionTransformer(nn.Module):
         drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
 
     Raises:
-        ValueError: a size does not divide as stated.
+        ValueError: a size does not divide as stated, or causal attention in every layer.
     """
 
     def __init__(
@@ -70,6 +70,11 @@ class VisionTransformer(nn.Module):
             )
             for layer, attention in enumerate(attentions)
         )
+        if all(getattr(block.attn, "causal", False) for block in self.blocks):
+            raise ValueError(
+                "causal attention must not be in every layer: "
+                "the class token comes first and would see no patch"
+            )
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
         self.head: nn.Module
         self.reset_classifier(classes)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Protocol
 
+import torch
 from annotated_types import Interval
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 PrefixTokens = Annotated[int, "system"]
 Dropout = Annotated[float, Interval(ge=0, lt=1)]
@@ -50,7 +51,15 @@ def merge_heads(by_head: Tensor) -> Tensor:
     return by_head.transpose(1, 2).flatten(2)
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    *,
+    causal: bool = False,
+) -> Tensor:
     """softmax(q k^T / sqrt(D)) v, by torch's fused kernel: the N x N matrix is not stored.
 
     Args:
@@ -59,9 +68,28 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, d
         values: (B, H, N, D).
         mask: boolean (B, N), true for the tokens that may be attended to; None = all.
         dropout: share of the attention weights that is dropped; the caller passes 0 outside training.
+        causal: each token attends to itself and to those before it. Together with `mask` this does store a
+            matrix, of booleans, (B, 1, N, N).
 
     Returns:
         (B, H, N, D).
     """
     allowed = None if mask is None else mask[:, None, None, :]  # (B, 1, 1, N)
-    return scaled_dot_product_attention(queries, keys, values, attn_mask=allowed, dropout_p=dropout)
+    if allowed is not None and causal:
+        present = torch.eye(allowed.shape[-1], dtype=torch.bool, device=allowed.device)
+        allowed = allowed.expand(-1, -1, allowed.shape[-1], -1).tril() | present  # no row without a key
+    return scaled_dot_product_attention(
+        queries, keys, values, attn_mask=allowed, dropout_p=dropout, is_causal=causal and mask is None
+    )
+
+
+def running_sum(values: Tensor) -> Tensor:
+    """Sum over the tokens up to each one: (B, H, N, F) to the same, and nothing of later tokens in it.
+
+    By doubling strides, because torch.cumsum is refused on CUDA where results have to repeat.
+    """
+    stride = 1
+    while stride < values.shape[-2]:
+        values = values + pad(values[..., :-stride, :], (0, 0, stride, 0))
+        stride *= 2
+    return values

@@ -14,13 +14,15 @@ NeurIPS 2024, section 3 and Algorithm 1. With L = Y = 0 at the start, each of n 
 The defaults are the released code. It differs from the paper's text, which has tau = lambda / mu and may be
 read as N D in mu; and the argument of the L step that minimises the stated Lagrangian has + Y/mu, where both
 the paper and the code have - Y/mu. Here the iteration keeps U = Y / mu instead of Y, which is the same in
-exact arithmetic and stays finite when mu is large. The gradient flows through mu.
+exact arithmetic and stays finite when mu is large. The gradient flows through mu. The forms that the paper
+derives from this one are in rpc_asymmetric.py and rpc_causal.py.
 
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -60,13 +62,15 @@ def penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
     Returns:
         (B, H, 1, 1), positive and finite.
     """
-    magnitude = keys.abs().to(torch.promote_types(keys.dtype, torch.float32))  # (B, H, N, D)
-    tokens: Tensor | int = keys.shape[-2]
-    if mask is not None:
-        magnitude = magnitude.masked_fill(~mask[:, None, :, None], 0.0)
-        tokens = mask.sum(dim=-1)[:, None, None, None]  # (B, 1, 1, 1)
-    norm = magnitude.sum(dim=(-2, -1), keepdim=True)  # (B, H, 1, 1)
+    norm = magnitudes(keys, mask).sum(dim=(-2, -1), keepdim=True)  # (B, H, 1, 1)
+    tokens = keys.shape[-2] if mask is None else mask.sum(dim=-1)[:, None, None, None]  # (B, 1, 1, 1)
     return tokens * width / (4.0 * norm.clamp(min=SMALLEST_NORM))
+
+
+def magnitudes(keys: Tensor, mask: Tensor | None) -> Tensor:
+    """|K| in float32 at least, 0 for masked tokens: (B, H, N, D) to the same."""
+    magnitude = keys.abs().to(torch.promote_types(keys.dtype, torch.float32))
+    return magnitude if mask is None else magnitude.masked_fill(~mask[:, None, :, None], 0.0)
 
 
 def shrink(values: Tensor, threshold: Tensor) -> Tensor:
@@ -100,6 +104,7 @@ class RPCAttention(nn.Module):
 
     name: ClassVar[str] = "rpc"
     permutation_equivariant: ClassVar[bool] = True
+    parts: ClassVar[int] = 2  # of `qkv`
 
     def __init__(
         self,
@@ -134,33 +139,41 @@ class RPCAttention(nn.Module):
         self.dual_sign = dual_sign
         self.prefix_tokens = prefix_tokens
         self.dropout = dropout
-        self.qkv = nn.Linear(dim, 2 * dim)
+        self.qkv = nn.Linear(dim, self.parts * dim)
         self.proj = nn.Linear(dim, dim)
 
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        keys, values = split_heads(self.qkv(x), 2, self.heads)  # (B, H, N, D) each
-        low_rank = self._pursue(keys, values, mask)
-        output: Tensor = self.proj(merge_heads(low_rank))
+        keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
+
+        def low_rank(point: Tensor, dropout: float) -> Tensor:
+            return attend(point, point, values, mask, dropout)
+
+        pursued = self.pursue(keys, penalty(keys, self.width, mask), low_rank)
+        output: Tensor = self.proj(merge_heads(pursued))
         return output
 
-    def _pursue(self, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Principal Attention Pursuit: L of the last iteration, (B, H, N, D)."""
-        threshold = self._shrinkage(keys, mask)  # (B, H, 1, 1)
+    def pursue(self, keys: Tensor, mu: Tensor, low_rank_step: Callable[[Tensor, float], Tensor]) -> Tensor:
+        """Principal Attention Pursuit: L of the last iteration.
+
+        Args:
+            keys: K, (B, H, N, D).
+            mu: the penalty, (B, H, 1, 1), or (B, H, N, 1) with one for each token.
+            low_rank_step: makes L (B, H, N, D) of Z (B, H, N, D) and the dropout rate of the weights.
+
+        Returns:
+            (B, H, N, D).
+        """
+        tau = self.regularization * mu if self.threshold == "code" else self.regularization / mu
+        tau = tau.to(keys.dtype)
         low_rank = scaled_dual = torch.zeros_like(keys)
         for iteration in range(1, self.iterations + 1):
-            sparse = shrink(keys - low_rank + scaled_dual, threshold)
-            point = keys - sparse + self.dual_sign * scaled_dual  # Z, both query and key
+            sparse = shrink(keys - low_rank + scaled_dual, tau)
+            point = keys - sparse + self.dual_sign * scaled_dual  # Z
             # As released: dropping weights earlier would feed the noise back through the iteration.
             dropout = self.dropout if self.training and iteration == self.iterations else 0.0
-            low_rank = attend(point, point, values, mask, dropout)
+            low_rank = low_rank_step(point, dropout)
             scaled_dual = scaled_dual + keys - low_rank - sparse
         return low_rank
-
-    def _shrinkage(self, keys: Tensor, mask: Tensor | None) -> Tensor:
-        """The threshold tau of each image and head, (B, H, 1, 1)."""
-        mu = penalty(keys, self.width, mask)
-        tau = self.regularization * mu if self.threshold == "code" else self.regularization / mu
-        return tau.to(keys.dtype)

@@ -1,7 +1,8 @@
 """Laws that every attention mechanism obeys; a new file in `models/attention` gets them by being there.
 
 A mechanism that depends on the order or the number of tokens says so with the class attributes
-`permutation_equivariant = False` and `padding_invariant = False`.
+`permutation_equivariant = False` and `padding_invariant = False`, and one in which no token depends on a later
+one with `causal = True`.
 """
 
 from __future__ import annotations
@@ -126,6 +127,16 @@ def test_masked_padding_changes_nothing(attention: nn.Module) -> None:
     padded = attention(torch.cat([x, padding], dim=1), mask=mask)
     assert_near(padded[:, :TOKENS], attention(x, mask=torch.ones(2, TOKENS, dtype=torch.bool)), 1e-10)
     assert_near(padded[:, :TOKENS], attention(x), 1e-10)
+
+
+def test_later_tokens_change_the_earlier_ones_unless_it_is_causal(attention: nn.Module) -> None:
+    x, changed = tokens(), tokens()
+    changed[:, -1] = 3 * tokens(seed=5)[:, -1]
+    before, after = attention(x, grid=GRID)[:, :-1], attention(changed, grid=GRID)[:, :-1]
+    if getattr(attention, "causal", False):
+        assert_near(after, before, 1e-10)
+    else:
+        assert (after - before).abs().amax(dim=(0, 2)).min() > 1e-6
 
 
 @pytest.mark.parametrize("heads", [5, 0])

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from models import rpc_symvit_sizes, symvit_sizes
+from models import rpc_asymvit_sizes, rpc_symvit_sizes, symvit_sizes
+from models.rpc_asymvit_sizes import rpc_asymvit_base, rpc_asymvit_tiny
 from models.rpc_symvit_sizes import rpc_symvit_base, rpc_symvit_tiny
 from models.symvit_sizes import symvit_base, symvit_tiny
 from models.vit import vit
@@ -33,7 +34,17 @@ def test_asymmetric_base_is_vit_base() -> None:
     assert count(lambda: vit(1000, 3, width=768, heads=12)) == 86_567_656
 
 
-@pytest.mark.parametrize("builder", [symvit_tiny, rpc_symvit_tiny])
+def test_asymmetric_rpc_has_the_parameters_of_vit() -> None:
+    assert count(lambda: rpc_asymvit_tiny(1000, 3)) == 5_717_416
+    assert count(lambda: rpc_asymvit_base(1000, 3)) == 86_567_656
+
+
+def test_symmetric_rpc_in_the_first_layer_saves_the_queries_of_one_layer() -> None:
+    assert count(lambda: rpc_asymvit_tiny(1000, 3, rpc_form="rpc")) == 5_680_360
+    assert count(lambda: rpc_asymvit_base(1000, 3, rpc_form="rpc")) == 85_977_064
+
+
+@pytest.mark.parametrize("builder", [symvit_tiny, rpc_symvit_tiny, rpc_asymvit_tiny])
 def test_geometry_and_drop_path_are_free(builder: Callable[..., nn.Module]) -> None:
     model = builder(10, 1, image_size=32, patch_size=8, drop_path=0.2).eval()
     assert model(torch.zeros(1, 1, 32, 32)).shape == (1, 10)
@@ -42,7 +53,7 @@ def test_geometry_and_drop_path_are_free(builder: Callable[..., nn.Module]) -> N
 
 
 def test_parameters_of_rpc_reach_the_attention() -> None:
-    for builder, width in ((rpc_symvit_tiny, 64), (rpc_symvit_base, 64)):
+    for builder in (rpc_symvit_tiny, rpc_symvit_base, rpc_asymvit_tiny, rpc_asymvit_base):
         with torch.device("meta"):
             model = builder(
                 10,
@@ -56,7 +67,7 @@ def test_parameters_of_rpc_reach_the_attention() -> None:
             )
         attention = model.blocks[11].attn
         assert (attention.iterations, attention.regularization, attention.threshold) == (2, 3.0, "paper")
-        assert (attention.width, attention.dual_sign) == (width, 1)
+        assert (attention.width, attention.dual_sign) == (64, 1)
         assert not hasattr(model.blocks[0].attn, "iterations")
 
 
@@ -64,4 +75,5 @@ def test_rules(broken: Callable[..., list[str]]) -> None:
     assert broken(symvit_sizes, image_size=224, patch_size=16) == []
     assert broken(symvit_sizes, image_size=224, patch_size=15) == ["patch_size must divide image_size"]
     assert broken(rpc_symvit_sizes, image_size=224, patch_size=16, rpc_layers=[11]) == []
-    assert len(broken(rpc_symvit_sizes, image_size=224, patch_size=16, rpc_layers=[12])) == 1
+    for module in (rpc_symvit_sizes, rpc_asymvit_sizes):
+        assert len(broken(module, image_size=224, patch_size=16, rpc_layers=[12])) == 1

@@ -11,6 +11,8 @@ NAMES = (
     "symvit_base_patch16_224",
     "rpc_symvit_tiny_patch16_224",
     "rpc_symvit_base_patch16_224",
+    "rpc_asymvit_tiny_patch16_224",
+    "rpc_asymvit_base_patch16_224",
 )
 
 
@@ -26,7 +28,8 @@ def test_the_module_offers_no_components() -> None:
 def test_parameter_counts(name: str) -> None:
     with torch.device("meta"):
         model = timm.create_model(name)
-    expected = 5_272_744 if "tiny" in name else 79_480_552
+    symmetric, asymmetric = (5_272_744, 5_717_416) if "tiny" in name else (79_480_552, 86_567_656)
+    expected = asymmetric if "asym" in name else symmetric
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 

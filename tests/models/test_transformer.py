@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from models.attention.rpc_causal import CausalRPCAttention
 from models.attention.softmax import SoftmaxAttention
 from models.transformer import VisionTransformer
 
@@ -77,3 +78,11 @@ def test_dropout_is_off_in_eval_mode_only() -> None:
     assert not torch.equal(model(images), model(images))
     model.eval()
     assert torch.equal(model(images), model(images))
+
+
+def test_causal_attention_in_every_layer_is_refused() -> None:
+    with pytest.raises(ValueError, match="the class token comes first and would see no patch"):
+        VisionTransformer([CausalRPCAttention] * 2, **SMALL)
+    images = torch.randn(2, 1, 8, 8)
+    logits = VisionTransformer([CausalRPCAttention, SoftmaxAttention], **SMALL)(images)
+    assert not torch.equal(logits[0], logits[1])

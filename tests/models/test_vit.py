@@ -9,6 +9,7 @@ import timm
 import torch
 
 from models import vit as module
+from models.attention.lookup import attentions
 from models.attention.rpc import RPCAttention
 from models.attention.softmax import SoftmaxAttention
 from models.vit import vit
@@ -45,6 +46,18 @@ def test_chosen_layers_have_the_attention_and_the_others_softmax(layers: Any, ch
         assert type(block.attn) is (RPCAttention if layer in chosen else SoftmaxAttention)
         assert getattr(block.attn, "iterations", 6) == 6
     assert torch.isfinite(model(torch.randn(2, 1, 16, 16))).all()
+
+
+@pytest.mark.parametrize("name", sorted(attentions()))
+def test_any_attention_of_the_catalog_in_some_layers(name: str) -> None:
+    model = vit(10, 1, **SMALL, attention=name, layers=[0, 2]).eval()
+    assert {model.blocks[layer].attn.name for layer in (0, 2)} == {name}
+    assert type(model.blocks[1].attn) is SoftmaxAttention
+    images = torch.randn(2, 1, 16, 16, requires_grad=True)
+    logits = model(images)
+    (gradient,) = torch.autograd.grad(logits.square().sum(), images)
+    assert gradient.abs().amax(dim=(1, 2, 3)).min() > 0
+    assert not torch.equal(logits[0], logits[1])
 
 
 def test_takes_the_name_of_an_attention() -> None:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
-from models.attention.heads import merge_heads, split_heads
+from models.attention.heads import attend, merge_heads, running_sum, split_heads
 
 
 def test_split_is_parts_first_then_head_major() -> None:
@@ -17,3 +18,33 @@ def test_merge_undoes_split() -> None:
     projected = torch.randn(2, 3, 12)
     keys, values = split_heads(projected, 2, 2)
     assert torch.equal(torch.cat([merge_heads(keys), merge_heads(values)], dim=-1), projected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_causal_attention_sees_no_later_token(masked: bool) -> None:
+    queries, keys, values = torch.randn(3, 2, 3, 6, 4, dtype=torch.float64)
+    mask = torch.tensor([[True] * 6, [True, True, False, True, True, False]]) if masked else None
+    allowed = torch.ones(6, 6, dtype=torch.bool).tril()
+    if mask is not None:
+        allowed = (allowed & mask[:, None, None, :]) | torch.eye(6, dtype=torch.bool)
+    scores = (queries @ keys.transpose(-1, -2) / 2.0).masked_fill(~allowed, -torch.inf)
+    expected = torch.softmax(scores, dim=-1) @ values
+    output = attend(queries, keys, values, mask, 0.0, causal=True)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+
+
+def test_padding_before_the_first_token_gives_no_row_without_keys() -> None:
+    queries, keys, values = torch.randn(3, 1, 1, 4, 2)
+    mask = torch.tensor([[False, False, True, True]])
+    assert torch.isfinite(attend(queries, keys, values, mask, 0.0, causal=True)).all()
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 8, 197])
+def test_running_sum(tokens: int) -> None:
+    values = torch.randn(2, 3, tokens, 2, dtype=torch.float64, requires_grad=True)
+    sums = running_sum(values)
+    torch.testing.assert_close(sums, values.cumsum(dim=-2), rtol=0, atol=1e-12)
+    (gradient,) = torch.autograd.grad(sums.sum(), values)
+    later = torch.arange(tokens, 0, -1, dtype=torch.float64)[:, None].expand_as(values)
+    torch.testing.assert_close(gradient, later, rtol=0, atol=1e-12)
+    torch.testing.assert_close(running_sum(values[:, :, :-1]), sums[:, :, :-1], rtol=0, atol=0)

@@ -7,7 +7,9 @@ from models.attention.rpc import RPCAttention
 
 
 def test_finds_every_mechanism_by_its_name() -> None:
-    assert {"softmax", "symmetric", "rpc"} <= set(attentions())
+    assert {"softmax", "softmax_standardized", "symmetric"} <= set(attentions())
+    assert {"rpc", "rpc_asymmetric", "rpc_causal"} <= set(attentions())
+    assert {"scaled_exact", "scaled_learned", "scaled_alpha"} <= set(attentions())
     assert find_attention("rpc") is RPCAttention
 
 

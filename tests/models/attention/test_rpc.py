@@ -15,6 +15,7 @@ from models.attention import rpc
 from models.attention.heads import merge_heads, split_heads
 from models.attention.rpc import RPCAttention, penalty, shrink
 from models.attention.symmetric import SymmetricAttention
+from tests.models.attention.algorithm import pursue
 
 NAMES = ("s_n1", "s_n2", "s_n4", "m_n1", "m_n2", "l_n1", "l_n4")
 SWITCHES = tuple(itertools.product(("code", "paper"), ("full", "head"), (-1, 1)))
@@ -25,32 +26,6 @@ def authors(stored: Any) -> RPCAttention:
     attention = RPCAttention(12, 3, iterations=int(stored["n"]), regularization=float(stored["lambd"]))
     loaded: RPCAttention = stored.load(attention)
     return loaded
-
-
-def pursue(
-    k: np.ndarray,
-    v: np.ndarray,
-    *,
-    width: int,
-    iterations: int,
-    regularization: float,
-    threshold: str = "code",
-    dual_sign: int = -1,
-) -> np.ndarray:
-    """Algorithm 1 for one head, (N, D): as printed, with Y, mu and the N x N matrix written out."""
-    tokens, size = k.shape
-    mu = tokens * width / (4 * np.abs(k).sum())
-    tau = regularization * mu if threshold == "code" else regularization / mu
-    low_rank, y = np.zeros_like(k), np.zeros_like(k)
-    for _ in range(iterations):
-        m = k - low_rank + y / mu
-        s = np.sign(m) * np.maximum(np.abs(m) - tau, 0)
-        z = k - s + dual_sign * y / mu
-        scores = z @ z.T / np.sqrt(size)
-        matrix = np.exp(scores - scores.max(axis=1, keepdims=True))
-        low_rank = matrix / matrix.sum(axis=1, keepdims=True) @ v
-        y = y + mu * (k - low_rank - s)
-    return low_rank
 
 
 def keys_and_values(attention: RPCAttention, x: Tensor) -> tuple[Tensor, ...]:

@@ -1,0 +1,66 @@
+"""Asymmetric RPC-Attention: Principal Attention Pursuit with queries of their own.
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, appendix E.10, version "4iter/layer1". The iteration is that of rpc.py, with another L step:
+
+    L <- softmax(Q Z^T / sqrt(D)) V
+
+where Q stays what the queries' projection made it; the symmetric form has Z in its place. No code was
+released: mu, tau and the signs are taken from the released symmetric code, with the same switches. The
+paper's other version, "Sym/Asym", is symmetric RPC in the first layer and softmax attention in the others,
+and needs no mechanism of its own.
+
+B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from models.attention import rpc
+from models.attention.heads import attend, merge_heads, split_heads
+from models.attention.rpc import RPCAttention, penalty
+
+__all__ = ["AsymmetricRPCAttention"]
+
+PAPER = rpc.PAPER
+
+
+class AsymmetricRPCAttention(RPCAttention):
+    """Attention with robust principal components of the keys, and queries that take no part in the pursuit.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. With
+    one iteration and a large `regularization` this is softmax attention.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        iterations: number n of PAP iterations.
+        regularization: lambda, the weight of the sparse part.
+        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
+        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
+        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "rpc_asymmetric"
+    parts: ClassVar[int] = 3
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        queries, keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
+
+        def low_rank(point: Tensor, dropout: float) -> Tensor:
+            return attend(queries, point, values, mask, dropout)
+
+        pursued = self.pursue(keys, penalty(keys, self.width, mask), low_rank)
+        output: Tensor = self.proj(merge_heads(pursued))
+        return output

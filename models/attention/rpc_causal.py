@@ -1,0 +1,135 @@
+"""Causal RPC-Attention, for language models: each token sees itself and those before it.
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, has RPC in language models (section 4) and neither a formula nor code for it. Here the iteration
+is that of rpc.py with a causal mask in the softmax of every iteration. There are two readings of mu:
+
+    mu   = N C / (4 ||K_h||_1)              mu_tokens = "sequence": as it stands, over the whole sequence
+    mu_i = i C / (4 sum_{j<=i} ||k_j||_1)   mu_tokens = "prefix": one for each token i = 1..N, over its past
+
+The first lets every token know the norm of the keys to come: its outputs are not causal, and the perplexity
+of a model that has it is not that of a predictor. So the second is the default here. They agree at the last
+token.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from models.attention import rpc
+from models.attention.heads import Dropout, PrefixTokens, attend, merge_heads, running_sum, split_heads
+from models.attention.rpc import (
+    SMALLEST_NORM,
+    DualSign,
+    Iterations,
+    MuWidth,
+    Regularization,
+    RPCAttention,
+    Threshold,
+    magnitudes,
+    penalty,
+)
+
+__all__ = ["CausalRPCAttention"]
+
+PAPER = rpc.PAPER
+RULES = (
+    (
+        "model.layers != 'all' and "
+        "(len(model.layers) < model.depth or model.layers in ('first', 'last') and model.depth > 1)",
+        "causal attention must not be in every layer: the class token comes first and would see no patch",
+    ),
+)
+
+MuTokens = Literal["prefix", "sequence"]
+
+
+def prefix_penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
+    """The penalty mu_i of each token i: that of `rpc.penalty` for the sequence that ends with it.
+
+    Args:
+        keys: (B, H, N, D).
+        width: C as in the released code, or D.
+        mask: boolean (B, N), true for the tokens that take part; None = all.
+
+    Returns:
+        (B, H, N, 1), positive and finite, in float32 at least.
+    """
+    norm = running_sum(magnitudes(keys, mask).sum(dim=-1, keepdim=True))  # (B, H, N, 1)
+    present = torch.ones_like(norm[:, :1]) if mask is None else mask[:, None, :, None].to(norm.dtype)
+    tokens = running_sum(present).clamp(min=1.0)  # (B, 1, N, 1); padding before the first token has none
+    return tokens * width / (4.0 * norm.clamp(min=SMALLEST_NORM))
+
+
+class CausalRPCAttention(RPCAttention):
+    """Symmetric RPC-Attention in which a token attends to itself and to the tokens before it.
+
+    The weights have the layout of `rpc`: `qkv` (2C, C) with the row blocks k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        iterations: number n of PAP iterations; the authors' language model has 4, in its first four layers.
+        regularization: lambda, the weight of the sparse part; the authors use 4.
+        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
+        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
+        mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all, which is not causal
+            ("sequence").
+        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "rpc_causal"
+    permutation_equivariant: ClassVar[bool] = False
+    causal: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        iterations: Iterations = 4,
+        regularization: Regularization = 4.0,
+        threshold: Threshold = "code",
+        mu_width: MuWidth = "full",
+        mu_tokens: MuTokens = "prefix",
+        dual_sign: DualSign = -1,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(
+            dim,
+            heads,
+            iterations=iterations,
+            regularization=regularization,
+            threshold=threshold,
+            mu_width=mu_width,
+            dual_sign=dual_sign,
+            prefix_tokens=prefix_tokens,
+            dropout=dropout,
+        )
+        if mu_tokens not in ("prefix", "sequence"):
+            raise ValueError(f"mu_tokens must be 'prefix' or 'sequence': got {mu_tokens!r}")
+        self.penalty = prefix_penalty if mu_tokens == "prefix" else penalty
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
+
+        def low_rank(point: Tensor, dropout: float) -> Tensor:
+            return attend(point, point, values, mask, dropout, causal=True)
+
+        pursued = self.pursue(keys, self.penalty(keys, self.width, mask), low_rank)
+        output: Tensor = self.proj(merge_heads(pursued))
+        return output

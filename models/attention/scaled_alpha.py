@@ -1,0 +1,69 @@
+"""Scaled Attention with S = alpha A_sym: output = proj(A (V - alpha A_sym V)).
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, section 4.3, "Scaled Attention alpha x Asym":
+
+    A = softmax(Q K^T / sqrt(D)),    A_sym = softmax(K K^T / sqrt(D))
+
+alpha is a scalar of each layer and starts at 0, that is at softmax attention. It stands for the factor 1/N
+and the reciprocal of the transpose in appendix E.1, S = (1/N) A_sym / A_sym^T, and learns neither: this is
+another mechanism than the exact S.
+
+B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.attention import rpc
+from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+
+__all__ = ["AlphaScaledAttention"]
+
+PAPER = rpc.PAPER
+
+
+class AlphaScaledAttention(nn.Module):
+    """Softmax attention whose values lose a learned share of their symmetric attention.
+
+    The weights have the layout of timm and DeiT, `qkv` (3C, C) with the row blocks q, k, v, and `proj`, and
+    `alpha` (1,), which as a vector gets no weight decay.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: share of A's weights that is dropped in training, in [0, 1); A_sym keeps all of its own.
+
+    Raises:
+        ValueError: `heads` does not divide `dim`.
+    """
+
+    name: ClassVar[str] = "scaled_alpha"
+    permutation_equivariant: ClassVar[bool] = True
+
+    def __init__(
+        self, dim: int, heads: int, *, prefix_tokens: PrefixTokens = 1, dropout: Dropout = 0.0
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        self.heads = heads
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.alpha = nn.Parameter(torch.zeros(1))
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
+        values = values - self.alpha * attend(keys, keys, values, mask, 0.0)
+        dropout = self.dropout if self.training else 0.0
+        output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
+        return output

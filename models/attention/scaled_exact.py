@@ -1,0 +1,128 @@
+"""Scaled Attention with the exact scaling matrix S of the keys: output = proj(A (I - S) V).
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, Remark 3, equation 12 and appendix E.1:
+
+    A = softmax(Q K^T / sqrt(D))
+    S(j, j') = g(k_j') / (N g(k_j)),    g(k) = sum_j exp(k . k_j / sqrt(D))
+
+S is (1/N) A_sym / A_sym^T elementwise, with A_sym = softmax(K K^T / sqrt(D)), because the numerators of A_sym
+cancel. It has rank one and S^2 = S, so (I - S) V costs as much as a mean over the tokens:
+
+    ((I - S) V)_j = v_j - exp(l_max - l_j) mean_j'(exp(l_j' - l_max) v_j'),    l = log g
+
+The authors released no code for it ("numerical errors that are difficult to handle"): the ratio of two g is e
+to the power of a difference of scores, which no float holds where keys are large. Deviation: l is raised to
+at least l_max - log_range. With Theorem 1 and equation 8 as printed, which divide the subtracted a_dj' by its
+own g(k_j'), S would be the plain mean; their derivation and Remark 3 give the S above.
+
+B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+
+from models.attention import rpc
+from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+
+__all__ = ["ExactScaledAttention"]
+
+PAPER = rpc.PAPER
+
+LogRange = Annotated[float, Interval(ge=0, le=80)]  # e^88 is float32's end
+
+
+def log_normalizers(keys: Tensor, mask: Tensor | None = None) -> Tensor:
+    """log g(k_j) of each token: (B, H, N, D) to (B, H, N, 1), in float32 at least, also under autocast.
+
+    Masked tokens (false in `mask`, (B, N)) are not summed over.
+    """
+    keys = keys.to(torch.promote_types(keys.dtype, torch.float32))
+    with torch.autocast(keys.device.type, enabled=False):
+        scores = keys @ keys.transpose(-2, -1) / math.sqrt(keys.shape[-1])  # (B, H, N, N)
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None, :], -math.inf)
+    return scores.logsumexp(dim=-1, keepdim=True)
+
+
+def scaled_mean(values: Tensor, log_g: Tensor, log_range: float, mask: Tensor | None = None) -> Tensor:
+    """S V, with S(j, j') = g(k_j') / (N g(k_j)).
+
+    Args:
+        values: V, (B, H, N, D).
+        log_g: log g(k_j), (B, H, N, 1).
+        log_range: no token's log g counts as less than the largest of its sequence less this.
+        mask: boolean (B, N), true for the tokens that take part; None = all.
+
+    Returns:
+        (B, H, N, D), in the type of `log_g` or `values`, whichever is wider.
+    """
+    if mask is None:
+        largest = log_g.amax(dim=-2, keepdim=True)  # (B, H, 1, 1)
+        mean_weights = (torch.maximum(log_g, largest - log_range) - largest).exp() / log_g.shape[-2]
+    else:
+        present = mask[:, None, :, None]  # (B, 1, N, 1)
+        counted = log_g.masked_fill(~present, -math.inf)
+        largest = counted.amax(dim=-2, keepdim=True)
+        mean_weights = (torch.maximum(counted, largest - log_range) - largest).exp()
+        mean_weights = mean_weights.masked_fill(~present, 0.0) / present.sum(dim=-2, keepdim=True)
+    mean = (mean_weights * values).sum(dim=-2, keepdim=True)  # (B, H, 1, D)
+    return (largest - torch.maximum(log_g, largest - log_range)).exp() * mean
+
+
+class ExactScaledAttention(nn.Module):
+    """Softmax attention whose values lose their scaled mean, as kernel principal components have it.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. It
+    stores N x N matrices.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        log_range: the largest log g(k_j') - log g(k_j) that counts; a ratio beyond it is that of e^log_range.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: share of A's weights that is dropped in training, in [0, 1); S keeps all of its own.
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or `log_range` is out of its range.
+    """
+
+    name: ClassVar[str] = "scaled_exact"
+    permutation_equivariant: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        log_range: LogRange = 30.0,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        if not 0 <= log_range <= 80:
+            raise ValueError(f"log_range must be from 0 to 80: got {log_range}")
+        self.heads = heads
+        self.log_range = log_range
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
+        mean = scaled_mean(values, log_normalizers(keys, mask), self.log_range, mask)
+        values = (values - mean).to(values.dtype)
+        dropout = self.dropout if self.training else 0.0
+        output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
+        return output

@@ -1,0 +1,91 @@
+"""Scaled Attention with a learned scaling matrix S: output = proj(A (I - S) V).
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, section 4.3, "Scaled Attention S": S is a parameter of each layer, one N x N matrix per head,
+which starts at 0, that is at softmax attention. A = softmax(Q K^T / sqrt(D)).
+
+B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+
+from models.attention import rpc
+from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+
+__all__ = ["LearnedScaledAttention"]
+
+PAPER = rpc.PAPER
+RULES = (
+    (
+        "params.tokens == "
+        "1 + (model.image_size // model.patch_size) * (model.image_size // model.patch_size)",
+        "tokens must be the model's number of tokens, 1 + (image_size / patch_size)^2",
+    ),
+)
+
+
+class LearnedScaledAttention(nn.Module):
+    """Softmax attention whose values lose a learned combination of all values.
+
+    The weights have the layout of the authors: `qkv` (3C, C) with the row blocks q, k, v, `s` (H, N, N), and
+    `proj`. `s` grows with the square of the number of tokens: 24 % more parameters in ViT-tiny at 224 pixels.
+    It belongs to places in the sequence, so weights of one image size do not fit another.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        tokens: number N of tokens; a shorter sequence uses the first rows and columns of `s`.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: share of A's weights that is dropped in training, in [0, 1); S keeps all of its own.
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or `tokens` is below 1.
+    """
+
+    name: ClassVar[str] = "scaled_learned"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        tokens: Annotated[int, Interval(ge=1, le=4097)] = 197,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        if tokens < 1:
+            raise ValueError(f"tokens must be at least 1: got {tokens}")
+        self.heads = heads
+        self.tokens = tokens
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.s = nn.Parameter(torch.zeros(heads, tokens, tokens))
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part.
+
+        Raises:
+            ValueError: the sequence is longer than `tokens`.
+        """
+        length = x.shape[1]
+        if length > self.tokens:
+            raise ValueError(f"this attention has S for {self.tokens} tokens: got a sequence of {length}")
+        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
+        present = values if mask is None else values.masked_fill(~mask[:, None, :, None], 0.0)
+        values = values - self.s[:, :length, :length] @ present
+        dropout = self.dropout if self.training else 0.0
+        output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
+        return output

@@ -1,0 +1,78 @@
+"""Softmax attention of standardised queries and keys: A = softmax(q' k'^T / sqrt(D)), output = proj(A v).
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, section 2.2.1: the ViT-tiny whose projection loss is measured. The text calls it ViT-tiny; the
+released code subtracts from each q and k the mean over its D features and divides by their standard deviation
+(unbiased, nothing learned), and so does this.
+
+B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.attention import rpc
+from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+
+__all__ = ["StandardizedSoftmaxAttention"]
+
+PAPER = rpc.PAPER
+RULES = (("model.width > model.heads", "width must be more than heads: one feature cannot be standardised"),)
+
+SMALLEST_VARIANCE = 1e-24  # results and gradients stay finite where all features of a token are equal
+
+
+def standardize(features: Tensor) -> Tensor:
+    """Subtract the mean over the last axis and divide by the unbiased standard deviation.
+
+    It is computed in float32 at least; shape and type stay.
+    """
+    wide = features.to(torch.promote_types(features.dtype, torch.float32))
+    variance, mean = torch.var_mean(wide, dim=-1, keepdim=True)
+    return ((wide - mean) / variance.clamp(min=SMALLEST_VARIANCE).sqrt()).to(features.dtype)
+
+
+class StandardizedSoftmaxAttention(nn.Module):
+    """Softmax attention whose queries and keys have mean 0 and standard deviation 1, token by token.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim` and be less than it.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or heads have one feature.
+    """
+
+    name: ClassVar[str] = "softmax_standardized"
+    permutation_equivariant: ClassVar[bool] = True
+
+    def __init__(
+        self, dim: int, heads: int, *, prefix_tokens: PrefixTokens = 1, dropout: Dropout = 0.0
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        if dim == heads:
+            raise ValueError(f"width must be more than heads: one feature cannot be standardised, got {dim}")
+        self.heads = heads
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
+        dropout = self.dropout if self.training else 0.0
+        attended = attend(standardize(queries), standardize(keys), values, mask, dropout)
+        output: Tensor = self.proj(merge_heads(attended))
+        return output

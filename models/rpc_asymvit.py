@@ -1,0 +1,118 @@
+"""RPC-AsymViT: the usual vision transformer, with RPC-Attention in the first layer or in any others."""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+from torch import nn
+
+from models.attention import rpc
+from models.attention.heads import AttentionFactory, Dropout
+from models.attention.rpc import RPCAttention
+from models.attention.rpc_asymmetric import AsymmetricRPCAttention
+from models.attention.softmax import SoftmaxAttention
+from models.parameters import (
+    PATCH_RULES,
+    WIDTH_RULES,
+    Depth,
+    DropRate,
+    Heads,
+    ImageSize,
+    Layers,
+    MlpRatio,
+    PatchSize,
+    Width,
+    layer_rule,
+    select_layers,
+)
+from models.transformer import VisionTransformer
+
+__all__ = ["rpc_asymvit"]
+
+TASKS = ("classification",)
+RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
+PAPER = rpc.PAPER
+
+RpcForm = Literal["rpc_asymmetric", "rpc"]
+FORMS = {"rpc_asymmetric": AsymmetricRPCAttention, "rpc": RPCAttention}
+
+
+def rpc_asymvit(
+    classes: int,
+    channels: int,
+    *,
+    image_size: ImageSize = 224,
+    patch_size: PatchSize = 16,
+    width: Width = 192,
+    depth: Depth = 12,
+    heads: Heads = 3,
+    mlp_ratio: MlpRatio = 4.0,
+    rpc_layers: Layers = "first",
+    rpc_form: RpcForm = "rpc_asymmetric",
+    iterations: rpc.Iterations = 4,
+    regularization: rpc.Regularization = 4.0,
+    threshold: rpc.Threshold = "code",
+    mu_width: rpc.MuWidth = "full",
+    dual_sign: rpc.DualSign = -1,
+    dropout: DropRate = 0.0,
+    attention_dropout: Dropout = 0.0,
+    drop_path: DropRate = 0.1,
+) -> nn.Module:
+    """Vision transformer with RPC-Attention in the first or other layers, and softmax attention in the rest.
+
+    Both published tiny models have four iterations in the first layer: "4iter/layer1", with queries of their
+    own in it (rpc_form = "rpc_asymmetric", the default), and "Sym/Asym", with symmetric RPC in it
+    (rpc_form = "rpc").
+
+    Args:
+        classes: number of classes.
+        channels: channels of the images.
+        image_size: height and width of the images in pixels.
+        patch_size: height and width of a patch in pixels; must divide `image_size`.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
+        rpc_layers: the layers with RPC-Attention: all, first, last, or a list of layer numbers from 0.
+        rpc_form: the attention of those layers, by its name in the catalog.
+        iterations: iterations of Principal Attention Pursuit.
+        regularization: lambda, the weight of the sparse part.
+        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
+        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
+        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
+        dropout: dropout rate of embedding, attention output and MLP.
+        attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
+        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
+
+    Returns:
+        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
+
+    Raises:
+        ValueError: a rule is broken, or `rpc_form` is neither of the two.
+    """
+    if rpc_form not in FORMS:
+        raise ValueError(f"rpc_form must be 'rpc_asymmetric' or 'rpc': got {rpc_form!r}")
+    chosen = select_layers(rpc_layers, depth)
+    robust: AttentionFactory = functools.partial(
+        FORMS[rpc_form],
+        iterations=iterations,
+        regularization=regularization,
+        threshold=threshold,
+        mu_width=mu_width,
+        dual_sign=dual_sign,
+        dropout=attention_dropout,
+    )
+    softmax: AttentionFactory = functools.partial(SoftmaxAttention, dropout=attention_dropout)
+    return VisionTransformer(
+        [robust if layer in chosen else softmax for layer in range(depth)],
+        classes=classes,
+        channels=channels,
+        image_size=image_size,
+        patch_size=patch_size,
+        width=width,
+        heads=heads,
+        mlp_ratio=mlp_ratio,
+        dropout=dropout,
+        drop_path=drop_path,
+    )

@@ -1,0 +1,59 @@
+"""Attention that does not fit its model is refused at submission with the reason: the committed catalog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.contract.catalog import load
+from service.contract.errors import InvalidSpec
+from service.contract.report import path_text
+
+SIZES = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
+
+
+def job(attention: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    params = SIZES | {"attention": attention} | changes
+    return {
+        "kind": "train",
+        "model": {"name": "vit", "params": params},
+        "data": {"name": "digits"},
+        "recipe": {"name": "small_vit"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("attention", "changes"),
+    [
+        ({"name": "scaled_learned", "params": {"tokens": 17}}, {}),
+        ({"name": "rpc_causal"}, {"layers": [0, 1, 2]}),
+        ({"name": "rpc_causal", "params": {"mu_tokens": "sequence"}}, {"layers": "last"}),
+        ({"name": "rpc_asymmetric", "params": {"dual_sign": 1}}, {}),
+        ({"name": "scaled_exact"}, {"layers": "first"}),
+    ],
+)
+def test_what_fits_is_taken(attention: dict[str, Any], changes: dict[str, Any]) -> None:
+    checked = load().validate(job(attention, **changes)).spec["model"]["params"]["attention"]
+    assert checked["params"].items() >= attention.get("params", {}).items()
+
+
+@pytest.mark.parametrize(
+    ("attention", "changes", "place", "reason"),
+    [
+        ({"name": "scaled_learned"}, {}, "", "tokens must be the model's number of tokens"),
+        ({"name": "rpc_causal"}, {}, "", "the class token comes first and would see no patch"),
+        ({"name": "rpc_causal"}, {"layers": [0, 1, 2, 3]}, "", "must not be in every layer"),
+        ({"name": "softmax_standardized"}, {"heads": 96}, "", "one feature cannot be standardised"),
+        ({"name": "scaled_exact", "params": {"log_range": 100}}, {}, ".log_range", "80"),
+        ({"name": "rpc_causal", "params": {"mu_tokens": "all"}}, {"layers": [0]}, ".mu_tokens", "prefix"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(
+    attention: dict[str, Any], changes: dict[str, Any], place: str, reason: str
+) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        load().validate(job(attention, **changes))
+    (detail,) = caught.value.details
+    assert path_text(detail.loc) == f"model.params.attention.params{place}"
+    assert reason in f"{detail.message} {detail.allowed}"
