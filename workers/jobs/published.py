@@ -30,6 +30,7 @@ TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
 EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
 SIZES = {
     ("symvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
+    ("asymvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
     ("symvit", "base"): {"width": 768, "depth": 12, "heads": 12, "mlp_ratio": 4.0},
     ("fan_vit", "tiny"): {"width": 192, "depth": 12, "heads": 4, "mlp_ratio": 4.0},
 }
@@ -84,6 +85,9 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
         return params | {"attention": "symmetric"}
     if name == "rpc_symvit":
         return _layers(params | {"attention": "rpc"}, "rpc_layers")
+    if name == "rpc_asymvit":
+        form = params.pop("rpc_form")
+        return _layers(params | {"attention": form, "others": "softmax"}, "rpc_layers")
     if name == "vit":
         return _one_attention(params)
     if name == "fan_vit":

@@ -44,6 +44,8 @@ SPECS = {
     "SymViT-base": ("symvit_base", TINY),
     "RPC-SymViT-base (2iter/all-layer)": ("rpc_symvit_base", TINY | ALL | {"regularization": 4.0}),
     "ViT": ("vit", TINY | SOFTMAX | {"mlp_ratio": 4.0, "dropout": 0.0}),
+    "RPC-AsymViT (4iter/layer1)": ("rpc_asymvit_tiny", TINY | RPC | {"rpc_form": "rpc_asymmetric"}),
+    "RPC-AsymViT (Sym/Asym)": ("rpc_asymvit_tiny", TINY | RPC | {"rpc_form": "rpc"}),
     "FAN-tiny": ("fan_vit_tiny", TINY | {"attention": {"name": "symmetric", "params": {"dropout": 0.0}}}),
     "RPC-FAN-tiny (4iter/layer1)": ("rpc_fan_vit_tiny", TINY | RPC),
 }
@@ -101,7 +103,7 @@ def test_the_tables_are_whole() -> None:
     cells = {(table, attacked.name): len(columns) for table, attacked, columns in TABLES}
     second = {"pgd", "fgsm", "spsa", "sparse_l1_descent", "carlini_wagner", "uniform_noise", "autoattack"}
     assert {name for table, name in cells if table == "table 2"} == second
-    assert sum(cells.values()) == 8 * 5 + 6 * 2 + 1
+    assert sum(cells.values()) == 8 * 5 + 6 * 2 + 3
     assert {name for _, _, columns in TABLES for name in columns} == set(MODELS) == set(SPECS)
     assert MODELS["FAN-tiny"].preparation == Preparation("bicubic", 1.0)
 
