@@ -28,7 +28,6 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from annotated_types import Ge, Interval
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
 from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
 
@@ -77,7 +76,7 @@ def shrink(values: Tensor, threshold: Tensor) -> Tensor:
     """Soft thresholding, sign(v) max(|v| - threshold, 0); `threshold` is positive and broadcasts."""
     # The same bits as the formula. So has v - clamp(v, -threshold, threshold), but with bounds that are
     # tensors its backward pass builds masks for both and sums over them, which is much slower on a CPU.
-    return relu(values - threshold) - relu(-values - threshold)
+    return (values - threshold).relu_() - (-values).sub_(threshold).relu_()
 
 
 class RPCAttention(nn.Module):
@@ -168,12 +167,13 @@ class RPCAttention(nn.Module):
         """
         tau = self.regularization * mu if self.threshold == "code" else self.regularization / mu
         tau = tau.to(keys.dtype)
-        low_rank = scaled_dual = torch.zeros_like(keys)
-        for iteration in range(1, self.iterations + 1):
-            sparse = shrink(keys - low_rank + scaled_dual, tau)
-            point = keys - sparse + self.dual_sign * scaled_dual  # Z
-            # As released: dropping weights earlier would feed the noise back through the iteration.
-            dropout = self.dropout if self.training and iteration == self.iterations else 0.0
-            low_rank = low_rank_step(point, dropout)
-            scaled_dual = scaled_dual + keys - low_rank - sparse
-        return low_rank
+        moved, scaled_dual = keys, torch.zeros_like(keys)  # K - L + U and U at the start
+        for _ in range(self.iterations - 1):
+            sparse = shrink(moved, tau)
+            point = (keys - sparse).add_(scaled_dual, alpha=self.dual_sign)  # Z
+            low_rank = low_rank_step(point, 0.0)
+            scaled_dual = (scaled_dual + keys).sub_(low_rank).sub_(sparse)
+            moved = (keys - low_rank).add_(scaled_dual)
+        point = (keys - shrink(moved, tau)).add_(scaled_dual, alpha=self.dual_sign)
+        # As released: dropping weights earlier would feed the noise back through the iteration.
+        return low_rank_step(point, self.dropout if self.training else 0.0)

@@ -1,8 +1,8 @@
 """Laws that every attention mechanism obeys; a new file in `models/attention` gets them by being there.
 
 A mechanism that depends on the order or the number of tokens says so with the class attributes
-`permutation_equivariant = False` and `padding_invariant = False`, and one in which no token depends on a later
-one with `causal = True`.
+`permutation_equivariant = False` and `padding_invariant = False`, and one in which no token depends on a
+later one with `causal = True`.
 """
 
 from __future__ import annotations
