@@ -23,9 +23,8 @@ __all__ = ["LearnedScaledAttention"]
 PAPER = rpc.PAPER
 RULES = (
     (
-        "params.tokens == "
-        "1 + (model.image_size // model.patch_size) * (model.image_size // model.patch_size)",
-        "tokens must be the model's number of tokens, 1 + (image_size / patch_size)^2",
+        "params.patches == (model.image_size // model.patch_size) * (model.image_size // model.patch_size)",
+        "patches must be the model's number of patches, (image_size / patch_size)^2",
     ),
 )
 
@@ -40,12 +39,12 @@ class LearnedScaledAttention(nn.Module):
     Args:
         dim: width C of the tokens.
         heads: number of heads H; must divide `dim`.
-        tokens: number N of tokens; a shorter sequence uses the first rows and columns of `s`.
-        prefix_tokens: tokens before the patches; not used here.
+        patches: number of patch tokens; a shorter sequence uses the first rows and columns of `s`.
+        prefix_tokens: tokens before the patches; N is their sum with the patches.
         dropout: share of A's weights that is dropped in training, in [0, 1); S keeps all of its own.
 
     Raises:
-        ValueError: `heads` does not divide `dim`, or `tokens` is below 1.
+        ValueError: `heads` does not divide `dim`, or `patches` is below 1.
     """
 
     name: ClassVar[str] = "scaled_learned"
@@ -56,20 +55,20 @@ class LearnedScaledAttention(nn.Module):
         dim: int,
         heads: int,
         *,
-        tokens: Annotated[int, Interval(ge=1, le=4097)] = 197,
+        patches: Annotated[int, Interval(ge=1, le=4096)] = 196,
         prefix_tokens: PrefixTokens = 1,
         dropout: Dropout = 0.0,
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
-        if tokens < 1:
-            raise ValueError(f"tokens must be at least 1: got {tokens}")
+        if patches < 1:
+            raise ValueError(f"patches must be at least 1: got {patches}")
         self.heads = heads
-        self.tokens = tokens
+        self.tokens = prefix_tokens + patches
         self.prefix_tokens = prefix_tokens
         self.dropout = dropout
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.s = nn.Parameter(torch.zeros(heads, tokens, tokens))
+        self.s = nn.Parameter(torch.zeros(heads, self.tokens, self.tokens))
         self.proj = nn.Linear(dim, dim)
 
     def forward(
@@ -78,7 +77,7 @@ class LearnedScaledAttention(nn.Module):
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part.
 
         Raises:
-            ValueError: the sequence is longer than `tokens`.
+            ValueError: the sequence is longer than N.
         """
         length = x.shape[1]
         if length > self.tokens:

@@ -13,11 +13,11 @@ from service.contract.report import path_text
 SIZES = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
 
 
-def job(attention: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def job(attention: dict[str, Any], model: str = "vit", **changes: Any) -> dict[str, Any]:
     params = SIZES | {"attention": attention} | changes
     return {
         "kind": "train",
-        "model": {"name": "vit", "params": params},
+        "model": {"name": model, "params": params},
         "data": {"name": "digits"},
         "recipe": {"name": "small_vit"},
     }
@@ -26,7 +26,8 @@ def job(attention: dict[str, Any], **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("attention", "changes"),
     [
-        ({"name": "scaled_learned", "params": {"tokens": 17}}, {}),
+        ({"name": "scaled_learned", "params": {"patches": 16}}, {}),
+        ({"name": "scaled_learned", "params": {"patches": 16}}, {"model": "fan_vit"}),
         ({"name": "rpc_causal"}, {"layers": [0, 1, 2]}),
         ({"name": "rpc_causal", "params": {"mu_tokens": "sequence"}}, {"layers": "last"}),
         ({"name": "rpc_asymmetric", "params": {"dual_sign": 1}}, {}),
@@ -41,7 +42,7 @@ def test_what_fits_is_taken(attention: dict[str, Any], changes: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("attention", "changes", "place", "reason"),
     [
-        ({"name": "scaled_learned"}, {}, "", "tokens must be the model's number of tokens"),
+        ({"name": "scaled_learned"}, {}, "", "patches must be the model's number of patches"),
         ({"name": "rpc_causal"}, {}, "", "the class token comes first and would see no patch"),
         ({"name": "rpc_causal"}, {"layers": [0, 1, 2, 3]}, "", "must not be in every layer"),
         ({"name": "softmax_standardized"}, {"heads": 96}, "", "one feature cannot be standardised"),
