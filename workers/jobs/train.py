@@ -44,10 +44,11 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     _, saved_bytes = measure_cost(loaded, data.channels)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
     classifier = loaded.classifier
+    recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
     trained = train(
         classifier,
         data,
-        catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])(),
+        recipe,
         seed=spec["seed"],
         image_size=loaded.image_size,
         batch_size=batch_size,
@@ -66,9 +67,10 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     outcome = answer(outcomes, time.monotonic() - begun)
     left = [trained.weights_path, trained.log_path, trained.average_path]
     examples = trained.steps * min(batch_size, len(data.ids))
+    forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
     return outcome | {
-        "forward_passes": examples + outcome["forward_passes"],
-        "backward_passes": examples,
+        "forward_passes": examples * forward + outcome["forward_passes"],
+        "backward_passes": examples * backward,
         "extra": {
             "plan": {
                 "device": loaded.device.type,

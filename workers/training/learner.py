@@ -7,20 +7,29 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from attacks.kernel import frozen
 from workers.training.augment import mix, move_pixels
+from workers.training.objective import Objective, attack, plain, robust
 from workers.training.optimisers import adamw
-from workers.training.randomness import seed_layers
+from workers.training.randomness import generator, seed_layers
 from workers.training.recipe import Recipe
 
 
 class StepResult(NamedTuple):
-    """Mean loss of a batch, and how many of its examples were predicted right, before the update."""
+    """What a batch came to before the update.
+
+    Attributes:
+        loss: mean over the batch.
+        correct: how many of its examples were predicted right; in adversarial training the images without
+            attack, in eval mode.
+        adversarial_correct: how many of the adversarial images were predicted right; None without any.
+    """
 
     loss: float
     correct: int
+    adversarial_correct: int | None
 
 
 class Learner:
@@ -81,16 +90,25 @@ class Learner:
         moved = move_pixels(images.to(self._weights_dtype), recipe.augmentation, **key)
         mixed, target = mix(moved, labels, recipe.augmentation, classes=self._classes, **key)
         seed_layers(self._seed, step, self._device)
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype is torch.bfloat16):
-            logits = self.classifier(mixed)  # (B, K)
-        logits = logits.to(self._weights_dtype)
-        loss = functional.cross_entropy(logits, target, label_smoothing=recipe.label_smoothing)
-        loss.backward()
+        objective = self._objective(mixed, target, step)
+        objective.loss.backward()
         self._apply_gradients(learning_rate)
-        correct = (logits.detach().argmax(dim=1) == labels).sum()
-        # One transfer from the device for both numbers.
-        mean_loss, right = torch.stack([loss.detach().double(), correct.double()]).tolist()
-        return StepResult(loss=mean_loss, correct=int(right))
+        return _result(objective, labels)
+
+    def _objective(self, images: Tensor, target: Tensor, step: int) -> Objective:
+        training, smoothing = self._recipe.adversarial, self._recipe.label_smoothing
+        if training is None:
+            return plain(self._logits, images, target, smoothing)
+        with frozen(self.classifier):
+            draws = generator(self._seed, "adversarial", step)
+            attacked = attack(self._logits, images, target, training, draws)
+        return robust(self._logits, images, attacked, target, training, smoothing)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        """Logits (B, K) in the type of the weights."""
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype is torch.bfloat16):
+            logits: Tensor = self.classifier(images)
+        return logits.to(self._weights_dtype)
 
     def _apply_gradients(self, learning_rate: float) -> None:
         if self._recipe.clip_norm is not None:
@@ -121,3 +139,16 @@ class Learner:
         self._optimiser.load_state_dict(state["optimiser"])
         if self._average is not None:
             self._average.load_state_dict(state["average"])
+
+
+def _result(objective: Objective, labels: Tensor) -> StepResult:
+    """The numbers of a step, in one transfer from the device."""
+    measured = [objective.loss.detach().double(), _right(objective.logits, labels)]
+    if objective.adversarial_logits is not None:
+        measured.append(_right(objective.adversarial_logits, labels))
+    loss, correct, *adversarial = torch.stack(measured).tolist()
+    return StepResult(loss, int(correct), int(adversarial[0]) if adversarial else None)
+
+
+def _right(logits: Tensor, labels: Tensor) -> Tensor:
+    return (logits.detach().argmax(dim=1) == labels).sum().double()

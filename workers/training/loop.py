@@ -1,8 +1,9 @@
 """The training loop. A resumed run equals an undisturbed one bit for bit.
 
 Nothing in it depends on when it was interrupted: the order of the data is keyed by seed and epoch,
-augmentation, dropout and drop-path by seed and step, the learning rate is a function of the step, and
-a checkpoint holds everything else (weights, optimiser, average, sums of the epoch, log).
+augmentation, dropout, drop-path and the starts of attacks by seed and step, the learning rate is a
+function of the step, and a checkpoint holds everything else (weights, optimiser, average, scale of the loss,
+sums of the epoch, log).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 LOG_NAME = "training_log.jsonl"
 WEIGHTS_NAME = "weights.safetensors"
 AVERAGE_NAME = "weights_ema.safetensors"
+# Sums over the epoch so far.
+NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 0}
 
 
 class TrainingDiverged(Exception):
@@ -152,7 +155,7 @@ class _Run:
         self._checkpoints = Checkpoints(folder)
         self._step = 0
         self._saved_step = 0
-        self._sums = {"loss": 0.0, "correct": 0, "examples": 0}
+        self._sums = dict(NOTHING_YET)
         self._seconds_before = 0.0
         records = self._resume()
         self._log = TrainingLog(folder / LOG_NAME, records)
@@ -211,22 +214,26 @@ class _Run:
             raise self._diverged("the loss is not finite", result.loss)
         self._sums["loss"] += result.loss
         self._sums["correct"] += result.correct
+        self._sums["adversarial_correct"] += result.adversarial_correct or 0
         self._sums["examples"] += examples
 
     def _diverged(self, what: str, loss: float) -> TrainingDiverged:
         return TrainingDiverged(what, step=self._step, steps=self._steps, loss=loss)
 
     def _close_epoch(self, learning_rate: float) -> None:
+        attacked = self._recipe.adversarial is not None
+        examples = self._sums["examples"]
         record = EpochRecord(
             epoch=self._step // self._per_epoch,
             step=self._step,
             loss=self._sums["loss"] / self._per_epoch,
-            accuracy=self._sums["correct"] / self._sums["examples"],
+            accuracy=self._sums["correct"] / examples,
             learning_rate=learning_rate,
             seconds=round(self._seconds(), 3),
+            adversarial_accuracy=self._sums["adversarial_correct"] / examples if attacked else None,
         )
         self._log.append(record)
-        self._sums = {"loss": 0.0, "correct": 0, "examples": 0}
+        self._sums = dict(NOTHING_YET)
 
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._started

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,41 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
+class AdversarialTraining:
+    """Training at the worst points that projected gradient ascent finds in an Linf ball around each image.
+
+    Attributes:
+        objective: "pgd_at" (Madry et al., ICLR 2018): the loss of the adversarial images; or "trades" (Zhang
+            et al., ICML 2019): the loss of the clean ones and beta times how far the answers differ.
+        epsilon: radius of the ball in pixel units, above 0 and at most 1.
+        steps: gradient steps of the attack, at least 1.
+        step_size: length of one, in pixel units, above 0 and at most 1.
+        beta: weight of the second term of TRADES, at least 0; "pgd_at" has none.
+    """
+
+    objective: Literal["pgd_at", "trades"]
+    epsilon: float
+    steps: int
+    step_size: float
+    beta: float = 6.0
+
+    def __post_init__(self) -> None:
+        """Refuse values outside the ranges above."""
+        if self.objective not in ("pgd_at", "trades"):
+            raise ValueError(f"objective is {self.objective!r}; allowed: 'pgd_at', 'trades'")
+        _within("epsilon", self.epsilon, math.ulp(0), 1)
+        _within("steps", self.steps, 1, math.inf)
+        _within("step_size", self.step_size, math.ulp(0), 1)
+        _within("beta", self.beta, 0, math.inf)
+
+    @property
+    def passes(self) -> tuple[int, int]:
+        """Forward and backward passes for each visit of an image: without attack, attack, update."""
+        update = 2 if self.objective == "trades" else 1
+        return 1 + self.steps + update, self.steps + update
+
+
+@dataclass(frozen=True)
 class Recipe:
     """AdamW with linear warm-up and cosine decay, per step.
 
@@ -57,6 +93,7 @@ class Recipe:
         ema_decay: decay per step of the exponential moving average of the weights, in [0, 1);
             None tracks none. The average is written beside the raw weights, never in their place.
         augmentation: random changes of the training images.
+        adversarial: train on adversarial versions of the augmented images; None does not.
     """
 
     epochs: int
@@ -71,6 +108,7 @@ class Recipe:
     clip_norm: float | None = None
     ema_decay: float | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
+    adversarial: AdversarialTraining | None = None
 
     def __post_init__(self) -> None:
         """Refuse values outside the ranges above."""

@@ -18,9 +18,12 @@ class EpochRecord:
         epoch: counted from 1.
         step: optimiser steps done since the start of the training.
         loss: mean over the epoch's batches, of the recipe's loss on the augmented images.
-        accuracy: fraction of the augmented images predicted right, before each update.
+        accuracy: fraction of the augmented images predicted right, before each update; in adversarial
+            training by the model in eval mode, as the attack sees it.
         learning_rate: of the epoch's last step.
         seconds: wall time of the training so far, without what a kill has thrown away.
+        adversarial_accuracy: in adversarial training, the fraction of the adversarial images predicted right,
+            before each update; else None.
     """
 
     epoch: int
@@ -29,6 +32,7 @@ class EpochRecord:
     accuracy: float
     learning_rate: float
     seconds: float
+    adversarial_accuracy: float | None = None
 
 
 class TrainingLog:

@@ -65,6 +65,8 @@ ENTRIES = [
           rules=[("model.width % model.heads == 0", "heads must divide width"),
                  ("model.width >= data.classes", "narrower than there are classes")]),
     entry("recipe", "small", {"epochs": {"type": "integer", "minimum": 1, "default": 60}}),
+    entry("recipe", "robust", {"epochs": {"type": "integer", "minimum": 1, "default": 60}},
+          passes={"forward": "7", "backward": "6"}),
     entry("suite", "quick", evaluations=[{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "1/4"}}]),
 ]  # fmt: skip
 
@@ -234,6 +236,10 @@ class TestEstimateAndWarnings:
         body = train_body(recipe={"name": "small", "params": {"epochs": 2}})
         assert valid(body).estimate == {"examples": 2000, "forward_passes": 2000, "backward_passes": 2000}
         assert valid(body).warnings == []
+
+    def test_training_with_several_passes_for_each_example(self) -> None:
+        body = train_body(recipe={"name": "robust", "params": {"epochs": 2}})
+        assert valid(body).estimate == {"examples": 2000, "forward_passes": 14000, "backward_passes": 12000}
 
 
 class TestShape:

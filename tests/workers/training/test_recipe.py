@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workers.training.recipe import Augmentation, Recipe
+from workers.training.recipe import AdversarialTraining, Augmentation, Recipe
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,24 @@ def test_values_out_of_range_are_named(wrong: dict[str, Any]) -> None:
 def test_augmentation_out_of_range_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; allowed"):
         Augmentation(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"objective": "fgsm"},
+        {"epsilon": 0.0},
+        {"epsilon": 1.5},
+        {"steps": 0},
+        {"step_size": 0.0},
+        {"step_size": math.nan},
+        {"beta": -1.0},
+    ],
+)
+def test_adversarial_training_out_of_range_is_named(wrong: dict[str, Any]) -> None:
+    right = {"objective": "trades", "epsilon": 0.1, "steps": 3, "step_size": 0.05}
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; allowed"):
+        AdversarialTraining(**(right | wrong))
 
 
 def test_a_recipe_cannot_change_under_a_running_training() -> None:

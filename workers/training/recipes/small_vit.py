@@ -6,10 +6,21 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval, Le
 
+from workers.training.parameters import (
+    ADVERSARIAL_PASSES,
+    Adversarial,
+    AttackEpsilon,
+    AttackSteps,
+    AttackStepSize,
+    Beta,
+    adversarial_training,
+)
 from workers.training.recipe import Augmentation, Recipe
 
 __all__ = ["small_vit"]
 
+TASKS = ("classification",)
+PASSES = ADVERSARIAL_PASSES
 RULES = (
     (
         "params.warmup_epochs is None or params.warmup_epochs <= params.epochs",
@@ -41,6 +52,11 @@ def small_vit(
     scale: Annotated[float, Interval(ge=0, lt=1)] = 0.1,
     flip: bool = False,
     mixup: Annotated[float, Interval(ge=0, le=100)] = 0.0,
+    adversarial: Adversarial = None,
+    attack_epsilon: AttackEpsilon = 8 / 255,
+    attack_steps: AttackSteps = 10,
+    attack_step_size: AttackStepSize = None,
+    trades_beta: Beta = 6.0,
 ) -> Recipe:
     """Train a small vision transformer from scratch on small images.
 
@@ -58,6 +74,11 @@ def small_vit(
         scale: largest relative change of size either way.
         flip: mirror left to right at random; not for digits or letters.
         mixup: Beta parameter of mixup; 0 is off.
+        adversarial: train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.
+        attack_epsilon: radius of the attack in training, Linf, in pixel units.
+        attack_steps: gradient steps of that attack.
+        attack_step_size: length of one, in pixel units; null is a quarter of the radius.
+        trades_beta: weight of the second term of TRADES.
     """
     if warmup_epochs is None:
         warmup_epochs = min(LONGEST_DEFAULT_WARMUP, epochs * WARMUP_SHARE)
@@ -71,4 +92,7 @@ def small_vit(
         clip_norm=clip_norm,
         ema_decay=ema_decay,
         augmentation=Augmentation(shift=shift, rotate=rotate, scale=scale, flip=flip, mixup=mixup),
+        adversarial=adversarial_training(
+            adversarial, attack_epsilon, attack_steps, attack_step_size, trades_beta
+        ),
     )
