@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from attacks.kernel import frozen
+from models.auxiliary import collected
 from workers.training.augment import mix, move_pixels
 from workers.training.objective import Objective, attack, plain, robust
 from workers.training.optimisers import adamw
@@ -98,11 +99,15 @@ class Learner:
     def _objective(self, images: Tensor, target: Tensor, step: int) -> Objective:
         training, smoothing = self._recipe.adversarial, self._recipe.label_smoothing
         if training is None:
-            return plain(self._logits, images, target, smoothing)
+            with collected() as auxiliary:
+                objective = plain(self._logits, images, target, smoothing)
+            return objective.plus(auxiliary)
         with frozen(self.classifier):
             draws = generator(self._seed, "adversarial", step)
             attacked = attack(self._logits, images, target, training, draws)
-        return robust(self._logits, images, attacked, target, training, smoothing)
+        with collected() as auxiliary:
+            objective = robust(self._logits, images, attacked, target, training, smoothing)
+        return objective.plus(auxiliary)
 
     def _logits(self, images: Tensor) -> Tensor:
         """Logits (B, K) in the type of the weights."""

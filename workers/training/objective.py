@@ -20,7 +20,7 @@ Legend: B batch, C channels, S image side, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -48,6 +48,13 @@ class Objective(NamedTuple):
     loss: Tensor
     logits: Tensor
     adversarial_logits: Tensor | None
+
+    def plus(self, auxiliary: Sequence[Tensor]) -> Objective:
+        """The same with the losses that parts of the model have added (`models.auxiliary`).
+
+        Each pass through the model counts: where TRADES passes twice, both are added.
+        """
+        return self._replace(loss=sum((loss.to(self.loss) for loss in auxiliary), self.loss))
 
 
 class Attacked(NamedTuple):

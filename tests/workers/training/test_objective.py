@@ -16,7 +16,9 @@ from torch.nn import functional
 from attacks.adversarial.pgd import pgd
 from attacks.kernel import Attack, Examples, Setting, frozen
 from attacks.randomness import Randomness
+from models.auxiliary import add_loss
 from workers.data.digits import digits
+from workers.training.learner import Learner
 from workers.training.loop import Trained, train
 from workers.training.objective import TRADES_START, Attacked, attack, plain, robust
 from workers.training.randomness import generator
@@ -186,6 +188,34 @@ def test_interrupted_in_the_middle_of_an_epoch(
             standins.run(tmp_path / "cut", recipe=recipe, checkpoint_seconds=0.0, report=stop)
         torch.manual_seed(step)
     assert digest(standins.run(tmp_path / "cut", recipe=recipe)) == undisturbed
+
+
+class Regularised(nn.Module):
+    """Adds its own weight decay to the objective."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 3).double()
+        nn.init.ones_(self.linear.weight)
+
+    def forward(self, images: Tensor) -> Tensor:
+        add_loss(0.5 * self.linear.weight.square().sum())
+        logits: Tensor = self.linear(images.flatten(1))
+        return logits
+
+
+@pytest.mark.parametrize(("training", "times"), [(None, 1), (PGD_AT, 1), (TRADES, 2)])
+def test_what_parts_of_the_model_add_is_minimised_in_training_passes_only(
+    training: AdversarialTraining | None, times: int
+) -> None:
+    images, labels = batch()
+    recipe = Recipe(epochs=1, learning_rate=0.0, adversarial=training)
+    model = Regularised()
+    learner = Learner(model, recipe, seed=0, classes=3, device=torch.device("cpu"), dtype=torch.float64)
+    added = learner.update(images, labels, step=0, learning_rate=0.0)
+    model.forward = lambda images: model.linear(images.flatten(1))  # type: ignore[method-assign]
+    without = learner.update(images, labels, step=0, learning_rate=0.0)
+    assert added.loss - without.loss == pytest.approx(times * 0.5 * 64 * 3, rel=1e-12)
 
 
 def test_robust_training_withstands_pgd_where_usual_training_does_not(tmp_path: Path) -> None:
