@@ -24,6 +24,10 @@ class Batches:
 
     An epoch visits the examples in an order keyed by seed and epoch and drops what does not fill a
     last batch (another part each epoch); a set smaller than one batch is one batch.
+
+    Attributes:
+        batch_size: examples in a batch.
+        steps_per_epoch: batches in an epoch.
     """
 
     def __init__(self, data: DataSet, *, seed: int, image_size: int, batch_size: int, device: torch.device):
@@ -35,8 +39,8 @@ class Batches:
         self._n = len(data.ids)
         if self._n == 0:
             raise ValueError(f"data set {data.name!r} has no training examples")
-        self._batch_size = min(batch_size, self._n)
-        self.steps_per_epoch = self._n // self._batch_size
+        self.batch_size = min(batch_size, self._n)
+        self.steps_per_epoch = self._n // self.batch_size
         self._labels = data.labels.to(device)
         self._cache: Tensor | None = None
         if self._n * data.channels * image_size**2 * 4 <= CACHE_BYTES:
@@ -61,8 +65,8 @@ class Batches:
             epoch, number = divmod(step, self.steps_per_epoch)
             if order is None or number == 0:
                 order = epoch_order(self._n, seed=self._seed, epoch=epoch)
-            first = number * self._batch_size
-            yield order[first : first + self._batch_size]
+            first = number * self.batch_size
+            yield order[first : first + self.batch_size]
 
     def _loaded_ahead(self, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
         threads = max(1, min(MOST_LOADERS, os.cpu_count() or 1))

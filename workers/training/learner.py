@@ -13,9 +13,12 @@ from attacks.kernel import frozen
 from models.auxiliary import collected
 from workers.training.augment import mix, move_pixels
 from workers.training.objective import Objective, attack, plain, robust
-from workers.training.optimisers import adamw
+from workers.training.optimisers import optimiser_of
 from workers.training.randomness import generator, seed_layers
 from workers.training.recipe import Recipe
+
+# Computed under autocast, with weights in float32.
+MIXED = (torch.bfloat16, torch.float16)
 
 
 class StepResult(NamedTuple):
@@ -54,18 +57,20 @@ class Learner:
             seed: keys augmentation, dropout and drop-path.
             classes: K.
             device: where to compute.
-            dtype: float32 or float64 for everything; bfloat16 keeps the weights and the loss in
-                float32 and computes the layers under autocast.
+            dtype: float32 or float64 for everything; bfloat16 and float16 keep the weights and the loss in
+                float32 and compute the layers under autocast, float16 with a scaled loss.
         """
         self._dtype = dtype
-        self._weights_dtype = torch.float32 if dtype is torch.bfloat16 else dtype
+        self._mixed = dtype in MIXED
+        self._weights_dtype = torch.float32 if self._mixed else dtype
         self.classifier = classifier.to(device, self._weights_dtype)
         self._recipe = recipe
         self._seed = seed
         self._classes = classes
         self._device = device
-        self._optimiser = adamw(self.classifier, recipe)
+        self._optimiser = optimiser_of(self.classifier, recipe)
         self._trained = [p for group in self._optimiser.param_groups for p in group["params"]]
+        self._scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
         self._average = None
         if recipe.ema_decay is not None:
             self._average = AveragedModel(
@@ -92,7 +97,7 @@ class Learner:
         mixed, target = mix(moved, labels, recipe.augmentation, classes=self._classes, **key)
         seed_layers(self._seed, step, self._device)
         objective = self._objective(mixed, target, step)
-        objective.loss.backward()
+        self._scaler.scale(objective.loss).backward()
         self._apply_gradients(learning_rate)
         return _result(objective, labels)
 
@@ -111,16 +116,18 @@ class Learner:
 
     def _logits(self, images: Tensor) -> Tensor:
         """Logits (B, K) in the type of the weights."""
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype is torch.bfloat16):
+        with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
             logits: Tensor = self.classifier(images)
         return logits.to(self._weights_dtype)
 
     def _apply_gradients(self, learning_rate: float) -> None:
         if self._recipe.clip_norm is not None:
+            self._scaler.unscale_(self._optimiser)
             nn.utils.clip_grad_norm_(self._trained, self._recipe.clip_norm)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
-        self._optimiser.step()
+        self._scaler.step(self._optimiser)
+        self._scaler.update()
         self._optimiser.zero_grad(set_to_none=True)
         if self._average is not None:
             self._average.update_parameters(self.classifier)
@@ -135,6 +142,7 @@ class Learner:
         return {
             "classifier": self.classifier.state_dict(),
             "optimiser": self._optimiser.state_dict(),
+            "scaler": self._scaler.state_dict(),
             "average": average,
         }
 
@@ -142,6 +150,7 @@ class Learner:
         """Continue from what `state` returned."""
         self.classifier.load_state_dict(state["classifier"])
         self._optimiser.load_state_dict(state["optimiser"])
+        self._scaler.load_state_dict(state["scaler"])
         if self._average is not None:
             self._average.load_state_dict(state["average"])
 

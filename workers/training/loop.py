@@ -28,7 +28,7 @@ from workers.training.identity import check_same_training, environment, training
 from workers.training.learner import Learner, StepResult
 from workers.training.randomness import caller_generators_restored
 from workers.training.recipe import Recipe
-from workers.training.schedule import cosine_learning_rate
+from workers.training.schedule import SCHEDULES
 from workers.training.training_log import EpochRecord, TrainingLog
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ Report = Callable[[Mapping[str, object]], None]
 
 # With the one report that always comes at the end, never more than two a second.
 REPORT_SECONDS = 1.0
-DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 LOG_NAME = "training_log.jsonl"
 WEIGHTS_NAME = "weights.safetensors"
 AVERAGE_NAME = "weights_ema.safetensors"
@@ -103,7 +103,8 @@ def train(
         image_size: S, the side in pixels that images are resized to.
         batch_size: examples per step; a smaller data set is one batch.
         device: where to compute.
-        dtype: float32, float64, or bfloat16 (autocast, float32 weights).
+        dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
+            loss, so that small gradients don't vanish: steps whose gradients overflow are left out).
         folder: for checkpoints, log and weights; made when it is not there.
         checkpoint_seconds: wall time between checkpoints; there is one more at the end.
         report: gets `{"type": "progress", "done", "total", "message"}` (steps, at most twice a
@@ -152,6 +153,7 @@ class _Run:
         self._per_epoch = batches.steps_per_epoch
         self._steps = recipe.epochs * self._per_epoch
         self._warmup_steps = round(recipe.warmup_epochs * self._per_epoch)
+        self._peak = recipe.peak_learning_rate(batches.batch_size)
         self._checkpoints = Checkpoints(folder)
         self._step = 0
         self._saved_step = 0
@@ -200,13 +202,14 @@ class _Run:
         )
 
     def _learning_rate(self, step: int) -> float:
-        return cosine_learning_rate(
+        recipe, peak = self._recipe, self._peak
+        return SCHEDULES[recipe.schedule](
             step,
             steps=self._steps,
             warmup_steps=self._warmup_steps,
-            peak=self._recipe.learning_rate,
-            start=min(self._recipe.warmup_learning_rate, self._recipe.learning_rate),
-            minimum=self._recipe.minimum_learning_rate,
+            peak=peak,
+            start=min(recipe.warmup_learning_rate, peak),
+            minimum=min(recipe.minimum_learning_rate, peak),
         )
 
     def _count(self, result: StepResult, *, examples: int) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
+
+Schedule = Literal["cosine", "one_cycle", "one_cycle_linear", "polynomial"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,7 @@ class AdversarialTraining:
 
     def __post_init__(self) -> None:
         """Refuse values outside the ranges above."""
-        if self.objective not in ("pgd_at", "trades"):
-            raise ValueError(f"objective is {self.objective!r}; allowed: 'pgd_at', 'trades'")
+        _one_of("objective", self.objective, ("pgd_at", "trades"))
         _within("epsilon", self.epsilon, math.ulp(0), 1)
         _within("steps", self.steps, 1, math.inf)
         _within("step_size", self.step_size, math.ulp(0), 1)
@@ -76,16 +78,22 @@ class AdversarialTraining:
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW with linear warm-up and cosine decay, per step.
+    """AdamW or SGD, with a learning rate that rises and falls step by step.
 
     Attributes:
         epochs: passes over the training set, at least 1.
         learning_rate: the peak, reached at the end of the warm-up.
+        reference_batch: the batch size that `learning_rate` is for: the peak is scaled in proportion to that
+            of the training (Goyal et al., "Accurate, Large Minibatch SGD", 2017); None does not scale.
+        schedule: "cosine" or "polynomial" (power 0.9) after a linear rise; "one_cycle", in which rise and
+            fall are halves of cosines, or "one_cycle_linear".
         warmup_epochs: length of the linear warm-up; at most `epochs`.
         warmup_learning_rate: where the warm-up starts.
-        minimum_learning_rate: where the cosine ends.
+        minimum_learning_rate: where the fall ends.
         weight_decay: decoupled; never applied to biases, one-dimensional parameters, position
             embeddings and class tokens.
+        optimiser: "adamw" or "sgd".
+        momentum: of SGD, in [0, 1).
         betas: decay rates of AdamW's two moments, each in [0, 1).
         epsilon: AdamW's denominator constant.
         label_smoothing: in [0, 1).
@@ -98,10 +106,14 @@ class Recipe:
 
     epochs: int
     learning_rate: float
+    reference_batch: int | None = None
+    schedule: Schedule = "cosine"
     warmup_epochs: float = 0.0
     warmup_learning_rate: float = 1e-6
     minimum_learning_rate: float = 0.0
     weight_decay: float = 0.0
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    momentum: float = 0.9
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     label_smoothing: float = 0.0
@@ -119,6 +131,11 @@ class Recipe:
         _within("minimum_learning_rate", self.minimum_learning_rate, 0, self.learning_rate)
         _within("weight_decay", self.weight_decay, 0, math.inf)
         _within("label_smoothing", self.label_smoothing, 0, math.nextafter(1, 0))
+        _one_of("schedule", self.schedule, get_args(Schedule))
+        _one_of("optimiser", self.optimiser, ("adamw", "sgd"))
+        _within("momentum", self.momentum, 0, math.nextafter(1, 0))
+        if self.reference_batch is not None:
+            _within("reference_batch", self.reference_batch, 1, math.inf)
         for beta in self.betas:
             _within("betas", beta, 0, math.nextafter(1, 0))
         if self.clip_norm is not None:
@@ -126,7 +143,17 @@ class Recipe:
         if self.ema_decay is not None:
             _within("ema_decay", self.ema_decay, 0, math.nextafter(1, 0))
 
+    def peak_learning_rate(self, batch_size: int) -> float:
+        """The peak for batches of so many examples."""
+        share = 1.0 if self.reference_batch is None else batch_size / self.reference_batch
+        return self.learning_rate * share
+
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     if not (math.isfinite(value) and low <= value <= high):
         raise ValueError(f"{name} is {value!r}; allowed: a finite number from {low:g} to {high:g}")
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")

@@ -167,6 +167,12 @@ class TestValidSpecs:
         assert (spec["protocol"], spec["limit"], spec["seed"], spec["priority"]) == ("pixel", None, 0, 5)
         assert json.loads(json.dumps(spec)) == spec
 
+    def test_float16_is_for_training_alone(self) -> None:
+        execution = {"dtype": "float16"}
+        assert valid(train_body(execution=execution)).spec["execution"]["dtype"] == "float16"
+        found = problems(evaluate_body(execution=execution))
+        assert found == {"execution.dtype": "float16 is for training: gradients of attacks vanish in it"}
+
     def test_a_valid_spec_is_valid_again_and_unchanged(self) -> None:
         for body in (evaluate_body(evaluations=[{"suite": "quick"}, {"name": "slow"}]), train_body()):
             once = valid(body).spec

@@ -22,6 +22,10 @@ from workers.training.recipe import AdversarialTraining, Augmentation, Recipe
         {"clip_norm": 0.0},
         {"ema_decay": 1.0},
         {"betas": (0.9, 1.0)},
+        {"momentum": 1.0},
+        {"reference_batch": 0},
+        {"schedule": "linear"},
+        {"optimiser": "lion"},
     ],
 )
 def test_values_out_of_range_are_named(wrong: dict[str, Any]) -> None:
@@ -57,6 +61,11 @@ def test_a_recipe_cannot_change_under_a_running_training() -> None:
     recipe = Recipe(epochs=1, learning_rate=0.1)
     with pytest.raises(FrozenInstanceError):
         recipe.epochs = 2  # type: ignore[misc]
+
+
+def test_the_peak_is_scaled_with_the_batch_where_it_is_for_one() -> None:
+    assert Recipe(epochs=1, learning_rate=0.5).peak_learning_rate(8) == 0.5
+    assert Recipe(epochs=1, learning_rate=5e-4, reference_batch=512).peak_learning_rate(1024) == 1e-3
 
 
 def test_whether_pixels_move() -> None:

@@ -15,7 +15,7 @@ from workers.training.parameters import (
     Beta,
     adversarial_training,
 )
-from workers.training.recipe import Augmentation, Recipe
+from workers.training.recipe import Augmentation, Recipe, Schedule
 
 __all__ = ["small_vit"]
 
@@ -41,6 +41,7 @@ def small_vit(
     *,
     epochs: Annotated[int, Interval(ge=1, le=10_000)] = 60,
     learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    schedule: Schedule = "cosine",
     warmup_epochs: Annotated[float, Ge(0)] | None = None,
     minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
     weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
@@ -63,8 +64,10 @@ def small_vit(
     Args:
         epochs: passes over the training set.
         learning_rate: AdamW's peak, for batches of 64.
-        warmup_epochs: linear rise to the peak; null is a twelfth of the epochs, at most 5.
-        minimum_learning_rate: where the cosine ends.
+        schedule: how the learning rate falls: along a cosine or a polynomial of power 0.9 after a linear
+            rise; or one cycle, rising and falling along cosines or along lines.
+        warmup_epochs: rise to the peak; null is a twelfth of the epochs, at most 5.
+        minimum_learning_rate: where the fall ends.
         weight_decay: of weight matrices only.
         label_smoothing: probability spread evenly over the classes.
         clip_norm: largest L2 norm of the gradient; null does not clip.
@@ -85,6 +88,7 @@ def small_vit(
     return Recipe(
         epochs=epochs,
         learning_rate=learning_rate,
+        schedule=schedule,
         warmup_epochs=warmup_epochs,
         minimum_learning_rate=minimum_learning_rate,
         weight_decay=weight_decay,
