@@ -22,6 +22,7 @@ from workers.jobs.plan import choose_batch_size, facts_of, measure_cost
 from workers.jobs.session import Session, state_sha256
 from workers.jobs.trained_on import TrainedOn
 from workers.training.loop import train
+from workers.training.recipe import SegmentationRecipe
 
 Report = Callable[[Mapping[str, Any]], None]
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}}
@@ -45,6 +46,10 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
     classifier = loaded.classifier
     recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
+    if isinstance(recipe, SegmentationRecipe):
+        raise ValueError(
+            f"recipe {spec['recipe']['name']!r} is for segmentation, which cannot be trained yet"
+        )
     trained = train(
         classifier,
         data,

@@ -11,7 +11,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from attacks.kernel import frozen
 from models.auxiliary import collected
-from workers.training.augment import mix, move_pixels
+from workers.data.dataset import DataSet
+from workers.training.augment import mix, transform
 from workers.training.objective import Objective, attack, plain, robust
 from workers.training.optimisers import optimiser_of
 from workers.training.randomness import generator, seed_layers
@@ -45,7 +46,7 @@ class Learner:
         recipe: Recipe,
         *,
         seed: int,
-        classes: int,
+        data: DataSet,
         device: torch.device,
         dtype: torch.dtype,
     ):
@@ -55,7 +56,7 @@ class Learner:
             classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K); trained in place.
             recipe: how to train.
             seed: keys augmentation, dropout and drop-path.
-            classes: K.
+            data: what it is trained on; classes, mean and standard deviation are read.
             device: where to compute.
             dtype: float32 or float64 for everything; bfloat16 and float16 keep the weights and the loss in
                 float32 and compute the layers under autocast, float16 with a scaled loss.
@@ -66,7 +67,7 @@ class Learner:
         self.classifier = classifier.to(device, self._weights_dtype)
         self._recipe = recipe
         self._seed = seed
-        self._classes = classes
+        self._data = data
         self._device = device
         self._optimiser = optimiser_of(self.classifier, recipe)
         self._trained = [p for group in self._optimiser.param_groups for p in group["params"]]
@@ -93,8 +94,10 @@ class Learner:
         """
         recipe = self._recipe
         key = {"seed": self._seed, "step": step}
-        moved = move_pixels(images.to(self._weights_dtype), recipe.augmentation, **key)
-        mixed, target = mix(moved, labels, recipe.augmentation, classes=self._classes, **key)
+        augmentation, data = recipe.augmentation, self._data
+        given = images.to(self._weights_dtype)
+        changed = transform(given, augmentation, mean=data.mean, std=data.std, **key)
+        mixed, target = mix(changed, labels, augmentation, classes=data.classes, **key)
         seed_layers(self._seed, step, self._device)
         objective = self._objective(mixed, target, step)
         self._scaler.scale(objective.loss).backward()

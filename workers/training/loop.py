@@ -123,8 +123,15 @@ def train(
         raise ValueError(f"batch_size is {batch_size}; allowed: at least 1")
     with caller_generators_restored(device), deterministic():
         identity = training_identity(classifier, data, recipe, seed, image_size, batch_size, dtype)
-        batches = Batches(data, seed=seed, image_size=image_size, batch_size=batch_size, device=device)
-        learner = Learner(classifier, recipe, seed=seed, classes=data.classes, device=device, dtype=dtype)
+        batches = Batches(
+            data,
+            seed=seed,
+            image_size=image_size,
+            batch_size=batch_size,
+            device=device,
+            repeats=recipe.augmentation.repeats,
+        )
+        learner = Learner(classifier, recipe, seed=seed, data=data, device=device, dtype=dtype)
         run = _Run(learner, batches, recipe, identity, folder, report)
         learner.classifier.train()
         run.to_the_end(checkpoint_seconds)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from workers.training.recipe import AdversarialTraining
+from workers.training.recipe import AdversarialTraining, Augmentation
 
 Adversarial = Literal["pgd_at", "trades"] | None
 AttackEpsilon = Annotated[float, "fraction", Interval(gt=0, le=1)]  # pixel units
@@ -20,6 +20,18 @@ _ATTACKED = "(params.adversarial is not None and params.attack_steps{} or 0)"
 ADVERSARIAL_PASSES = (
     f"{_ATTACKED.format(' + 1')} + {_UPDATE}",
     f"{_ATTACKED.format('')} + {_UPDATE}",
+)
+
+# DeiT's, which FAN shares: random crops, RandAugment, mixup or cutmix, erasing. Both name a colour jitter
+# too, but timm leaves it out where there is RandAugment.
+IMAGENET_AUGMENTATION = Augmentation(
+    flip=True,
+    smallest_crop=0.08,
+    rand_augment="rand-m9-mstd0.5-inc1",
+    mixup=0.8,
+    cutmix=1.0,
+    erase=0.25,
+    repeats=3,
 )
 
 # The step of Madry et al. (2/255 for a radius of 8/255); TRADES takes 0.007 for 0.031.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
+
+RAND_AUGMENT = re.compile(r"rand(-(m|n|inc)[0-9]{1,2}|-mstd[0-9]{1,3}(\.[0-9]{1,3})?|-p[01](\.[0-9]{1,3})?)*")
 
 Schedule = Literal["cosine", "one_cycle", "one_cycle_linear", "polynomial"]
 
@@ -21,6 +24,14 @@ class Augmentation:
         flip: mirror left to right with probability one half.
         mixup: parameter of the Beta distribution that mixes each example with another one of its
             batch (Zhang et al., "mixup", ICLR 2018); 0 is off.
+        cutmix: parameter of the Beta distribution for the area of a rectangle that is taken from another
+            example (Yun et al., ICCV 2019); 0 is off. With it mixup has one weight for the whole batch, and
+            each batch gets one of the two, as in timm.
+        smallest_crop: least share of the area that a random crop keeps, in (0, 1]; 1 does not crop.
+        rand_augment: timm's name of a RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off.
+        erase: probability of random erasing, in [0, 1].
+        repeats: how often an epoch visits an image, in a row and each time changed anew; it then visits
+            that part of the images only (Hoffer et al., "Augment your batch", CVPR 2020).
     """
 
     shift: float = 0.0
@@ -28,6 +39,11 @@ class Augmentation:
     scale: float = 0.0
     flip: bool = False
     mixup: float = 0.0
+    cutmix: float = 0.0
+    smallest_crop: float = 1.0
+    rand_augment: str | None = None
+    erase: float = 0.0
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         """Refuse values outside the ranges above."""
@@ -35,11 +51,25 @@ class Augmentation:
         _within("rotate", self.rotate, 0, 180)
         _within("scale", self.scale, 0, 0.99)
         _within("mixup", self.mixup, 0, math.inf)
+        _within("cutmix", self.cutmix, 0, math.inf)
+        _within("smallest_crop", self.smallest_crop, math.ulp(0), 1)
+        _within("erase", self.erase, 0, 1)
+        _within("repeats", self.repeats, 1, math.inf)
+        if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
+            example = "'rand-m9-mstd0.5-inc1'"
+            raise ValueError(
+                f"rand_augment is {self.rand_augment!r}; allowed: timm's policies, like {example}"
+            )
 
     @property
     def moves(self) -> bool:
         """Whether pixels move at all."""
         return self.flip or max(self.shift, self.rotate, self.scale) > 0
+
+    @property
+    def uses_timm(self) -> bool:
+        """Whether single images are changed by timm."""
+        return self.smallest_crop < 1 or self.rand_augment is not None or self.erase > 0
 
 
 @dataclass(frozen=True)
@@ -157,3 +187,32 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+
+
+@dataclass(frozen=True)
+class SegmentationRecipe:
+    """How a segmentation model is trained.
+
+    Attributes:
+        optimisation: epochs, optimiser, learning rate; its augmentation is not used.
+        crop_size: side of the random crops, in pixels, at least 1.
+        scales: least and largest random change of size before the crop, above 0, in this order.
+        flip: mirror left to right with probability one half.
+        photometric: random brightness, contrast, saturation and hue.
+        ignore_index: the label of pixels that do not count.
+        batch_size: what the recipe was published with.
+    """
+
+    optimisation: Recipe
+    crop_size: int
+    scales: tuple[float, float]
+    flip: bool
+    photometric: bool
+    ignore_index: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        """Refuse values outside the ranges above."""
+        _within("crop_size", self.crop_size, 1, math.inf)
+        _within("scales", self.scales[0], math.ulp(0), self.scales[1])
+        _within("batch_size", self.batch_size, 1, math.inf)

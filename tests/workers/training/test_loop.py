@@ -194,7 +194,7 @@ class Overflowing(nn.Module):
 def test_float16_leaves_out_steps_whose_gradients_overflow(standins: ModuleType, tmp_path: Path) -> None:
     model, data = Overflowing(), standins.Stripes(8)
     before = model.linear.weight.detach().clone()
-    learner = Learner(model, PLAIN, seed=0, classes=3, device=torch.device("cpu"), dtype=torch.float16)
+    learner = Learner(model, PLAIN, seed=0, data=data, device=torch.device("cpu"), dtype=torch.float16)
     images = data.images(range(8), standins.SIZE)
     assert learner.state()["scaler"]["scale"] == 2.0**16
     changed = []

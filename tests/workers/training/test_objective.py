@@ -206,12 +206,14 @@ class Regularised(nn.Module):
 
 @pytest.mark.parametrize(("training", "times"), [(None, 1), (PGD_AT, 1), (TRADES, 2)])
 def test_what_parts_of_the_model_add_is_minimised_in_training_passes_only(
-    training: AdversarialTraining | None, times: int
+    standins: ModuleType, training: AdversarialTraining | None, times: int
 ) -> None:
     images, labels = batch()
     recipe = Recipe(epochs=1, learning_rate=0.0, adversarial=training)
     model = Regularised()
-    learner = Learner(model, recipe, seed=0, classes=3, device=torch.device("cpu"), dtype=torch.float64)
+    learner = Learner(
+        model, recipe, seed=0, data=standins.Stripes(), device=torch.device("cpu"), dtype=torch.float64
+    )
     added = learner.update(images, labels, step=0, learning_rate=0.0)
     model.forward = lambda images: model.linear(images.flatten(1))  # type: ignore[method-assign]
     without = learner.update(images, labels, step=0, learning_rate=0.0)

@@ -33,7 +33,21 @@ def test_values_out_of_range_are_named(wrong: dict[str, Any]) -> None:
         Recipe(**({"epochs": 5, "learning_rate": 1.0} | wrong))
 
 
-@pytest.mark.parametrize("wrong", [{"shift": 1.5}, {"rotate": -1}, {"scale": 1.0}, {"mixup": -0.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shift": 1.5},
+        {"rotate": -1},
+        {"scale": 1.0},
+        {"mixup": -0.1},
+        {"cutmix": -1.0},
+        {"smallest_crop": 0.0},
+        {"erase": 1.1},
+        {"repeats": 0},
+        {"rand_augment": "rand-m9; rm"},
+        {"rand_augment": "augmix-m3"},
+    ],
+)
 def test_augmentation_out_of_range_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; allowed"):
         Augmentation(**wrong)
