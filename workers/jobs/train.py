@@ -1,8 +1,8 @@
 """The train shard: trains a classifier, resuming from its last checkpoint, then evaluates it once.
 
 The result of a training job is the clean accuracy of the final weights on the data set's held-out split,
-and artifacts: `weights.safetensors` and `training_log.jsonl`; a recipe that keeps an average of
-the weights leaves `weights_ema.safetensors` too.
+and artifacts: `weights.safetensors`, `training_log.jsonl` and `training_curves.svg`; a recipe that keeps an
+average of the weights leaves `weights_ema.safetensors` too.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     order = evaluation_order(held_out.name, held_out.ids, None)
     outcomes = Shard(held_out, order, loaded, batch_size, spec, _silent).evaluate(CLEAN)
     outcome = answer(outcomes, time.monotonic() - begun)
-    left = [trained.weights_path, trained.log_path, trained.average_path]
+    left = [trained.weights_path, trained.log_path, trained.curves_path, trained.average_path]
     examples = trained.steps * min(batch_size, len(data.ids))
     forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
     return outcome | {

@@ -22,8 +22,9 @@ from torch import nn
 from workers.data.dataset import DataSet
 from workers.training.batches import Batches
 from workers.training.checkpoint import Checkpoint, Checkpoints
+from workers.training.curves import draw
 from workers.training.determinism import deterministic
-from workers.training.files import save_weights
+from workers.training.files import save_text, save_weights
 from workers.training.identity import check_same_training, environment, training_identity
 from workers.training.learner import Learner, StepResult
 from workers.training.randomness import caller_generators_restored
@@ -41,6 +42,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 LOG_NAME = "training_log.jsonl"
 WEIGHTS_NAME = "weights.safetensors"
 AVERAGE_NAME = "weights_ema.safetensors"
+CURVES_NAME = "training_curves.svg"
 # Sums over the epoch so far.
 NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 0}
 
@@ -65,6 +67,7 @@ class Trained:
         final_loss: mean training loss of the last epoch.
         log_path: JSON lines, one `EpochRecord` per epoch.
         weights_path: state dict of the classifier, safetensors.
+        curves_path: loss and accuracy by epoch, SVG.
         average_path: the exponential moving average of the weights, in the same form; None when the
             recipe keeps none.
     """
@@ -73,6 +76,7 @@ class Trained:
     epochs: int
     final_loss: float
     log_path: Path
+    curves_path: Path
     weights_path: Path
     average_path: Path | None
 
@@ -195,6 +199,8 @@ class _Run:
     def write_result(self, metadata: Mapping[str, str]) -> Trained:
         weights_path = self._folder / WEIGHTS_NAME
         save_weights(self._learner.classifier, weights_path, metadata)
+        curves_path = self._folder / CURVES_NAME
+        save_text(draw(self._log.records), curves_path)
         average_path = None
         if self._learner.average is not None:
             average_path = self._folder / AVERAGE_NAME
@@ -204,6 +210,7 @@ class _Run:
             epochs=self._recipe.epochs,
             final_loss=self._log.records[-1].loss,
             log_path=self._log.path,
+            curves_path=curves_path,
             weights_path=weights_path,
             average_path=average_path,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from workers.training.files import rename_durably, temporary_path, written_through
+from workers.training.files import save_text
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,7 @@ class TrainingLog:
         """Make the file hold exactly these records: those of a checkpoint, not what came after it."""
         self.path = path
         self.records = list(records)
-        temporary = temporary_path(path.parent, path.name)
-        with written_through(temporary) as file:
-            file.writelines(_line(record).encode() for record in self.records)
-        rename_durably(temporary, path)
+        save_text("".join(_line(record) for record in self.records), path)
 
     def append(self, record: EpochRecord) -> None:
         """Add the record of one more epoch."""

@@ -34,6 +34,7 @@ def outcome(trained: Trained) -> dict[str, object]:
         "weights": hashlib.sha256(trained.weights_path.read_bytes()).hexdigest(),
         "average": hashlib.sha256(trained.average_path.read_bytes()).hexdigest(),
         "log": log,
+        "curves": trained.curves_path.read_text(),
         "final_loss": trained.final_loss,
     }
 
