@@ -12,6 +12,7 @@ MEDIA_TYPES = {
     ".json": "application/json",
     ".jsonl": "application/x-ndjson",
     ".safetensors": "application/octet-stream",
+    ".svg": "image/svg+xml",
 }
 
 

@@ -21,7 +21,10 @@ def estimate(catalog: Catalog, spec: Mapping[str, Any]) -> dict[str, int | None]
     """
     if spec["kind"] == "train":
         examples = _training_examples(catalog, spec)
-        return {"examples": examples, "forward_passes": examples, "backward_passes": examples}
+        recipe = catalog.find("recipe", spec["recipe"]["name"])
+        per_example = passes(recipe, spec["recipe"]["params"]) or (1, 1)
+        made = [_total([_times(examples, count)]) for count in per_example]
+        return {"examples": examples, "forward_passes": made[0], "backward_passes": made[1]}
     totals: list[tuple[int | None, float | None, float | None]] = []
     for item in spec["evaluations"]:
         data = item["data"] or spec["data"]
@@ -36,7 +39,7 @@ def passes(component: Component, params: Mapping[str, Any]) -> tuple[float, floa
     """Forward and backward passes of the model per example, or None where they are not declared.
 
     Args:
-        component: An attack or an evaluation.
+        component: An attack, an evaluation or a recipe.
         params: Its parameters; what an earlier version of the component did not have counts as the default.
     """
     if component.passes is None:

@@ -93,7 +93,7 @@ class _Validation:
         spec = dict(shape)
         if shape.get("kind") == "evaluate":
             self.protocol = str(shape.get("protocol", "pixel"))
-        self._check_screening(shape)
+        self._check_execution(shape)
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
         if "data" in shape:
@@ -110,7 +110,7 @@ class _Validation:
             spec["evaluations"] = self._check_evaluations(shape["evaluations"])
         return spec
 
-    def _check_screening(self, shape: Mapping[str, Any]) -> None:
+    def _check_execution(self, shape: Mapping[str, Any]) -> None:
         given = shape.get("execution")
         execution: dict[str, Any] = given if isinstance(given, dict) else {}
         screening = execution.get("screening")
@@ -122,6 +122,11 @@ class _Validation:
         elif screening is not None and execution.get("dtype", "float32") != "float32":
             message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
             self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
+        # Only evaluations have a protocol.
+        if self.protocol is not None and execution.get("dtype") == "float16":
+            message = "float16 is for training: gradients of attacks vanish in it"
+            allowed = ["float32", "float64", "bfloat16"]
+            self.report.add(("execution", "dtype"), message, given="float16", allowed=allowed)
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
         self.source = find_source(model, self.report, self.find_job)

@@ -24,7 +24,12 @@ from workers.jobs.failures import BadWeights
 # Its attributes are made at import time, out of the type checker's sight.
 _deterministic: Any = torch.utils.deterministic
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 KEPT_DATA_SETS = 4
 KEYS_SHOWN = 8
 

@@ -1,8 +1,8 @@
 """The train shard: trains a classifier, resuming from its last checkpoint, then evaluates it once.
 
 The result of a training job is the clean accuracy of the final weights on the data set's held-out split,
-and artifacts: `weights.safetensors` and `training_log.jsonl`; a recipe that keeps an average of
-the weights leaves `weights_ema.safetensors` too.
+and artifacts: `weights.safetensors`, `training_log.jsonl` and `training_curves.svg`; a recipe that keeps an
+average of the weights leaves `weights_ema.safetensors` too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from workers.jobs.plan import choose_batch_size, facts_of, measure_cost
 from workers.jobs.session import Session, state_sha256
 from workers.jobs.trained_on import TrainedOn
 from workers.training.loop import train
+from workers.training.recipe import SegmentationRecipe
 
 Report = Callable[[Mapping[str, Any]], None]
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}}
@@ -44,10 +45,15 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     _, saved_bytes = measure_cost(loaded, data.channels)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
     classifier = loaded.classifier
+    recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
+    if isinstance(recipe, SegmentationRecipe):
+        raise ValueError(
+            f"recipe {spec['recipe']['name']!r} is for segmentation, which cannot be trained yet"
+        )
     trained = train(
         classifier,
         data,
-        catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])(),
+        recipe,
         seed=spec["seed"],
         image_size=loaded.image_size,
         batch_size=batch_size,
@@ -64,11 +70,12 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     order = evaluation_order(held_out.name, held_out.ids, None)
     outcomes = Shard(held_out, order, loaded, batch_size, spec, _silent).evaluate(CLEAN)
     outcome = answer(outcomes, time.monotonic() - begun)
-    left = [trained.weights_path, trained.log_path, trained.average_path]
+    left = [trained.weights_path, trained.log_path, trained.curves_path, trained.average_path]
     examples = trained.steps * min(batch_size, len(data.ids))
+    forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
     return outcome | {
-        "forward_passes": examples + outcome["forward_passes"],
-        "backward_passes": examples,
+        "forward_passes": examples * forward + outcome["forward_passes"],
+        "backward_passes": examples * backward,
         "extra": {
             "plan": {
                 "device": loaded.device.type,

@@ -1,4 +1,4 @@
-"""Augmentation of a whole batch at once, keyed by seed and step.
+"""Augmentation of a batch, keyed by seed and step.
 
 mixup: Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018, with one weight per
 example and the batch mixed with itself in reverse order.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -57,15 +58,44 @@ def _affine(n: int, augmentation: Augmentation, draws: torch.Generator) -> Tenso
     return torch.stack(rows, dim=1).view(n, 2, 3)
 
 
+def transform(
+    images: Tensor,
+    augmentation: Augmentation,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int,
+    step: int,
+) -> Tensor:
+    """All changes of single images: moves, crops, RandAugment, erasing.
+
+    Args:
+        images: (B, C, S, S) in [0, 1].
+        augmentation: what to do.
+        mean: mean of each channel by which the model normalises.
+        std: standard deviation of each channel.
+        seed: the job's seed.
+        step: the step that the images are for.
+    """
+    moved = move_pixels(images, augmentation, seed=seed, step=step)
+    if not augmentation.uses_timm:
+        return moved
+    from workers.training import timm_augment  # timm takes seconds
+
+    recoloured = timm_augment.recolour(moved, augmentation, mean=mean, seed=seed, step=step)
+    return timm_augment.erase(recoloured, augmentation, mean=mean, std=std, seed=seed, step=step)
+
+
 def mix(
     images: Tensor, labels: Tensor, augmentation: Augmentation, *, classes: int, seed: int, step: int
 ) -> tuple[Tensor, Tensor]:
-    """Mix each example with its mirror image in the batch (mixup).
+    """Mix each example with its mirror image in the batch (mixup, cutmix).
 
     Args:
         images: (B, C, S, S).
         labels: int64 (B,).
-        augmentation: `mixup` is the Beta parameter; 0 returns images and labels as they are.
+        augmentation: `mixup` and `cutmix` are the Beta parameters; without both, images and labels are
+            returned as they are.
         classes: K.
         seed: the job's seed.
         step: the step that the batch is for.
@@ -73,6 +103,10 @@ def mix(
     Returns:
         Images (B, C, S, S), and labels (B,) or, when mixed, class probabilities (B, K).
     """
+    if augmentation.cutmix > 0:
+        from workers.training import timm_augment
+
+        return timm_augment.mix_batch(images, labels, augmentation, classes=classes, seed=seed, step=step)
     if augmentation.mixup == 0:
         return images, labels
     draws = random.Random(derive_seed(seed, "mixup", step))

@@ -23,20 +23,35 @@ class Batches:
     """The training set cut into batches, addressed by step.
 
     An epoch visits the examples in an order keyed by seed and epoch and drops what does not fill a
-    last batch (another part each epoch); a set smaller than one batch is one batch.
+    last batch (another part each epoch); a set smaller than one batch is one batch. With repeated
+    augmentation an epoch is as long as ever, and visits the first examples of its order several times each.
+
+    Attributes:
+        batch_size: examples in a batch.
+        steps_per_epoch: batches in an epoch.
     """
 
-    def __init__(self, data: DataSet, *, seed: int, image_size: int, batch_size: int, device: torch.device):
+    def __init__(
+        self,
+        data: DataSet,
+        *,
+        seed: int,
+        image_size: int,
+        batch_size: int,
+        device: torch.device,
+        repeats: int = 1,
+    ):
         """Load all images now when their float32 pixels take at most `CACHE_BYTES`."""
         self._data = data
         self._seed = seed
         self._size = image_size
         self._device = device
+        self._repeats = repeats
         self._n = len(data.ids)
         if self._n == 0:
             raise ValueError(f"data set {data.name!r} has no training examples")
-        self._batch_size = min(batch_size, self._n)
-        self.steps_per_epoch = self._n // self._batch_size
+        self.batch_size = min(batch_size, self._n)
+        self.steps_per_epoch = self._n // self.batch_size
         self._labels = data.labels.to(device)
         self._cache: Tensor | None = None
         if self._n * data.channels * image_size**2 * 4 <= CACHE_BYTES:
@@ -60,9 +75,10 @@ class Batches:
         for step in range(start, stop):
             epoch, number = divmod(step, self.steps_per_epoch)
             if order is None or number == 0:
-                order = epoch_order(self._n, seed=self._seed, epoch=epoch)
-            first = number * self._batch_size
-            yield order[first : first + self._batch_size]
+                visited = epoch_order(self._n, seed=self._seed, epoch=epoch)
+                order = visited.repeat_interleave(self._repeats)[: self._n]
+            first = number * self.batch_size
+            yield order[first : first + self.batch_size]
 
     def _loaded_ahead(self, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
         threads = max(1, min(MOST_LOADERS, os.cpu_count() or 1))

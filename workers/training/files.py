@@ -48,6 +48,14 @@ def rename_durably(source: Path, target: Path) -> None:
         os.close(folder)
 
 
+def save_text(text: str, path: Path) -> None:
+    """Write or replace a text file."""
+    temporary = temporary_path(path.parent, path.name)
+    with written_through(temporary) as file:
+        file.write(text.encode())
+    rename_durably(temporary, path)
+
+
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> None:
     """Write the state dict of a model as safetensors; equal weights and metadata give equal bytes.
 

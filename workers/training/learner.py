@@ -7,20 +7,34 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from workers.training.augment import mix, move_pixels
-from workers.training.optimisers import adamw
-from workers.training.randomness import seed_layers
+from attacks.kernel import frozen
+from models.auxiliary import collected
+from workers.data.dataset import DataSet
+from workers.training.augment import mix, transform
+from workers.training.objective import Objective, attack, plain, robust
+from workers.training.optimisers import optimiser_of
+from workers.training.randomness import generator, seed_layers
 from workers.training.recipe import Recipe
+
+# Computed under autocast, with weights in float32.
+MIXED = (torch.bfloat16, torch.float16)
 
 
 class StepResult(NamedTuple):
-    """Mean loss of a batch, and how many of its examples were predicted right, before the update."""
+    """What a batch came to before the update.
+
+    Attributes:
+        loss: mean over the batch.
+        correct: how many of its examples were predicted right; in adversarial training the images without
+            attack, in eval mode.
+        adversarial_correct: how many of the adversarial images were predicted right; None without any.
+    """
 
     loss: float
     correct: int
+    adversarial_correct: int | None
 
 
 class Learner:
@@ -32,7 +46,7 @@ class Learner:
         recipe: Recipe,
         *,
         seed: int,
-        classes: int,
+        data: DataSet,
         device: torch.device,
         dtype: torch.dtype,
     ):
@@ -42,20 +56,22 @@ class Learner:
             classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K); trained in place.
             recipe: how to train.
             seed: keys augmentation, dropout and drop-path.
-            classes: K.
+            data: what it is trained on; classes, mean and standard deviation are read.
             device: where to compute.
-            dtype: float32 or float64 for everything; bfloat16 keeps the weights and the loss in
-                float32 and computes the layers under autocast.
+            dtype: float32 or float64 for everything; bfloat16 and float16 keep the weights and the loss in
+                float32 and compute the layers under autocast, float16 with a scaled loss.
         """
         self._dtype = dtype
-        self._weights_dtype = torch.float32 if dtype is torch.bfloat16 else dtype
+        self._mixed = dtype in MIXED
+        self._weights_dtype = torch.float32 if self._mixed else dtype
         self.classifier = classifier.to(device, self._weights_dtype)
         self._recipe = recipe
         self._seed = seed
-        self._classes = classes
+        self._data = data
         self._device = device
-        self._optimiser = adamw(self.classifier, recipe)
+        self._optimiser = optimiser_of(self.classifier, recipe)
         self._trained = [p for group in self._optimiser.param_groups for p in group["params"]]
+        self._scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
         self._average = None
         if recipe.ema_decay is not None:
             self._average = AveragedModel(
@@ -78,26 +94,43 @@ class Learner:
         """
         recipe = self._recipe
         key = {"seed": self._seed, "step": step}
-        moved = move_pixels(images.to(self._weights_dtype), recipe.augmentation, **key)
-        mixed, target = mix(moved, labels, recipe.augmentation, classes=self._classes, **key)
+        augmentation, data = recipe.augmentation, self._data
+        given = images.to(self._weights_dtype)
+        changed = transform(given, augmentation, mean=data.mean, std=data.std, **key)
+        mixed, target = mix(changed, labels, augmentation, classes=data.classes, **key)
         seed_layers(self._seed, step, self._device)
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype is torch.bfloat16):
-            logits = self.classifier(mixed)  # (B, K)
-        logits = logits.to(self._weights_dtype)
-        loss = functional.cross_entropy(logits, target, label_smoothing=recipe.label_smoothing)
-        loss.backward()
+        objective = self._objective(mixed, target, step)
+        self._scaler.scale(objective.loss).backward()
         self._apply_gradients(learning_rate)
-        correct = (logits.detach().argmax(dim=1) == labels).sum()
-        # One transfer from the device for both numbers.
-        mean_loss, right = torch.stack([loss.detach().double(), correct.double()]).tolist()
-        return StepResult(loss=mean_loss, correct=int(right))
+        return _result(objective, labels)
+
+    def _objective(self, images: Tensor, target: Tensor, step: int) -> Objective:
+        training, smoothing = self._recipe.adversarial, self._recipe.label_smoothing
+        if training is None:
+            with collected() as auxiliary:
+                objective = plain(self._logits, images, target, smoothing)
+            return objective.plus(auxiliary)
+        with frozen(self.classifier):
+            draws = generator(self._seed, "adversarial", step)
+            attacked = attack(self._logits, images, target, training, draws)
+        with collected() as auxiliary:
+            objective = robust(self._logits, images, attacked, target, training, smoothing)
+        return objective.plus(auxiliary)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        """Logits (B, K) in the type of the weights."""
+        with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
+            logits: Tensor = self.classifier(images)
+        return logits.to(self._weights_dtype)
 
     def _apply_gradients(self, learning_rate: float) -> None:
         if self._recipe.clip_norm is not None:
+            self._scaler.unscale_(self._optimiser)
             nn.utils.clip_grad_norm_(self._trained, self._recipe.clip_norm)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
-        self._optimiser.step()
+        self._scaler.step(self._optimiser)
+        self._scaler.update()
         self._optimiser.zero_grad(set_to_none=True)
         if self._average is not None:
             self._average.update_parameters(self.classifier)
@@ -112,6 +145,7 @@ class Learner:
         return {
             "classifier": self.classifier.state_dict(),
             "optimiser": self._optimiser.state_dict(),
+            "scaler": self._scaler.state_dict(),
             "average": average,
         }
 
@@ -119,5 +153,19 @@ class Learner:
         """Continue from what `state` returned."""
         self.classifier.load_state_dict(state["classifier"])
         self._optimiser.load_state_dict(state["optimiser"])
+        self._scaler.load_state_dict(state["scaler"])
         if self._average is not None:
             self._average.load_state_dict(state["average"])
+
+
+def _result(objective: Objective, labels: Tensor) -> StepResult:
+    """The numbers of a step, in one transfer from the device."""
+    measured = [objective.loss.detach().double(), _right(objective.logits, labels)]
+    if objective.adversarial_logits is not None:
+        measured.append(_right(objective.adversarial_logits, labels))
+    loss, correct, *adversarial = torch.stack(measured).tolist()
+    return StepResult(loss, int(correct), int(adversarial[0]) if adversarial else None)
+
+
+def _right(logits: Tensor, labels: Tensor) -> Tensor:
+    return (logits.detach().argmax(dim=1) == labels).sum().double()

@@ -1,8 +1,9 @@
 """The training loop. A resumed run equals an undisturbed one bit for bit.
 
 Nothing in it depends on when it was interrupted: the order of the data is keyed by seed and epoch,
-augmentation, dropout and drop-path by seed and step, the learning rate is a function of the step, and
-a checkpoint holds everything else (weights, optimiser, average, sums of the epoch, log).
+augmentation, dropout, drop-path and the starts of attacks by seed and step, the learning rate is a
+function of the step, and a checkpoint holds everything else (weights, optimiser, average, scale of the loss,
+sums of the epoch, log).
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from torch import nn
 from workers.data.dataset import DataSet
 from workers.training.batches import Batches
 from workers.training.checkpoint import Checkpoint, Checkpoints
+from workers.training.curves import draw
 from workers.training.determinism import deterministic
-from workers.training.files import save_weights
+from workers.training.files import save_text, save_weights
 from workers.training.identity import check_same_training, environment, training_identity
 from workers.training.learner import Learner, StepResult
 from workers.training.randomness import caller_generators_restored
 from workers.training.recipe import Recipe
-from workers.training.schedule import cosine_learning_rate
+from workers.training.schedule import SCHEDULES
 from workers.training.training_log import EpochRecord, TrainingLog
 
 logger = logging.getLogger(__name__)
@@ -36,10 +38,13 @@ Report = Callable[[Mapping[str, object]], None]
 
 # With the one report that always comes at the end, never more than two a second.
 REPORT_SECONDS = 1.0
-DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 LOG_NAME = "training_log.jsonl"
 WEIGHTS_NAME = "weights.safetensors"
 AVERAGE_NAME = "weights_ema.safetensors"
+CURVES_NAME = "training_curves.svg"
+# Sums over the epoch so far.
+NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 0}
 
 
 class TrainingDiverged(Exception):
@@ -62,6 +67,7 @@ class Trained:
         final_loss: mean training loss of the last epoch.
         log_path: JSON lines, one `EpochRecord` per epoch.
         weights_path: state dict of the classifier, safetensors.
+        curves_path: loss and accuracy by epoch, SVG.
         average_path: the exponential moving average of the weights, in the same form; None when the
             recipe keeps none.
     """
@@ -70,6 +76,7 @@ class Trained:
     epochs: int
     final_loss: float
     log_path: Path
+    curves_path: Path
     weights_path: Path
     average_path: Path | None
 
@@ -100,7 +107,8 @@ def train(
         image_size: S, the side in pixels that images are resized to.
         batch_size: examples per step; a smaller data set is one batch.
         device: where to compute.
-        dtype: float32, float64, or bfloat16 (autocast, float32 weights).
+        dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
+            loss, so that small gradients don't vanish: steps whose gradients overflow are left out).
         folder: for checkpoints, log and weights; made when it is not there.
         checkpoint_seconds: wall time between checkpoints; there is one more at the end.
         report: gets `{"type": "progress", "done", "total", "message"}` (steps, at most twice a
@@ -119,8 +127,15 @@ def train(
         raise ValueError(f"batch_size is {batch_size}; allowed: at least 1")
     with caller_generators_restored(device), deterministic():
         identity = training_identity(classifier, data, recipe, seed, image_size, batch_size, dtype)
-        batches = Batches(data, seed=seed, image_size=image_size, batch_size=batch_size, device=device)
-        learner = Learner(classifier, recipe, seed=seed, classes=data.classes, device=device, dtype=dtype)
+        batches = Batches(
+            data,
+            seed=seed,
+            image_size=image_size,
+            batch_size=batch_size,
+            device=device,
+            repeats=recipe.augmentation.repeats,
+        )
+        learner = Learner(classifier, recipe, seed=seed, data=data, device=device, dtype=dtype)
         run = _Run(learner, batches, recipe, identity, folder, report)
         learner.classifier.train()
         run.to_the_end(checkpoint_seconds)
@@ -149,10 +164,11 @@ class _Run:
         self._per_epoch = batches.steps_per_epoch
         self._steps = recipe.epochs * self._per_epoch
         self._warmup_steps = round(recipe.warmup_epochs * self._per_epoch)
+        self._peak = recipe.peak_learning_rate(batches.batch_size)
         self._checkpoints = Checkpoints(folder)
         self._step = 0
         self._saved_step = 0
-        self._sums = {"loss": 0.0, "correct": 0, "examples": 0}
+        self._sums = dict(NOTHING_YET)
         self._seconds_before = 0.0
         records = self._resume()
         self._log = TrainingLog(folder / LOG_NAME, records)
@@ -183,6 +199,8 @@ class _Run:
     def write_result(self, metadata: Mapping[str, str]) -> Trained:
         weights_path = self._folder / WEIGHTS_NAME
         save_weights(self._learner.classifier, weights_path, metadata)
+        curves_path = self._folder / CURVES_NAME
+        save_text(draw(self._log.records), curves_path)
         average_path = None
         if self._learner.average is not None:
             average_path = self._folder / AVERAGE_NAME
@@ -192,18 +210,20 @@ class _Run:
             epochs=self._recipe.epochs,
             final_loss=self._log.records[-1].loss,
             log_path=self._log.path,
+            curves_path=curves_path,
             weights_path=weights_path,
             average_path=average_path,
         )
 
     def _learning_rate(self, step: int) -> float:
-        return cosine_learning_rate(
+        recipe, peak = self._recipe, self._peak
+        return SCHEDULES[recipe.schedule](
             step,
             steps=self._steps,
             warmup_steps=self._warmup_steps,
-            peak=self._recipe.learning_rate,
-            start=min(self._recipe.warmup_learning_rate, self._recipe.learning_rate),
-            minimum=self._recipe.minimum_learning_rate,
+            peak=peak,
+            start=min(recipe.warmup_learning_rate, peak),
+            minimum=min(recipe.minimum_learning_rate, peak),
         )
 
     def _count(self, result: StepResult, *, examples: int) -> None:
@@ -211,22 +231,26 @@ class _Run:
             raise self._diverged("the loss is not finite", result.loss)
         self._sums["loss"] += result.loss
         self._sums["correct"] += result.correct
+        self._sums["adversarial_correct"] += result.adversarial_correct or 0
         self._sums["examples"] += examples
 
     def _diverged(self, what: str, loss: float) -> TrainingDiverged:
         return TrainingDiverged(what, step=self._step, steps=self._steps, loss=loss)
 
     def _close_epoch(self, learning_rate: float) -> None:
+        attacked = self._recipe.adversarial is not None
+        examples = self._sums["examples"]
         record = EpochRecord(
             epoch=self._step // self._per_epoch,
             step=self._step,
             loss=self._sums["loss"] / self._per_epoch,
-            accuracy=self._sums["correct"] / self._sums["examples"],
+            accuracy=self._sums["correct"] / examples,
             learning_rate=learning_rate,
             seconds=round(self._seconds(), 3),
+            adversarial_accuracy=self._sums["adversarial_correct"] / examples if attacked else None,
         )
         self._log.append(record)
-        self._sums = {"loss": 0.0, "correct": 0, "examples": 0}
+        self._sums = dict(NOTHING_YET)
 
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._started

@@ -1,4 +1,6 @@
-"""AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019) for a recipe.
+"""The optimiser of a recipe: SGD, or AdamW.
+
+AdamW: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 
 The rule of what is decayed is timm's, written here because importing timm takes seconds in every
 evaluator process.
@@ -33,8 +35,8 @@ def undecayed_names(model: nn.Module) -> set[str]:
     return names
 
 
-def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """An AdamW over the parameters that require gradients; its learning rate is set per step.
+def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """An optimiser over the parameters that require gradients; its learning rate is set per step.
 
     Raises:
         ValueError: no parameter requires a gradient.
@@ -49,11 +51,10 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
         {"params": decayed_group, "weight_decay": recipe.weight_decay},
         {"params": undecayed_group, "weight_decay": 0.0},
     ]
+    groups = [group for group in groups if group["params"]]
     # One kernel for all tensors; one call per tensor costs a small model more than its arithmetic.
+    if recipe.optimiser == "sgd":
+        return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=recipe.learning_rate,
-        betas=recipe.betas,
-        eps=recipe.epsilon,
-        fused=True,
+        groups, lr=recipe.learning_rate, betas=recipe.betas, eps=recipe.epsilon, fused=True
     )

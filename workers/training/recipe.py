@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+RAND_AUGMENT = re.compile(r"rand(-(m|n|inc)[0-9]{1,2}|-mstd[0-9]{1,3}(\.[0-9]{1,3})?|-p[01](\.[0-9]{1,3})?)*")
+
+Schedule = Literal["cosine", "one_cycle", "one_cycle_linear", "polynomial"]
 
 
 @dataclass(frozen=True)
@@ -17,6 +24,14 @@ class Augmentation:
         flip: mirror left to right with probability one half.
         mixup: parameter of the Beta distribution that mixes each example with another one of its
             batch (Zhang et al., "mixup", ICLR 2018); 0 is off.
+        cutmix: parameter of the Beta distribution for the area of a rectangle that is taken from another
+            example (Yun et al., ICCV 2019); 0 is off. With it mixup has one weight for the whole batch, and
+            each batch gets one of the two, as in timm.
+        smallest_crop: least share of the area that a random crop keeps, in (0, 1]; 1 does not crop.
+        rand_augment: timm's name of a RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off.
+        erase: probability of random erasing, in [0, 1].
+        repeats: how often an epoch visits an image, in a row and each time changed anew; it then visits
+            that part of the images only (Hoffer et al., "Augment your batch", CVPR 2020).
     """
 
     shift: float = 0.0
@@ -24,6 +39,11 @@ class Augmentation:
     scale: float = 0.0
     flip: bool = False
     mixup: float = 0.0
+    cutmix: float = 0.0
+    smallest_crop: float = 1.0
+    rand_augment: str | None = None
+    erase: float = 0.0
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         """Refuse values outside the ranges above."""
@@ -31,25 +51,79 @@ class Augmentation:
         _within("rotate", self.rotate, 0, 180)
         _within("scale", self.scale, 0, 0.99)
         _within("mixup", self.mixup, 0, math.inf)
+        _within("cutmix", self.cutmix, 0, math.inf)
+        _within("smallest_crop", self.smallest_crop, math.ulp(0), 1)
+        _within("erase", self.erase, 0, 1)
+        _within("repeats", self.repeats, 1, math.inf)
+        if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
+            example = "'rand-m9-mstd0.5-inc1'"
+            raise ValueError(
+                f"rand_augment is {self.rand_augment!r}; allowed: timm's policies, like {example}"
+            )
 
     @property
     def moves(self) -> bool:
         """Whether pixels move at all."""
         return self.flip or max(self.shift, self.rotate, self.scale) > 0
 
+    @property
+    def uses_timm(self) -> bool:
+        """Whether single images are changed by timm."""
+        return self.smallest_crop < 1 or self.rand_augment is not None or self.erase > 0
+
+
+@dataclass(frozen=True)
+class AdversarialTraining:
+    """Training at the worst points that projected gradient ascent finds in an Linf ball around each image.
+
+    Attributes:
+        objective: "pgd_at" (Madry et al., ICLR 2018): the loss of the adversarial images; or "trades" (Zhang
+            et al., ICML 2019): the loss of the clean ones and beta times how far the answers differ.
+        epsilon: radius of the ball in pixel units, above 0 and at most 1.
+        steps: gradient steps of the attack, at least 1.
+        step_size: length of one, in pixel units, above 0 and at most 1.
+        beta: weight of the second term of TRADES, at least 0; "pgd_at" has none.
+    """
+
+    objective: Literal["pgd_at", "trades"]
+    epsilon: float
+    steps: int
+    step_size: float
+    beta: float = 6.0
+
+    def __post_init__(self) -> None:
+        """Refuse values outside the ranges above."""
+        _one_of("objective", self.objective, ("pgd_at", "trades"))
+        _within("epsilon", self.epsilon, math.ulp(0), 1)
+        _within("steps", self.steps, 1, math.inf)
+        _within("step_size", self.step_size, math.ulp(0), 1)
+        _within("beta", self.beta, 0, math.inf)
+
+    @property
+    def passes(self) -> tuple[int, int]:
+        """Forward and backward passes for each visit of an image: without attack, attack, update."""
+        update = 2 if self.objective == "trades" else 1
+        return 1 + self.steps + update, self.steps + update
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW with linear warm-up and cosine decay, per step.
+    """AdamW or SGD, with a learning rate that rises and falls step by step.
 
     Attributes:
         epochs: passes over the training set, at least 1.
         learning_rate: the peak, reached at the end of the warm-up.
+        reference_batch: the batch size that `learning_rate` is for: the peak is scaled in proportion to that
+            of the training (Goyal et al., "Accurate, Large Minibatch SGD", 2017); None does not scale.
+        schedule: "cosine" or "polynomial" (power 0.9) after a linear rise; "one_cycle", in which rise and
+            fall are halves of cosines, or "one_cycle_linear".
         warmup_epochs: length of the linear warm-up; at most `epochs`.
         warmup_learning_rate: where the warm-up starts.
-        minimum_learning_rate: where the cosine ends.
+        minimum_learning_rate: where the fall ends.
         weight_decay: decoupled; never applied to biases, one-dimensional parameters, position
             embeddings and class tokens.
+        optimiser: "adamw" or "sgd".
+        momentum: of SGD, in [0, 1).
         betas: decay rates of AdamW's two moments, each in [0, 1).
         epsilon: AdamW's denominator constant.
         label_smoothing: in [0, 1).
@@ -57,20 +131,26 @@ class Recipe:
         ema_decay: decay per step of the exponential moving average of the weights, in [0, 1);
             None tracks none. The average is written beside the raw weights, never in their place.
         augmentation: random changes of the training images.
+        adversarial: train on adversarial versions of the augmented images; None does not.
     """
 
     epochs: int
     learning_rate: float
+    reference_batch: int | None = None
+    schedule: Schedule = "cosine"
     warmup_epochs: float = 0.0
     warmup_learning_rate: float = 1e-6
     minimum_learning_rate: float = 0.0
     weight_decay: float = 0.0
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    momentum: float = 0.9
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     label_smoothing: float = 0.0
     clip_norm: float | None = None
     ema_decay: float | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
+    adversarial: AdversarialTraining | None = None
 
     def __post_init__(self) -> None:
         """Refuse values outside the ranges above."""
@@ -81,6 +161,11 @@ class Recipe:
         _within("minimum_learning_rate", self.minimum_learning_rate, 0, self.learning_rate)
         _within("weight_decay", self.weight_decay, 0, math.inf)
         _within("label_smoothing", self.label_smoothing, 0, math.nextafter(1, 0))
+        _one_of("schedule", self.schedule, get_args(Schedule))
+        _one_of("optimiser", self.optimiser, ("adamw", "sgd"))
+        _within("momentum", self.momentum, 0, math.nextafter(1, 0))
+        if self.reference_batch is not None:
+            _within("reference_batch", self.reference_batch, 1, math.inf)
         for beta in self.betas:
             _within("betas", beta, 0, math.nextafter(1, 0))
         if self.clip_norm is not None:
@@ -88,7 +173,46 @@ class Recipe:
         if self.ema_decay is not None:
             _within("ema_decay", self.ema_decay, 0, math.nextafter(1, 0))
 
+    def peak_learning_rate(self, batch_size: int) -> float:
+        """The peak for batches of so many examples."""
+        share = 1.0 if self.reference_batch is None else batch_size / self.reference_batch
+        return self.learning_rate * share
+
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     if not (math.isfinite(value) and low <= value <= high):
         raise ValueError(f"{name} is {value!r}; allowed: a finite number from {low:g} to {high:g}")
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
+
+
+@dataclass(frozen=True)
+class SegmentationRecipe:
+    """How a segmentation model is trained.
+
+    Attributes:
+        optimisation: epochs, optimiser, learning rate; its augmentation is not used.
+        crop_size: side of the random crops, in pixels, at least 1.
+        scales: least and largest random change of size before the crop, above 0, in this order.
+        flip: mirror left to right with probability one half.
+        photometric: random brightness, contrast, saturation and hue.
+        ignore_index: the label of pixels that do not count.
+        batch_size: what the recipe was published with.
+    """
+
+    optimisation: Recipe
+    crop_size: int
+    scales: tuple[float, float]
+    flip: bool
+    photometric: bool
+    ignore_index: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        """Refuse values outside the ranges above."""
+        _within("crop_size", self.crop_size, 1, math.inf)
+        _within("scales", self.scales[0], math.ulp(0), self.scales[1])
+        _within("batch_size", self.batch_size, 1, math.inf)

@@ -1,30 +1,90 @@
-"""The learning rate as a pure function of the step, so that a resumed run cannot drift from it.
+"""Learning rates as pure functions of the step, so that a resumed run cannot drift from them.
 
-Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017, equation 5
-(one cycle), after a linear warm-up as in DeiT (Touvron et al., ICML 2021).
+All of them have the same arguments:
+
+    step          number of steps done before this one, in [0, steps)
+    steps         steps of the whole training
+    warmup_steps  length of the rise from `start` to `peak`, in [0, steps]
+    peak          the highest learning rate
+    start         learning rate of step 0, when there is a warm-up
+    minimum       where the fall ends
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+
+# Chen et al., "DeepLab", TPAMI 2018, section 4.2, and Segmenter (Strudel et al., ICCV 2021).
+POWER = 0.9
 
 
 def cosine_learning_rate(
     step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
 ) -> float:
-    """Learning rate of one optimiser step.
+    """A cosine from the peak to the minimum, which it reaches one past the last step, after a linear rise.
 
-    Args:
-        step: number of steps done before this one, in [0, steps).
-        steps: steps of the whole training.
-        warmup_steps: steps of the linear rise from `start` to `peak`, in [0, steps].
-        peak: learning rate at step `warmup_steps`.
-        start: learning rate at step 0 when there is a warm-up.
-        minimum: limit that the cosine reaches at `step == steps`, one past the last step.
+    Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017, equation 5
+    (one cycle); the warm-up as in DeiT (Touvron et al., ICML 2021), but step by step.
     """
-    assert 0 <= step < steps, (step, steps)
-    assert 0 <= warmup_steps <= steps, (warmup_steps, steps)
+    _check(step, steps, warmup_steps)
     if step < warmup_steps:
         return start + (peak - start) * step / warmup_steps
     turn = math.pi * (step - warmup_steps) / (steps - warmup_steps)
     return minimum + (peak - minimum) * (1 + math.cos(turn)) / 2
+
+
+def polynomial_learning_rate(
+    step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
+) -> float:
+    """The fall as (1 - t)^0.9, with t from 0 to 1 one past the last step, after a linear rise."""
+    _check(step, steps, warmup_steps)
+    if step < warmup_steps:
+        return start + (peak - start) * step / warmup_steps
+    left = (steps - step) / (steps - warmup_steps)
+    return minimum + (peak - minimum) * math.pow(left, POWER)
+
+
+def one_cycle_learning_rate(
+    step: int,
+    *,
+    steps: int,
+    warmup_steps: int,
+    peak: float,
+    start: float,
+    minimum: float,
+    anneal: Callable[[float, float, float], float],
+) -> float:
+    """Up to the peak, which is the last step of the warm-up, and down to the minimum at the last step.
+
+    Smith and Topin, "Super-Convergence", 2018, with the numbers of torch's `OneCycleLR` (which also moves the
+    momentum unless told not to; here it stays). `anneal` goes from its first value to its second as the third
+    goes from 0 to 1.
+    """
+    _check(step, steps, warmup_steps)
+    top = warmup_steps - 1
+    if step < top:
+        return anneal(start, peak, step / top)
+    return peak if step == top else anneal(peak, minimum, (step - top) / (steps - 1 - top))
+
+
+def _cosine(first: float, last: float, share: float) -> float:
+    return last + (first - last) / 2 * (1 + math.cos(math.pi * share))
+
+
+def _line(first: float, last: float, share: float) -> float:
+    return first + (last - first) * share
+
+
+def _check(step: int, steps: int, warmup_steps: int) -> None:
+    assert 0 <= step < steps, (step, steps)
+    assert 0 <= warmup_steps <= steps, (warmup_steps, steps)
+
+
+SCHEDULES: dict[str, Callable[..., float]] = {
+    "cosine": cosine_learning_rate,
+    "one_cycle": partial(one_cycle_learning_rate, anneal=_cosine),
+    "one_cycle_linear": partial(one_cycle_learning_rate, anneal=_line),
+    "polynomial": polynomial_learning_rate,
+}

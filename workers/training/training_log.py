@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from workers.training.files import rename_durably, temporary_path, written_through
+from workers.training.files import save_text
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,12 @@ class EpochRecord:
         epoch: counted from 1.
         step: optimiser steps done since the start of the training.
         loss: mean over the epoch's batches, of the recipe's loss on the augmented images.
-        accuracy: fraction of the augmented images predicted right, before each update.
+        accuracy: fraction of the augmented images predicted right, before each update; in adversarial
+            training by the model in eval mode, as the attack sees it.
         learning_rate: of the epoch's last step.
         seconds: wall time of the training so far, without what a kill has thrown away.
+        adversarial_accuracy: in adversarial training, the fraction of the adversarial images predicted right,
+            before each update; else None.
     """
 
     epoch: int
@@ -29,6 +32,7 @@ class EpochRecord:
     accuracy: float
     learning_rate: float
     seconds: float
+    adversarial_accuracy: float | None = None
 
 
 class TrainingLog:
@@ -38,10 +42,7 @@ class TrainingLog:
         """Make the file hold exactly these records: those of a checkpoint, not what came after it."""
         self.path = path
         self.records = list(records)
-        temporary = temporary_path(path.parent, path.name)
-        with written_through(temporary) as file:
-            file.writelines(_line(record).encode() for record in self.records)
-        rename_durably(temporary, path)
+        save_text("".join(_line(record) for record in self.records), path)
 
     def append(self, record: EpochRecord) -> None:
         """Add the record of one more epoch."""

@@ -65,6 +65,8 @@ ENTRIES = [
           rules=[("model.width % model.heads == 0", "heads must divide width"),
                  ("model.width >= data.classes", "narrower than there are classes")]),
     entry("recipe", "small", {"epochs": {"type": "integer", "minimum": 1, "default": 60}}),
+    entry("recipe", "robust", {"epochs": {"type": "integer", "minimum": 1, "default": 60}},
+          passes={"forward": "7", "backward": "6"}),
     entry("suite", "quick", evaluations=[{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "1/4"}}]),
 ]  # fmt: skip
 
@@ -165,6 +167,12 @@ class TestValidSpecs:
         assert (spec["protocol"], spec["limit"], spec["seed"], spec["priority"]) == ("pixel", None, 0, 5)
         assert json.loads(json.dumps(spec)) == spec
 
+    def test_float16_is_for_training_alone(self) -> None:
+        execution = {"dtype": "float16"}
+        assert valid(train_body(execution=execution)).spec["execution"]["dtype"] == "float16"
+        found = problems(evaluate_body(execution=execution))
+        assert found == {"execution.dtype": "float16 is for training: gradients of attacks vanish in it"}
+
     def test_a_valid_spec_is_valid_again_and_unchanged(self) -> None:
         for body in (evaluate_body(evaluations=[{"suite": "quick"}, {"name": "slow"}]), train_body()):
             once = valid(body).spec
@@ -234,6 +242,10 @@ class TestEstimateAndWarnings:
         body = train_body(recipe={"name": "small", "params": {"epochs": 2}})
         assert valid(body).estimate == {"examples": 2000, "forward_passes": 2000, "backward_passes": 2000}
         assert valid(body).warnings == []
+
+    def test_training_with_several_passes_for_each_example(self) -> None:
+        body = train_body(recipe={"name": "robust", "params": {"epochs": 2}})
+        assert valid(body).estimate == {"examples": 2000, "forward_passes": 14000, "backward_passes": 12000}
 
 
 class TestShape:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workers.training import loop
+from workers.training.learner import Learner
 from workers.training.loop import TrainingDiverged
 from workers.training.recipe import Recipe
+from workers.training.schedule import SCHEDULES
 
 PLAIN = Recipe(epochs=4, learning_rate=0.02)
 
@@ -24,7 +27,7 @@ def records(path: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_it_learns(standins: ModuleType, tmp_path: Path, dtype: torch.dtype) -> None:
     model = standins.classifier()
     recipe = dataclasses.replace(PLAIN, epochs=12)
@@ -34,7 +37,7 @@ def test_it_learns(standins: ModuleType, tmp_path: Path, dtype: torch.dtype) -> 
     assert log[-1]["accuracy"] > 0.9
     assert (trained.steps, trained.epochs, trained.final_loss) == (60, 12, log[-1]["loss"])
     data = standins.Stripes()
-    kept = torch.float32 if dtype is torch.bfloat16 else dtype
+    kept = torch.float64 if dtype is torch.float64 else torch.float32
     assert {weight.dtype for weight in model.parameters()} == {kept}
     predicted = model(data.images(range(43), standins.SIZE).to(kept)).argmax(dim=1)
     assert (predicted == data.labels).double().mean() > 0.9
@@ -61,6 +64,16 @@ def test_one_step_is_adamw_on_the_smoothed_cross_entropy(standins: ModuleType, t
     assert torch.allclose(model[1].weight, weight * (1 - 0.02 * 0.5) - step[0], atol=1e-12)
     assert torch.allclose(model[1].bias, bias - step[1], atol=1e-12)
     assert torch.tensor(records(tmp_path / loop.LOG_NAME)[0]["loss"]).item() == pytest.approx(loss.item())
+
+
+@pytest.mark.parametrize("schedule", ["one_cycle", "polynomial"])
+def test_the_schedule_and_the_batch_decide_the_learning_rate(
+    standins: ModuleType, tmp_path: Path, schedule: Any
+) -> None:
+    recipe = Recipe(epochs=2, learning_rate=0.02, reference_batch=16, schedule=schedule, warmup_epochs=1)
+    log = records(standins.run(tmp_path, recipe=recipe).log_path)
+    last = SCHEDULES[schedule](9, steps=10, warmup_steps=5, peak=0.01, start=1e-6, minimum=0.0)
+    assert log[-1]["learning_rate"] == last
 
 
 def test_the_log_has_a_line_per_epoch(standins: ModuleType, tmp_path: Path) -> None:
@@ -166,6 +179,35 @@ def test_checkpoints_come_by_the_clock(
     assert saved[-1] == 20
 
 
+class Overflowing(nn.Module):
+    """Its gradients leave the range of float16 when the loss is scaled by 2 ** 16, as it is at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.linear(x.flatten(1))
+        return logits * 100.0
+
+
+def test_float16_leaves_out_steps_whose_gradients_overflow(standins: ModuleType, tmp_path: Path) -> None:
+    model, data = Overflowing(), standins.Stripes(8)
+    before = model.linear.weight.detach().clone()
+    learner = Learner(model, PLAIN, seed=0, data=data, device=torch.device("cpu"), dtype=torch.float16)
+    images = data.images(range(8), standins.SIZE)
+    assert learner.state()["scaler"]["scale"] == 2.0**16
+    changed = []
+    for step in range(8):
+        learner.update(images, data.labels, step=step, learning_rate=0.01)
+        changed.append(not torch.equal(before, model.linear.weight))
+        before = model.linear.weight.detach().clone()
+    assert not changed[0]
+    assert changed[-1]
+    assert learner.state()["scaler"]["scale"] < 2.0**16
+    assert learner.weights_are_finite()
+
+
 class Exploding(nn.Module):
     """Its logits are NaN from the given forward pass on."""
 
@@ -214,7 +256,7 @@ def test_weights_that_are_not_finite_are_never_a_result(standins: ModuleType, tm
     assert not (tmp_path / loop.WEIGHTS_NAME).exists()
 
 
-@pytest.mark.parametrize("wrong", [{"dtype": torch.float16}, {"batch_size": 0}])
+@pytest.mark.parametrize("wrong", [{"dtype": torch.int8}, {"batch_size": 0}])
 def test_bad_arguments_are_named(standins: ModuleType, tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; allowed"):
         standins.run(tmp_path, **wrong)

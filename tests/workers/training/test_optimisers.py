@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from workers.training.optimisers import adamw, undecayed_names
+from workers.training.optimisers import optimiser_of, undecayed_names
 from workers.training.recipe import Recipe
 
 RECIPE = Recipe(epochs=1, learning_rate=0.1, weight_decay=0.5)
@@ -31,7 +31,7 @@ def test_only_weight_matrices_decay() -> None:
 
 def test_decay_shrinks_what_decays_and_nothing_else() -> None:
     model = Tokens()
-    optimiser = adamw(model, RECIPE)
+    optimiser = optimiser_of(model, RECIPE)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
@@ -44,11 +44,22 @@ def test_decay_shrinks_what_decays_and_nothing_else() -> None:
 def test_frozen_parameters_are_left_out() -> None:
     model = Tokens()
     model.linear.requires_grad_(False)
-    trained = {id(weight) for group in adamw(model, RECIPE).param_groups for weight in group["params"]}
+    trained = {id(weight) for group in optimiser_of(model, RECIPE).param_groups for weight in group["params"]}
     assert id(model.linear.weight) not in trained
     assert id(model.pos_embed) in trained
 
 
 def test_nothing_to_train_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to train"):
-        adamw(nn.Linear(2, 2).requires_grad_(False), RECIPE)
+        optimiser_of(nn.Linear(2, 2).requires_grad_(False), RECIPE)
+
+
+def test_sgd_is_torchs_with_momentum() -> None:
+    recipe = Recipe(epochs=1, learning_rate=0.1, optimiser="sgd", momentum=0.5)
+    weight = nn.Linear(1, 1, bias=False).double()
+    before = weight.weight.item()
+    optimiser = optimiser_of(weight, recipe)
+    for _ in range(2):
+        weight.weight.grad = torch.ones_like(weight.weight)
+        optimiser.step()
+    assert weight.weight.item() == pytest.approx(before - 0.1 - 0.1 * 1.5, rel=1e-12)

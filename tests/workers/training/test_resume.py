@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +34,7 @@ def outcome(trained: Trained) -> dict[str, object]:
         "weights": hashlib.sha256(trained.weights_path.read_bytes()).hexdigest(),
         "average": hashlib.sha256(trained.average_path.read_bytes()).hexdigest(),
         "log": log,
+        "curves": trained.curves_path.read_text(),
         "final_loss": trained.final_loss,
     }
 
@@ -60,6 +62,26 @@ def test_interrupted_anywhere(
     # The caller's own start must not matter: other weights, another state of the generators.
     torch.manual_seed(step)
     assert outcome(standins.run(tmp_path, classifier=standins.classifier(99))) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [
+        ({"schedule": "one_cycle"}, torch.float32),
+        ({"schedule": "polynomial", "optimiser": "sgd"}, torch.float32),
+        ({}, torch.bfloat16),
+        ({}, torch.float16),
+    ],
+    ids=["one cycle", "sgd", "bfloat16", "float16"],
+)
+def test_interrupted_with_other_schedules_optimisers_and_arithmetic(
+    standins: ModuleType, tmp_path: Path, changes: dict[str, Any], dtype: torch.dtype
+) -> None:
+    recipe = dataclasses.replace(standins.EVERYTHING, **changes)
+    undisturbed = outcome(standins.run(tmp_path / "whole", recipe=recipe, dtype=dtype))
+    for step in (4, 17):
+        interrupt(standins, tmp_path / "cut", step, recipe=recipe, dtype=dtype)
+    assert outcome(standins.run(tmp_path / "cut", recipe=recipe, dtype=dtype)) == undisturbed
 
 
 def test_interrupted_many_times(standins: ModuleType, tmp_path: Path, undisturbed: dict[str, object]) -> None:

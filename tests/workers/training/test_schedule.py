@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, PolynomialLR
 
-from workers.training.schedule import cosine_learning_rate
+from workers.training.schedule import POWER, SCHEDULES, cosine_learning_rate, polynomial_learning_rate
 
 
 def rates(steps: int = 100, warmup_steps: int = 10) -> list[float]:
@@ -35,6 +39,44 @@ def test_nothing_but_warm_up() -> None:
     assert curve == pytest.approx([0.1, 0.325, 0.55, 0.775])
 
 
-def test_a_step_outside_the_training_is_a_bug() -> None:
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_a_step_outside_the_training_is_a_bug(schedule: Callable[..., float]) -> None:
     with pytest.raises(AssertionError):
-        cosine_learning_rate(5, steps=5, warmup_steps=0, peak=1.0, start=0.0, minimum=0.0)
+        schedule(5, steps=5, warmup_steps=0, peak=1.0, start=0.0, minimum=0.0)
+
+
+def torchs(make: Callable[[torch.optim.Optimizer], LRScheduler], steps: int) -> list[float]:
+    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = make(optimiser)
+    found = []
+    for step in range(steps):
+        found.append(scheduler.get_last_lr()[0])
+        optimiser.step()
+        if step + 1 < steps:
+            scheduler.step()
+    return found
+
+
+@pytest.mark.parametrize(("steps", "warmup_steps"), [(40, 12), (10, 1), (7, 7), (10, 0), (1, 1)])
+@pytest.mark.parametrize(("name", "anneal"), [("one_cycle", "cos"), ("one_cycle_linear", "linear")])
+def test_one_cycle_is_torchs(name: str, anneal: Any, steps: int, warmup_steps: int) -> None:
+    values = {"peak": 0.5, "start": 0.5 / 25, "minimum": 0.5 / 25 / 1e4}
+    ours = [SCHEDULES[name](step, steps=steps, warmup_steps=warmup_steps, **values) for step in range(steps)]
+    assert max(ours) <= 0.5
+    if warmup_steps == 1 or steps == 1:  # torch divides by zero there
+        assert ours[0] == 0.5
+        return
+
+    def make(optimiser: torch.optim.Optimizer) -> LRScheduler:
+        share = {"pct_start": warmup_steps / steps, "anneal_strategy": anneal, "cycle_momentum": False}
+        return OneCycleLR(optimiser, 0.5, total_steps=steps, **share)
+
+    assert ours == pytest.approx(torchs(make, steps), rel=1e-12)
+
+
+def test_polynomial_is_torchs() -> None:
+    values = {"steps": 20, "warmup_steps": 0, "peak": 1.0, "start": 0.0, "minimum": 0.0}
+    ours = [polynomial_learning_rate(step, **values) for step in range(20)]
+    assert ours == pytest.approx(torchs(lambda o: PolynomialLR(o, total_iters=20, power=POWER), 20))
+    last = polynomial_learning_rate(19, **(values | {"minimum": 0.1}))
+    assert last == pytest.approx(0.1 + 0.9 * 0.05**0.9)

@@ -6,10 +6,21 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval, Le
 
-from workers.training.recipe import Augmentation, Recipe
+from workers.training.parameters import (
+    ADVERSARIAL_PASSES,
+    Adversarial,
+    AttackEpsilon,
+    AttackSteps,
+    AttackStepSize,
+    Beta,
+    adversarial_training,
+)
+from workers.training.recipe import Augmentation, Recipe, Schedule
 
 __all__ = ["small_vit"]
 
+TASKS = ("classification",)
+PASSES = ADVERSARIAL_PASSES
 RULES = (
     (
         "params.warmup_epochs is None or params.warmup_epochs <= params.epochs",
@@ -30,6 +41,7 @@ def small_vit(
     *,
     epochs: Annotated[int, Interval(ge=1, le=10_000)] = 60,
     learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    schedule: Schedule = "cosine",
     warmup_epochs: Annotated[float, Ge(0)] | None = None,
     minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
     weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
@@ -41,14 +53,21 @@ def small_vit(
     scale: Annotated[float, Interval(ge=0, lt=1)] = 0.1,
     flip: bool = False,
     mixup: Annotated[float, Interval(ge=0, le=100)] = 0.0,
+    adversarial: Adversarial = None,
+    attack_epsilon: AttackEpsilon = 8 / 255,
+    attack_steps: AttackSteps = 10,
+    attack_step_size: AttackStepSize = None,
+    trades_beta: Beta = 6.0,
 ) -> Recipe:
     """Train a small vision transformer from scratch on small images.
 
     Args:
         epochs: passes over the training set.
         learning_rate: AdamW's peak, for batches of 64.
-        warmup_epochs: linear rise to the peak; null is a twelfth of the epochs, at most 5.
-        minimum_learning_rate: where the cosine ends.
+        schedule: how the learning rate falls: along a cosine or a polynomial of power 0.9 after a linear
+            rise; or one cycle, rising and falling along cosines or along lines.
+        warmup_epochs: rise to the peak; null is a twelfth of the epochs, at most 5.
+        minimum_learning_rate: where the fall ends.
         weight_decay: of weight matrices only.
         label_smoothing: probability spread evenly over the classes.
         clip_norm: largest L2 norm of the gradient; null does not clip.
@@ -58,12 +77,18 @@ def small_vit(
         scale: largest relative change of size either way.
         flip: mirror left to right at random; not for digits or letters.
         mixup: Beta parameter of mixup; 0 is off.
+        adversarial: train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.
+        attack_epsilon: radius of the attack in training, Linf, in pixel units.
+        attack_steps: gradient steps of that attack.
+        attack_step_size: length of one, in pixel units; null is a quarter of the radius.
+        trades_beta: weight of the second term of TRADES.
     """
     if warmup_epochs is None:
         warmup_epochs = min(LONGEST_DEFAULT_WARMUP, epochs * WARMUP_SHARE)
     return Recipe(
         epochs=epochs,
         learning_rate=learning_rate,
+        schedule=schedule,
         warmup_epochs=warmup_epochs,
         minimum_learning_rate=minimum_learning_rate,
         weight_decay=weight_decay,
@@ -71,4 +96,7 @@ def small_vit(
         clip_norm=clip_norm,
         ema_decay=ema_decay,
         augmentation=Augmentation(shift=shift, rotate=rotate, scale=scale, flip=flip, mixup=mixup),
+        adversarial=adversarial_training(
+            adversarial, attack_epsilon, attack_steps, attack_step_size, trades_beta
+        ),
     )

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from workers.training.recipes.small_vit import small_vit
+from service.contract.rules import evaluate
+from workers.training.recipe import AdversarialTraining
+from workers.training.recipes.small_vit import PASSES, small_vit
 
 
 def test_defaults() -> None:
@@ -38,6 +41,23 @@ def test_parameters_reach_the_recipe() -> None:
         True,
         0.2,
     )
+
+
+def test_adversarial_training_is_chosen_by_name() -> None:
+    assert small_vit().adversarial is None
+    chosen = small_vit(adversarial="trades", attack_epsilon=0.1, attack_steps=7, trades_beta=2.0).adversarial
+    assert chosen == AdversarialTraining("trades", epsilon=0.1, steps=7, step_size=0.025, beta=2.0)
+    own = small_vit(adversarial="pgd_at", attack_step_size=0.01).adversarial
+    assert own is not None
+    assert (own.epsilon, own.step_size) == (8 / 255, 0.01)
+
+
+@pytest.mark.parametrize("objective", [None, "pgd_at", "trades"])
+def test_the_catalog_states_the_passes_that_the_training_makes(objective: Any) -> None:
+    params = {"adversarial": objective, "attack_steps": 7}
+    adversarial = small_vit(**params).adversarial
+    wanted = (1, 1) if adversarial is None else adversarial.passes
+    assert tuple(evaluate(count, {"params": params}) for count in PASSES) == wanted
 
 
 def test_what_the_rules_forbid_is_refused_without_them_too() -> None:

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from models.auxiliary import add_loss, collected, wanted
+
+
+def test_losses_are_collected_in_order_and_only_inside_the_block() -> None:
+    add_loss(torch.tensor(9.0))
+    assert not wanted()
+    with collected() as losses:
+        assert wanted()
+        add_loss(torch.tensor(1.0))
+        add_loss(torch.tensor(2.0))
+    add_loss(torch.tensor(9.0))
+    assert [loss.item() for loss in losses] == [1.0, 2.0]
+    assert not wanted()
+
+
+def test_an_inner_block_has_losses_of_its_own() -> None:
+    with collected() as outer:
+        add_loss(torch.tensor(1.0))
+        with collected() as inner:
+            add_loss(torch.tensor(2.0))
+        add_loss(torch.tensor(3.0))
+    assert [loss.item() for loss in outer] == [1.0, 3.0]
+    assert [loss.item() for loss in inner] == [2.0]
+
+
+def test_a_failure_ends_the_block() -> None:
+    with pytest.raises(KeyError), collected():
+        raise KeyError
+    assert not wanted()
+
+
+def test_a_loss_for_each_example_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must be a scalar: got shape \(3,\)"):
+        add_loss(torch.ones(3))

@@ -1,0 +1,148 @@
+"""What a step minimises: the loss of a batch, or its loss at the worst points of balls around the images.
+
+PGD-AT: Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", ICLR 2018, eq. 2.1:
+
+    CE(f(x'), y)  with x' = argmax CE(f(x'), y), by PGD from a uniform random start
+
+TRADES: Zhang et al., "Theoretically Principled Trade-off between Robustness and Accuracy", ICML 2019,
+equation 5 and algorithm 1:
+
+    CE(f(x), y) + beta KL(f(x) || f(x'))  with x' = argmax KL(f(x) || f(x')), by PGD from x + 0.001 N(0, 1)
+
+The attack sees the model in eval mode, as in the released code of TRADES and in the `robustness` library of
+Madry's group; what is minimised is computed in training mode. The gradient of TRADES flows through both f(x)
+and f(x'), as released. Deviations: the released TRADES code computes f(x) of the update twice (other draws of
+dropout in each), here once; mixed labels (mixup) are attacked as they are; label smoothing is part of what is
+minimised, never of what the attack maximises.
+
+Legend: B batch, C channels, S image side, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attacks.threat import PIXELS, Ball, clip_to, steepest
+from workers.training.recipe import AdversarialTraining
+
+Logits = Callable[[Tensor], Tensor]
+"""A classifier: images (B, C, S, S) in [0, 1] to logits (B, K)."""
+
+TRADES_START = 0.001
+
+
+class Objective(NamedTuple):
+    """The loss of a batch.
+
+    Attributes:
+        loss: what is minimised, a mean over the batch.
+        logits: of the images without attack, (B, K), to count the right ones with.
+        adversarial_logits: of the adversarial images, (B, K); None where nothing is attacked.
+    """
+
+    loss: Tensor
+    logits: Tensor
+    adversarial_logits: Tensor | None
+
+    def plus(self, auxiliary: Sequence[Tensor]) -> Objective:
+        """The same with the losses that parts of the model have added (`models.auxiliary`).
+
+        Each pass through the model counts: where TRADES passes twice, both are added.
+        """
+        return self._replace(loss=sum((loss.to(self.loss) for loss in auxiliary), self.loss))
+
+
+class Attacked(NamedTuple):
+    """Adversarial images (B, C, S, S) in [0, 1], and the logits (B, K) of the unattacked ones."""
+
+    images: Tensor
+    clean_logits: Tensor
+
+
+def plain(model: Logits, images: Tensor, target: Tensor, smoothing: float) -> Objective:
+    """The cross-entropy of a batch.
+
+    Args:
+        model: in training mode.
+        images: (B, C, S, S).
+        target: labels, int64 (B,), or class probabilities (B, K).
+        smoothing: label smoothing, in [0, 1).
+    """
+    logits = model(images)
+    return Objective(functional.cross_entropy(logits, target, label_smoothing=smoothing), logits, None)
+
+
+def attack(
+    model: Logits, images: Tensor, target: Tensor, training: AdversarialTraining, draws: torch.Generator
+) -> Attacked:
+    """Look for the worst point of the ball around each image, by projected gradient ascent.
+
+    Args:
+        model: in eval mode; every row of its logits depends on its own image only.
+        images: (B, C, S, S) in [0, 1].
+        target: labels, int64 (B,), or class probabilities (B, K).
+        training: objective, ball and steps.
+        draws: a CPU generator for the random start.
+    """
+    with torch.no_grad():
+        clean_logits = model(images)
+    ball = Ball("Linf", training.epsilon)
+    trades = training.objective == "trades"
+    points = clip_to(images + _start(images, ball, trades, draws), PIXELS)
+    for _ in range(training.steps):
+        points.requires_grad_()
+        with torch.enable_grad():
+            logits = model(points)
+            if trades:
+                distance = _divergence(clean_logits, logits)
+            else:
+                distance = functional.cross_entropy(logits, target, reduction="sum")
+            (gradient,) = torch.autograd.grad(distance, points)
+        moved = points.detach() + training.step_size * steepest(gradient, "Linf")
+        points = clip_to(images + ball.project(moved - images), PIXELS)
+    return Attacked(points, clean_logits)
+
+
+def robust(
+    model: Logits,
+    images: Tensor,
+    attacked: Attacked,
+    target: Tensor,
+    training: AdversarialTraining,
+    smoothing: float,
+) -> Objective:
+    """The loss of PGD-AT or TRADES at the points that `attack` found.
+
+    Args:
+        model: in training mode.
+        images: (B, C, S, S).
+        attacked: what `attack` returned for them.
+        target: labels, int64 (B,), or class probabilities (B, K).
+        training: objective and beta.
+        smoothing: label smoothing of the cross-entropy, in [0, 1).
+    """
+    if training.objective == "pgd_at":
+        logits = model(attacked.images)
+        loss = functional.cross_entropy(logits, target, label_smoothing=smoothing)
+    else:
+        natural, logits = model(images), model(attacked.images)
+        distance = _divergence(natural, logits) / len(images)
+        loss = functional.cross_entropy(natural, target, label_smoothing=smoothing) + training.beta * distance
+    return Objective(loss, attacked.clean_logits, logits)
+
+
+def _start(images: Tensor, ball: Ball, trades: bool, draws: torch.Generator) -> Tensor:
+    if trades:
+        return TRADES_START * torch.randn(images.shape, generator=draws).to(images)
+    return ball.cube_start(torch.rand(images.shape, generator=draws).to(images))
+
+
+def _divergence(natural: Tensor, adversarial: Tensor) -> Tensor:
+    """KL(f(x) || f(x')), summed over the batch; logits (B, K) each."""
+    log_p, log_q = natural.log_softmax(dim=1), adversarial.log_softmax(dim=1)
+    return functional.kl_div(log_q, log_p, reduction="sum", log_target=True)

@@ -1,0 +1,86 @@
+"""The recipe of DeiT, by which the models of RPC-Attention were trained too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Interval, Le
+
+from workers.training.parameters import (
+    ADVERSARIAL_PASSES,
+    IMAGENET_AUGMENTATION,
+    Adversarial,
+    AttackEpsilon,
+    AttackSteps,
+    AttackStepSize,
+    Beta,
+    adversarial_training,
+)
+from workers.training.recipe import Recipe
+
+__all__ = ["deit"]
+
+TASKS = ("classification",)
+PAPER = "Touvron et al. 2021, Training data-efficient image transformers & distillation through attention"
+PASSES = ADVERSARIAL_PASSES
+RULES = (
+    ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),
+    (
+        "params.minimum_learning_rate <= params.learning_rate",
+        "minimum_learning_rate must not be larger than learning_rate",
+    ),
+)
+
+
+def deit(
+    *,
+    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 300,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 5e-4,
+    warmup_epochs: Annotated[float, Ge(0)] = 5.0,
+    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
+    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
+    clip_norm: Annotated[float, Gt(0)] | None = None,
+    repeated_augmentation: bool = True,
+    adversarial: Adversarial = None,
+    attack_epsilon: AttackEpsilon = 4 / 255,
+    attack_steps: AttackSteps = 3,
+    attack_step_size: AttackStepSize = None,
+    trades_beta: Beta = 6.0,
+) -> Recipe:
+    """Train a vision transformer on ImageNet as DeiT does: RandAugment, mixup, cutmix, erasing, 300 epochs.
+
+    The learning rate is changed step by step and the cosine begins after the warm-up; timm changes it epoch
+    by epoch and begins it at 0. Drop-path is a parameter of the model (0.1). What counts are the raw weights;
+    their average (decay 0.99996) is written beside them.
+
+    Args:
+        epochs: passes over the training set.
+        learning_rate: AdamW's peak for batches of 512; it is scaled in proportion to the batch.
+        warmup_epochs: linear rise to the peak, from 1e-6.
+        minimum_learning_rate: where the cosine ends.
+        weight_decay: of weight matrices only.
+        clip_norm: largest L2 norm of the gradient; null does not clip.
+        repeated_augmentation: visit a third of the images in each epoch, three times each.
+        adversarial: train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.
+        attack_epsilon: radius of the attack in training, Linf, in pixel units.
+        attack_steps: gradient steps of that attack.
+        attack_step_size: length of one, in pixel units; null is a quarter of the radius.
+        trades_beta: weight of the second term of TRADES.
+    """
+    return Recipe(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        reference_batch=512,
+        warmup_epochs=warmup_epochs,
+        warmup_learning_rate=1e-6,
+        minimum_learning_rate=minimum_learning_rate,
+        weight_decay=weight_decay,
+        label_smoothing=0.1,
+        clip_norm=clip_norm,
+        ema_decay=0.99996,
+        augmentation=replace(IMAGENET_AUGMENTATION, repeats=3 if repeated_augmentation else 1),
+        adversarial=adversarial_training(
+            adversarial, attack_epsilon, attack_steps, attack_step_size, trades_beta
+        ),
+    )

@@ -1,0 +1,86 @@
+"""The recipe of FAN (fully attentional networks), with which RPC-FAN was trained too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Interval, Le
+
+from workers.training.parameters import (
+    ADVERSARIAL_PASSES,
+    IMAGENET_AUGMENTATION,
+    Adversarial,
+    AttackEpsilon,
+    AttackSteps,
+    AttackStepSize,
+    Beta,
+    adversarial_training,
+)
+from workers.training.recipe import Recipe
+
+__all__ = ["fan"]
+
+TASKS = ("classification",)
+PAPER = "Zhou et al. 2022, Understanding the robustness in vision transformers"
+PASSES = ADVERSARIAL_PASSES
+RULES = (
+    ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),
+    (
+        "params.minimum_learning_rate <= params.learning_rate",
+        "minimum_learning_rate must not be larger than learning_rate",
+    ),
+)
+
+
+def fan(
+    *,
+    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 300,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 2e-3,
+    warmup_epochs: Annotated[float, Ge(0)] = 5.0,
+    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-6,
+    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
+    clip_norm: Annotated[float, Gt(0)] | None = None,
+    repeated_augmentation: bool = True,
+    adversarial: Adversarial = None,
+    attack_epsilon: AttackEpsilon = 4 / 255,
+    attack_steps: AttackSteps = 3,
+    attack_step_size: AttackStepSize = None,
+    trades_beta: Beta = 6.0,
+) -> Recipe:
+    """Train a FAN on ImageNet: the augmentation of DeiT, a higher learning rate, 300 epochs.
+
+    The learning rate is changed step by step and the cosine begins after the warm-up; timm changes it epoch
+    by epoch and begins it at 0. The models have no drop-path. What counts are the raw weights; their average
+    (decay 0.99992) is written beside them.
+
+    Args:
+        epochs: passes over the training set.
+        learning_rate: AdamW's peak for batches of 1024; it is scaled in proportion to the batch.
+        warmup_epochs: linear rise to the peak, from 1e-6.
+        minimum_learning_rate: where the cosine ends.
+        weight_decay: of weight matrices only.
+        clip_norm: largest L2 norm of the gradient; null does not clip.
+        repeated_augmentation: visit a third of the images in each epoch, three times each.
+        adversarial: train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.
+        attack_epsilon: radius of the attack in training, Linf, in pixel units.
+        attack_steps: gradient steps of that attack.
+        attack_step_size: length of one, in pixel units; null is a quarter of the radius.
+        trades_beta: weight of the second term of TRADES.
+    """
+    return Recipe(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        reference_batch=1024,
+        warmup_epochs=warmup_epochs,
+        warmup_learning_rate=1e-6,
+        minimum_learning_rate=minimum_learning_rate,
+        weight_decay=weight_decay,
+        label_smoothing=0.1,
+        clip_norm=clip_norm,
+        ema_decay=0.99992,
+        augmentation=replace(IMAGENET_AUGMENTATION, repeats=3 if repeated_augmentation else 1),
+        adversarial=adversarial_training(
+            adversarial, attack_epsilon, attack_steps, attack_step_size, trades_beta
+        ),
+    )
