@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from service import terminal
-from service.commands import JOB_FAILED, OK, UsageError, connected
+from service.commands import JOB_FAILED, OK, UsageError, connected, run_module
 from service.contract.checkpoints import Checkpoint
 
 Options = argparse.Namespace
@@ -48,6 +48,12 @@ def delete(options: Options) -> int:
     with connected(options) as client:
         client.delete_checkpoint(options.name)
     return OK
+
+
+def import_pickle(options: Options) -> int:
+    """Replaces this process by the conversion, which needs torch."""
+    key = [] if options.key is None else ["--key", options.key]
+    return run_module("workers.import_pickle", [options.file, options.output, *key], {})
 
 
 def checkpoints_table(found: Sequence[Checkpoint]) -> str:

@@ -229,6 +229,17 @@ def _add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     for parser in (upload, listing, show):
         _json_argument(parser)
 
+    parser = _add(
+        subcommands,
+        "import-pickle",
+        checkpoint_commands.import_pickle,
+        "convert a legacy PyTorch checkpoint to safetensors",
+        "assay import-pickle deit_tiny.pth deit_tiny.safetensors",
+    )
+    parser.add_argument("file", metavar="FILE", help="what torch.save wrote (.pth, .pt, .bin)")
+    parser.add_argument("output", metavar="OUTPUT", help="the safetensors file to write")
+    parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
+
 
 def _add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser = _add_remote(

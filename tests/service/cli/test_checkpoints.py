@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +99,11 @@ def test_the_client_raises_the_services_errors(transport: Any, tmp_path: Path) -
         client.delete_checkpoint("ours")
         with pytest.raises(NotFound):
             client.checkpoint("ours")
+
+
+def test_import_pickle_becomes_the_worker_that_converts(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(os, "execve", lambda path, argv, env: called.append(argv))
+    cli.main(["import-pickle", "a.pth", "b.safetensors", "--key", "model_ema"])
+    module = [sys.executable, "-m", "workers.import_pickle"]
+    assert called == [[*module, "a.pth", "b.safetensors", "--key", "model_ema"]]
