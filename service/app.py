@@ -14,6 +14,7 @@ from starlette.middleware import Middleware
 
 from service.api import (
     artifacts,
+    checkpoints,
     compare,
     docs,
     errors,
@@ -29,7 +30,7 @@ from service.api import (
 from service.api import catalog as catalog_routes
 from service.api.deps import StoreOpener
 from service.api.feed import Feed
-from service.api.guard import KeyGuard
+from service.api.guard import CHECKPOINTS_PATH, KeyGuard
 from service.contract.catalog import Catalog, load
 from service.dispatch import Dispatcher, NullDispatcher
 from service.middleware import BodyCap, ErrorBoundary, HostGuard
@@ -80,7 +81,11 @@ def create_app(
             Middleware(ErrorBoundary),
             Middleware(HostGuard, allowed_hosts=[*settings.allowed_hosts, settings.host]),
             Middleware(KeyGuard, opener=opener, required=settings.keys_required),
-            Middleware(BodyCap, max_bytes=settings.max_body_bytes),
+            Middleware(
+                BodyCap,
+                max_bytes=settings.max_body_bytes,
+                others={("POST", CHECKPOINTS_PATH): settings.max_checkpoint_bytes},
+            ),
         ],
     )
     app.state.settings = settings
@@ -91,8 +96,8 @@ def create_app(
     app.state.dispatcher = dispatcher or NullDispatcher()
     app.state.catalog = catalog or load()
     errors.install(app)
-    modules = (jobs, events, results, artifacts, compare, catalog_routes, keys, session, health, metrics)
-    routers = [module.router for module in modules]
+    about_jobs = (jobs, events, results, artifacts, checkpoints, compare, catalog_routes)
+    routers = [module.router for module in (*about_jobs, keys, session, health, metrics)]
     for router in routers:
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from service import commands, key_commands, terminal
+from service import checkpoint_commands, commands, key_commands, terminal
 from service.client import DEFAULT_URL, KEY_VARIABLE
 from service.contract.errors import AssayError, Unauthorized
 from service.contract.keys import SCOPES
@@ -79,6 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
     _add_local(subcommands)
     _add_keys(subcommands)
+    _add_checkpoints(subcommands)
     _add_submission(subcommands)
     _add_reading(subcommands)
     _add_results(subcommands)
@@ -193,6 +194,51 @@ def _add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
             "--state", type=Path, help="folder of the embedded service (default: ASSAY_STATE)"
         )
         _json_argument(parser)
+
+
+def _add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    summary, example = "upload, list and delete weights", "assay checkpoints list"
+    checkpoints = _add(subcommands, "checkpoints", checkpoint_commands.list_all, summary, example)
+    actions = checkpoints.add_subparsers(title="actions", metavar="ACTION", required=True)
+    upload = _add_remote(
+        actions,
+        "upload",
+        checkpoint_commands.upload,
+        "upload a safetensors file and wait until it is checked",
+        "assay checkpoints upload ours weights.safetensors",
+        "assay checkpoints upload deit deit_tiny.safetensors --model vit",
+    )
+    listing = _add_remote(actions, "list", checkpoint_commands.list_all, "list all weights", example)
+    show = _add_remote(
+        actions, "show", checkpoint_commands.show, "show one, with its faults", "assay checkpoints show ours"
+    )
+    delete = _add_remote(
+        actions,
+        "delete",
+        checkpoint_commands.delete,
+        "delete weights that no job needs",
+        "assay checkpoints delete ours",
+    )
+    for parser in (upload, show, delete):
+        parser.add_argument("name", metavar="NAME", help="the checkpoint's name")
+    upload.add_argument("file", metavar="FILE", help="the safetensors file")
+    upload.add_argument(
+        "--model", help="of which model: its name, or {name, params} as JSON (default: as the file says)"
+    )
+    upload.add_argument("--no-wait", action="store_true", help="do not wait for the check")
+    for parser in (upload, listing, show):
+        _json_argument(parser)
+
+    parser = _add(
+        subcommands,
+        "import-pickle",
+        checkpoint_commands.import_pickle,
+        "convert a legacy PyTorch checkpoint to safetensors",
+        "assay import-pickle deit_tiny.pth deit_tiny.safetensors",
+    )
+    parser.add_argument("file", metavar="FILE", help="what torch.save wrote (.pth, .pt, .bin)")
+    parser.add_argument("output", metavar="OUTPUT", help="the safetensors file to write")
+    parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
 
 
 def _add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

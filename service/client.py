@@ -12,6 +12,7 @@ included; a service that cannot be reached is `Unreachable`.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import time
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 import httpx
@@ -27,6 +28,7 @@ import httpx
 from service import streams
 from service.answers import ERRORS, BadAnswer, Unreachable, authorization, error_of, parsed, part, reaching
 from service.contract import errors
+from service.contract.checkpoints import Checkpoint
 from service.contract.events import Event
 from service.contract.results import Artifact, Job, Page, Results
 
@@ -260,6 +262,55 @@ class AssayClient:
             partial.unlink(missing_ok=True)
         return target
 
+    def upload_checkpoint(
+        self, name: str, file: Path, *, model: str | Mapping[str, Any] | None = None
+    ) -> Checkpoint:
+        """Uploads a safetensors file; a worker checks it afterwards (`wait_for_checkpoint`).
+
+        Args:
+            name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
+            file: the file.
+            model: of which model the weights are, by name or as {"name", "params"}; None: the file says it,
+                as those of training jobs do.
+
+        Raises:
+            InvalidSpec: it is no safetensors file, or the model is wrong.
+            InvalidState: the name is taken by another file.
+            TooLarge: the service takes no files of this size.
+        """
+        params = {"name": name}
+        if model is not None:
+            params["model"] = model if isinstance(model, str) else json.dumps(model)
+        with file.open("rb") as content:
+            return parsed(Checkpoint, self._json("POST", f"{API}/checkpoints", params=params, file=content))
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The uploaded weights, by name."""
+        return parsed(Page[Checkpoint], self._json("GET", f"{API}/checkpoints")).items
+
+    def checkpoint(self, name: str) -> Checkpoint:
+        """Uploaded weights as they stand."""
+        return parsed(Checkpoint, self._json("GET", f"{API}/checkpoints/{part(name)}"))
+
+    def wait_for_checkpoint(
+        self, name: str, *, poll_seconds: float = 0.5, timeout_seconds: float | None = None
+    ) -> Checkpoint:
+        """Polls until the check is over: the state is `ready` or `rejected`.
+
+        Raises:
+            TimeoutError: it is not over in time.
+        """
+        begun = time.monotonic()
+        while (found := self.checkpoint(name)).state == "checking":
+            if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:
+                raise TimeoutError(f"checkpoint {name} was not checked within {timeout_seconds} s")
+            time.sleep(poll_seconds)
+        return found
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Deletes uploaded weights that no job needs any more."""
+        self._call("DELETE", f"{API}/checkpoints/{part(name)}")
+
     def compare(self, job_ids: Sequence[str]) -> dict[str, Any]:
         """The same metrics of several jobs side by side, with paired tests against the first."""
         return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids)})
@@ -305,10 +356,14 @@ class AssayClient:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | str | bytes | None = None,
+        file: BinaryIO | None = None,
     ) -> httpx.Response:
         content: dict[str, Any] = {}
         sent = dict(headers or {})
-        if isinstance(body, str | bytes):
+        if file is not None:
+            content = {"content": file}
+            sent["Content-Type"] = "application/octet-stream"
+        elif isinstance(body, str | bytes):
             content = {"content": body}
             sent["Content-Type"] = "application/json"
         elif body is not None:

@@ -73,7 +73,7 @@ def run_module(module: str, arguments: list[str], environment: dict[str, str]) -
 def submit(options: Options) -> int:
     """Posts a spec; the id is alone on standard output."""
     text = _spec_text(options.file)
-    with _client(options) as client:
+    with connected(options) as client:
         if options.dry_run:
             _say(terminal.json_text(client.dry_run(text)))
             return OK
@@ -87,7 +87,7 @@ def submit(options: Options) -> int:
 
 def jobs(options: Options) -> int:
     """Lists jobs, newest first."""
-    with _client(options) as client:
+    with connected(options) as client:
         size = max(1, min(options.limit, 200))
         found = client.jobs(
             state=options.state, kind=options.kind, model=options.model, tag=options.tag, page_size=size
@@ -99,7 +99,7 @@ def jobs(options: Options) -> int:
 
 def status(options: Options) -> int:
     """Shows a job."""
-    with _client(options) as client:
+    with connected(options) as client:
         job = client.job(options.job)
     _show(options, job.model_dump(mode="json"), terminal.job_text(job))
     return OK
@@ -107,13 +107,13 @@ def status(options: Options) -> int:
 
 def watch(options: Options) -> int:
     """Follows a job to its end."""
-    with _client(options) as client:
+    with connected(options) as client:
         return _follow(client, client.job(options.job))
 
 
 def results(options: Options) -> int:
     """Shows the results so far."""
-    with _client(options) as client:
+    with connected(options) as client:
         if options.format == "csv":
             sys.stdout.write(client.results_csv(options.job))
             return OK
@@ -127,14 +127,14 @@ def results(options: Options) -> int:
 
 def cancel(options: Options) -> int:
     """Cancels a job."""
-    with _client(options) as client:
+    with connected(options) as client:
         _say(client.cancel(options.job).state.value)
     return OK
 
 
 def retry(options: Options) -> int:
     """Queues an ended job again."""
-    with _client(options) as client:
+    with connected(options) as client:
         job = client.retry(options.job)
     _say(f"{job.state.value}, attempt {job.attempt}")
     return OK
@@ -142,14 +142,14 @@ def retry(options: Options) -> int:
 
 def delete(options: Options) -> int:
     """Deletes an ended job."""
-    with _client(options) as client:
+    with connected(options) as client:
         client.delete(options.job)
     return OK
 
 
 def artifacts(options: Options) -> int:
     """Lists the files of a job."""
-    with _client(options) as client:
+    with connected(options) as client:
         found = client.artifacts(options.job)
     _show(options, [item.model_dump(mode="json") for item in found], terminal.artifacts_table(found))
     return OK
@@ -158,7 +158,7 @@ def artifacts(options: Options) -> int:
 def download(options: Options) -> int:
     """Downloads one file of a job, its hash checked."""
     output = Path(options.output)
-    with _client(options) as client:
+    with connected(options) as client:
         if options.output.endswith("/"):
             output.mkdir(parents=True, exist_ok=True)
         _say(str(client.download(options.job, options.name, output)))
@@ -167,7 +167,7 @@ def download(options: Options) -> int:
 
 def catalog(options: Options) -> int:
     """Lists the catalog, or shows one component."""
-    with _client(options) as client:
+    with connected(options) as client:
         if options.name is not None:
             component = client.component(options.kind, options.name)
             _show(options, component, terminal.component_text(component))
@@ -179,7 +179,7 @@ def catalog(options: Options) -> int:
 
 def compare(options: Options) -> int:
     """Shows the metrics of several jobs side by side."""
-    with _client(options) as client:
+    with connected(options) as client:
         comparison = client.compare(options.jobs)
     _show(options, comparison, terminal.comparison_table(comparison))
     return OK
@@ -208,7 +208,8 @@ def _spec_text(file: str) -> bytes:
 
 
 @contextmanager
-def _client(options: Options) -> Iterator[AssayClient]:
+def connected(options: Options) -> Iterator[AssayClient]:
+    """A client of the service that the options name."""
     with AssayClient(options.url) as client:
         yield client
 

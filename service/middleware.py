@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -101,20 +101,30 @@ def host_name(host: str) -> str | None:
 
 
 class BodyCap:
-    """Refuses bodies over a number of bytes, announced or not, before they are in memory."""
+    """Refuses bodies over a number of bytes, announced or not, before they are in memory.
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    Args:
+        app: what is guarded.
+        max_bytes: for all calls but those in `others`.
+        others: other numbers, by method and path.
+    """
+
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, others: Mapping[tuple[str, str], int] | None = None
+    ) -> None:
         self.app = app
         self.max_bytes = max_bytes
+        self.others = others or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Checks the announced length at once and the received length as it comes."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        allowed = self.others.get((scope["method"], scope["path"]), self.max_bytes)
         announced = Headers(scope=scope).get("content-length", "0")
-        if announced.isdecimal() and int(announced[:20]) > self.max_bytes:
-            raise self._too_large()
+        if announced.isdecimal() and int(announced[:20]) > allowed:
+            raise _too_large(allowed)
         received = 0
 
         async def count() -> Message:
@@ -122,11 +132,12 @@ class BodyCap:
             message = await receive()
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
-                if received > self.max_bytes:
-                    raise self._too_large()
+                if received > allowed:
+                    raise _too_large(allowed)
             return message
 
         await self.app(scope, count, send)
 
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"the body is too large; allowed: {self.max_bytes} bytes")
+
+def _too_large(allowed: int) -> TooLarge:
+    return TooLarge(f"the body is too large; allowed: {allowed} bytes")

@@ -30,6 +30,7 @@ class Settings(Connections):
         False, description="ask for API keys on loopback too; elsewhere they are always asked for"
     )
     max_body_bytes: Annotated[int, Field(ge=1)] = 1024 * 1024
+    max_checkpoint_bytes: int = Field(4 * 1024**3, ge=1, description="of one uploaded file")
     max_json_depth: Annotated[int, Field(ge=1, le=200)] = 32
 
     workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1

@@ -1,11 +1,12 @@
 """The process that holds the model: reads shard requests from a pipe, writes reports as JSON lines.
 
-    request  {"kind": "plan"|"train"|"evaluate", "job", "spec", "plan", "evaluation", "start", "stop",
+    request  {"kind": "plan"|"train"|"evaluate"|"check", "job", "spec", "plan", "evaluation", "start", "stop",
               "folder", "weights", "sources", "shard_seconds", "checkpoint_seconds"}
     reports  {"type": "progress", "done", "total", "message"}       at most twice a second
                                                                     with "gpu" (`gpu_memory`) on a GPU
              {"type": "checkpoint", "step"}                         a training checkpoint is on disk
-             {"type": "plan", "plan"} | {"type": "outcome", ...} | {"type": "error", ...}    ends a request
+             {"type": "plan", "plan"} | {"type": "outcome", ...} | {"type": "checked", "verdict", "error"}
+             | {"type": "error", ...}                               ends a request
 
 It needs no database and no network. It ends when the request pipe closes, even in the middle of a
 request, and asks the kernel to be killed with the thread that started it.
@@ -90,10 +91,10 @@ def main() -> None:
 
 
 def _serve(request: Mapping[str, Any], session: Any, report: Reporter) -> None:
-    from workers.jobs import evaluate, plan, train
+    from workers.jobs import check, evaluate, plan, train
     from workers.jobs.failures import describe
 
-    handlers = {"plan": plan.run, "train": train.run, "evaluate": evaluate.run}
+    handlers = {"plan": plan.run, "train": train.run, "evaluate": evaluate.run, "check": check.run}
     try:
         report(handlers[request["kind"]](request, session, report))
     except Exception as error:  # whatever a shard raises is the answer to the request

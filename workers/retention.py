@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
+from service.store.artifacts import UPLOAD
 from service.store.ids import is_id
 from service.store.session import Store
 from workers.settings import WorkerSettings
@@ -58,6 +59,9 @@ class Retention:
         """
         for path in self._folder.glob(f"{GOING}*"):
             shutil.rmtree(path, ignore_errors=True)  # left by one that was killed
+        for path in self._folder.glob(f"{UPLOAD}*"):
+            if _age(path) > DAY:  # left by a service that was killed; a day without a byte is no upload
+                path.unlink(missing_ok=True)
         removed, known = 0, 0
         orphans: set[str] = set()
         for names in _batches(path.name for path in self._folder.glob("*") if is_id(path.name)):

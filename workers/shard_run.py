@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar
 from service.contract import logs
 from service.contract.errors import NotFound
 from service.contract.needs import needs_of
+from service.store.artifacts import WEIGHTS
 from service.store.live import Live
 from service.store.rows import Claim, OutcomeRow
 from service.store.session import Store
@@ -37,7 +38,6 @@ from workers.warm import WarmEvaluator
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 RECEIVE_SECONDS = 0.2
-WEIGHTS = "weights.safetensors"
 OUTPUT_SHOWN = 1500
 
 
@@ -175,6 +175,10 @@ class ShardRun:
         elif message["type"] == "plan":
             if self._insist(lambda: self._store.shards.finish_plan(self._claim, message["plan"])):
                 self._ring_others()
+        elif message["type"] == "checked":
+            verdict, error = message["verdict"], message["error"]
+            if self._insist(lambda: self._store.checkpoints.checked(self._claim, verdict, error)):
+                self._ring_others()  # for the jobs that waited for it
         else:
             if message["retry"]:
                 self._place.evaluator.end()  # the next attempt starts from nothing
@@ -219,7 +223,6 @@ class ShardRun:
 
     def _request(self) -> dict[str, Any]:
         claim, settings = self._claim, self._place.settings
-        source = (claim.spec["model"].get("weights") or {}).get("job")
         return {
             "kind": claim.kind,
             "job": claim.job_id,
@@ -229,11 +232,23 @@ class ShardRun:
             "start": claim.start,
             "stop": claim.stop,
             "folder": str(settings.folder(claim.job_id)),
-            "weights": str(settings.folder(source) / WEIGHTS) if source else None,
+            "weights": self._weights(),
             "sources": self._sources(),
             "shard_seconds": settings.shard_seconds,
             "checkpoint_seconds": settings.checkpoint_seconds,
         }
+
+    def _weights(self) -> str | None:
+        """The path of the weights that the model starts from; None where they come from no file of ours."""
+        weights = self._claim.spec["model"].get("weights") or {}
+        source: str | None = weights.get("job")
+        if self._claim.kind == "check":
+            source = self._claim.job_id
+        elif "checkpoint" in weights:
+            # One that is not there, against all rules, is for the evaluator to complain of.
+            found = self._insist(lambda: self._store.checkpoints.needed_by(self._claim.job_id))
+            source = found or f"checkpoint-{weights['checkpoint']}"
+        return str(self._place.settings.folder(source) / WEIGHTS) if source else None
 
     def _sources(self) -> dict[str, Any]:
         """The other models that the shard uses, by job: {"spec", "weights"}; a plan looks at those of all."""

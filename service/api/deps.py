@@ -20,7 +20,7 @@ from service.settings import Settings
 from service.store.ids import is_id
 from service.store.live import Live
 from service.store.reading import unknown_job
-from service.store.rows import JobRow, SourceRow
+from service.store.rows import CheckpointRow, JobRow, SourceRow
 from service.store.session import Store, open_store
 from service.store.tenants import TenantStore
 
@@ -120,6 +120,18 @@ def job_finder(store: TenantStore) -> Callable[[str], SourceRow | None]:
     def find(job_id: str) -> SourceRow | None:
         try:
             return store.jobs.source(job_id) if is_id(job_id) else None
+        except NotFound:
+            return None
+
+    return find
+
+
+def checkpoint_finder(store: TenantStore) -> Callable[[str], CheckpointRow | None]:
+    """A look-up for the catalog: the caller's checkpoint of a name, or None."""
+
+    def find(name: str) -> CheckpointRow | None:
+        try:
+            return store.checkpoints.get(name)
         except NotFound:
             return None
 

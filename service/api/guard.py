@@ -34,6 +34,7 @@ Answer = TypeVar("Answer")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SESSION_PATH = "/api/v1/session"
 KEYS_PATH = "/api/v1/keys"
+CHECKPOINTS_PATH = "/api/v1/checkpoints"
 METRICS_PATH = "/metrics"
 # A busy client calls a hundred times a second; asking the database each time is a fifth of a short call.
 REMEMBERED_SECONDS = 1.0

@@ -20,6 +20,7 @@ from service.api.deps import (
     LiveDep,
     SettingsDep,
     StoreDep,
+    checkpoint_finder,
     job_finder,
     only,
 )
@@ -96,7 +97,12 @@ def submit(
         known = store.jobs.known(idempotency_key, digest)
         if known is not None:
             return _submitted(store, known, created=False)
-    valid = catalog.validate(body, data_root=settings.data_root, find_job=job_finder(store))
+    valid = catalog.validate(
+        body,
+        data_root=settings.data_root,
+        find_job=job_finder(store),
+        find_checkpoint=checkpoint_finder(store),
+    )
     if dry_run:
         answer = DryRun(spec=valid.spec, estimate=valid.estimate, warnings=list(valid.warnings))
         return JSONResponse(answer.model_dump(mode="json"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+from service.contract.checkpoints import Checkpoint, Faults
 from service.contract.results import (
     Artifact,
     EvaluationResult,
@@ -22,7 +23,7 @@ from service.contract.validity import cross_checks
 from service.store.live import Live
 from service.store.progress import brought_up
 from service.store.remaining import eta_seconds
-from service.store.rows import ArtifactRow, JobRow
+from service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from service.store.tenants import TenantStore
 
 JOBS_PATH = "/api/v1/jobs"
@@ -58,6 +59,7 @@ class JobViews:
         return [self._view(row) for row in self._rows]
 
     def _view(self, row: JobRow) -> Job:
+        assert row.kind != "check", "checks are not shown"
         online = self._workers_online(device_of(row))
         unheard = online == 0 and row.state in UNHEARD
         return Job(
@@ -109,9 +111,28 @@ def device_of(row: JobRow) -> str:
     return str(planned or row.spec.get("execution", {}).get("device", "auto"))
 
 
-def job_error(row: JobRow) -> JobError | None:
-    """Why the job failed, or None."""
+def job_error(row: JobRow | CheckpointRow) -> JobError | None:
+    """Why the job failed, or the checkpoint was rejected, or None."""
     return None if row.error is None else JobError(type=row.error["type"], message=row.error["message"])
+
+
+def checkpoint_view(row: CheckpointRow) -> Checkpoint:
+    """A checkpoint as users see it."""
+    verdict = row.verdict or {}
+    faults = {name: verdict[name] for name in Faults.model_fields if name in verdict}
+    return Checkpoint(
+        name=row.name,
+        state=row.state,
+        model=row.model,
+        layout=verdict.get("layout"),
+        classes=verdict.get("classes"),
+        channels=verdict.get("channels"),
+        size=row.size,
+        sha256=row.sha256,
+        created_at=iso(row.created_at),
+        error=job_error(row),
+        faults=Faults.model_validate(faults) if row.state == "rejected" and faults else None,
+    )
 
 
 def links(job_id: str) -> Links:

@@ -21,7 +21,7 @@ from service.contract.parameters import INVALID, check, numbers
 from service.contract.report import Loc, Report, nearest, readable
 from service.contract.rules import Namespaces, UnknownName, check_syntax, evaluate
 from service.contract.specs import Protocol
-from service.contract.weights import FindJob
+from service.contract.weights import FindCheckpoint, FindJob
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 
@@ -179,6 +179,7 @@ class Catalog:
         *,
         data_root: Path | None = None,
         find_job: FindJob | None = None,
+        find_checkpoint: FindCheckpoint | None = None,
     ) -> validation.ValidSpec:
         """Check a job's spec and fill in every default.
 
@@ -187,11 +188,14 @@ class Catalog:
             data_root: Where data folders are looked up; None where it is not visible from here.
             find_job: Job id to the job, or None when there is no such job. Without it, weights that come
                 from a job are taken on trust.
+            find_checkpoint: The same for the names of uploaded checkpoints.
 
         Raises:
             InvalidSpec: with a detail for every wrong field.
         """
-        return validation.validate(self, body, data_root=data_root, find_job=find_job)
+        return validation.validate(
+            self, body, data_root=data_root, find_job=find_job, find_checkpoint=find_checkpoint
+        )
 
     def check_reference(
         self, kinds: Sequence[str], reference: Mapping[str, Any], report: Report, loc: Loc

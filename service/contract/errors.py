@@ -110,7 +110,7 @@ class MethodNotAllowed(AssayError):
 
 
 class InvalidState(AssayError):
-    """The job's state does not allow the call, for example cancelling a finished job."""
+    """The state does not allow the call, for example cancelling a finished job."""
 
     status = 409
     type = "invalid_state"

@@ -15,15 +15,17 @@ from service.contract.weights import LOC
 
 @dataclass(frozen=True)
 class Need:
-    """One field that names a training job whose weights are needed.
+    """One field that names a training job, or a checkpoint, whose weights are needed.
 
     Attributes:
-        job: Id of that job.
+        job: Id of that job; of the job that checks it, for a checkpoint.
         loc: The field, in a spec whose suites are expanded.
+        checkpoint: The name of an uploaded checkpoint; None for a training job.
     """
 
     job: str
     loc: Loc
+    checkpoint: str | None = None
 
     @property
     def evaluation(self) -> int | None:

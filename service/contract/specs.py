@@ -30,9 +30,10 @@ class WeightsFromJob(Spec):
 
 
 class WeightsFromCheckpoint(Spec):
-    """Weights that were uploaded under this name."""
+    """Weights that were uploaded under this name; at submission `sha256` becomes that of the file."""
 
     checkpoint: Name
+    sha256: Annotated[str, Field(min_length=64, max_length=64)] | None = None
 
 
 class WeightsFromTimm(Spec):

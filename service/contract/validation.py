@@ -19,7 +19,14 @@ from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
 from service.contract.specs import JOB_SPEC
-from service.contract.weights import FindJob, check_same_model, check_source, find_source
+from service.contract.weights import (
+    FindCheckpoint,
+    FindJob,
+    Source,
+    check_same_model,
+    check_source,
+    find_source,
+)
 
 if TYPE_CHECKING:
     from service.contract.catalog import Catalog, Checked, Component
@@ -46,12 +53,17 @@ class ValidSpec:
 
 
 def validate(
-    catalog: Catalog, body: object, *, data_root: Path | None, find_job: FindJob | None
+    catalog: Catalog,
+    body: object,
+    *,
+    data_root: Path | None,
+    find_job: FindJob | None,
+    find_checkpoint: FindCheckpoint | None = None,
 ) -> ValidSpec:
     """See `Catalog.validate`."""
     report = Report()
     shape = check_shape(body, report)
-    spec = _Validation(catalog, report, data_root, find_job).complete(shape)
+    spec = _Validation(catalog, report, data_root, find_job, find_checkpoint).complete(shape)
     report.raise_if_any()
     spec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(spec))
     return ValidSpec(spec=spec, estimate=estimate(catalog, spec), warnings=_warnings(catalog, spec))
@@ -80,12 +92,18 @@ class _Validation:
     """One pass over a spec. `model` and `data` become known on the way, for rules, tasks and fit."""
 
     def __init__(
-        self, catalog: Catalog, report: Report, data_root: Path | None, find_job: FindJob | None
+        self,
+        catalog: Catalog,
+        report: Report,
+        data_root: Path | None,
+        find_job: FindJob | None,
+        find_checkpoint: FindCheckpoint | None,
     ) -> None:
-        self.catalog, self.report, self.data_root, self.find_job = catalog, report, data_root, find_job
+        self.catalog, self.report, self.data_root = catalog, report, data_root
+        self.find_job, self.find_checkpoint = find_job, find_checkpoint
         self.model: Checked | None = None
         self.data: Checked | None = None
-        self.source: Mapping[str, Any] | None = None
+        self.source: Source | None = None
         self.protocol: str | None = None
 
     def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
@@ -129,8 +147,8 @@ class _Validation:
             self.report.add(("execution", "dtype"), message, given="float16", allowed=allowed)
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
-        self.source = find_source(model, self.report, self.find_job)
-        trained = self.source["model"] if self.source is not None else None
+        self.source = find_source(model, self.report, self.find_job, self.find_checkpoint)
+        trained = self.source.model if self.source is not None else None
         same_name = trained is not None and trained["name"] == model.get("name")
         if trained is not None and same_name and "params" in model:
             model = {**model, "params": {**trained["params"], **model["params"]}}
@@ -138,7 +156,10 @@ class _Validation:
         if trained is not None and self.model is not None:
             check_same_model(self.model, trained, self.report)
         completed = _completed(self.model)
-        return None if completed is None else {**completed, "weights": model.get("weights")}
+        weights = model.get("weights")
+        if self.source is not None and self.source.sha256 is not None:
+            weights = {**(weights or {}), "sha256": self.source.sha256}
+        return None if completed is None else {**completed, "weights": weights}
 
     def _check_data(self, data: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
         checked = self.catalog.check_reference(("data",), data, report, loc)
@@ -174,20 +195,23 @@ class _Validation:
 
     def _check_fit(self, data: Checked | None, report: Report, loc: Loc) -> None:
         """Data must have the classes and channels that the model was, or will be, made for."""
-        name = self.source["data"]["name"] if self.source is not None else None
+        name = self.source.data if self.source is not None else None
         if name is None and self.data is not None:
             name = self.data.component.name
         if data is None or name is None:
             return
-        made_for = self._facts(name)
-        facts = data.component.facts or {}
+        facts, known = data.component.facts or {}, self._facts(name)
+        weights = self.source.facts if self.source is not None else {}
         for fact in FIT:
-            if fact in facts and fact in made_for and facts[fact] != made_for[fact]:
-                message = (
-                    f"{data.component.name!r} has {facts[fact]} {fact},"
-                    f" the model is made for the {made_for[fact]} of {name!r}"
-                )
-                report.add((*loc, "name"), message, given=data.component.name)
+            made_for = weights.get(fact, known.get(fact))
+            if fact not in facts or made_for is None or facts[fact] == made_for:
+                continue
+            whose = "its weights" if fact in weights else repr(name)
+            message = (
+                f"{data.component.name!r} has {facts[fact]} {fact},"
+                f" the model is made for the {made_for} of {whose}"
+            )
+            report.add((*loc, "name"), message, given=data.component.name)
 
     def _check_evaluations(self, items: Sequence[Any]) -> list[dict[str, Any] | None]:
         completed: list[dict[str, Any] | None] = []

@@ -1,8 +1,9 @@
-"""Weights that come from a job: whether there are any, and whether they fit the model that is asked for."""
+"""Weights of jobs and checkpoints: whether there are any, and whether they fit the model that is wanted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from service.contract.parameters import check
@@ -36,30 +37,95 @@ class JobLike(Protocol):
         """Whether its weights were deleted because it ended long ago."""
 
 
+class CheckpointLike(Protocol):
+    """What has to be known of an uploaded checkpoint that is used."""
+
+    @property
+    def state(self) -> str:
+        """checking, ready or rejected."""
+
+    @property
+    def reason(self) -> str:
+        """Why it was rejected; empty otherwise."""
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """{"name", "params"} with every default filled in."""
+
+    @property
+    def facts(self) -> Mapping[str, int]:
+        """`classes` and `channels` of the model, as far as they are known; nothing while it is checked."""
+
+    @property
+    def sha256(self) -> str:
+        """Of its file."""
+
+
 FindJob = Callable[[str], JobLike | None]
+FindCheckpoint = Callable[[str], CheckpointLike | None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model's weights come from.
+
+    Attributes:
+        model: {"name", "params"} of the model that they are of.
+        data: The data set that it was trained on, by name; None where only `facts` are known.
+        facts: `classes` and `channels` of the model, as far as the weights tell.
+        sha256: Of an uploaded file; None for a job's weights.
+    """
+
+    model: Mapping[str, Any]
+    data: str | None
+    facts: Mapping[str, int]
+    sha256: str | None = None
 
 
 def find_source(
-    model: Mapping[str, Any], report: Report, find_job: FindJob | None
-) -> Mapping[str, Any] | None:
-    """The spec of the training job that a model's weights come from, or None; what is wrong is reported.
+    model: Mapping[str, Any],
+    report: Report,
+    find_job: FindJob | None,
+    find_checkpoint: FindCheckpoint | None,
+) -> Source | None:
+    """Where a model's weights come from, if from a job or a checkpoint; what is wrong is reported.
 
     Args:
         model: The well-formed parts of a `ModelSpec`.
         report: Receives what is wrong with the weights.
         find_job: Job id to the job, or None when there is no such job; without it nothing is looked up.
+        find_checkpoint: The same for the names of checkpoints.
     """
     weights = model.get("weights") or {}
     if "timm" in weights and model.get("name", "timm") != "timm":
         message = "only the model 'timm' has pretrained weights"
         report.add((*LOC, "timm"), message, given=True, allowed='{"job": id}, or no weights')
-    if "checkpoint" in weights:
-        message = "uploaded checkpoints come in a later version"
-        allowed = '{"job": id} or {"timm": true}'
-        report.add((*LOC, "checkpoint"), message, given=weights["checkpoint"], allowed=allowed)
+    if "checkpoint" in weights and find_checkpoint is not None:
+        return _check_checkpoint(weights, report, find_checkpoint(weights["checkpoint"]))
     if "job" not in weights or find_job is None:
         return None
-    return check_source(weights["job"], report, (*LOC, "job"), find_job)
+    spec = check_source(weights["job"], report, (*LOC, "job"), find_job)
+    return None if spec is None else Source(spec["model"], spec["data"]["name"], {})
+
+
+def _check_checkpoint(
+    weights: Mapping[str, Any], report: Report, checkpoint: CheckpointLike | None
+) -> Source | None:
+    """An uploaded checkpoint as a source; it may still be checked: whoever needs it waits."""
+    loc, given = (*LOC, "checkpoint"), weights["checkpoint"]
+    if checkpoint is None:
+        allowed = "the name of an uploaded checkpoint: GET /api/v1/checkpoints lists them"
+        report.add(loc, "there is no such checkpoint", given=given, allowed=allowed)
+        return None
+    if checkpoint.state == "rejected":
+        report.add(loc, f"this checkpoint was rejected: {checkpoint.reason}", given=given)
+        return None
+    wanted = weights.get("sha256")
+    if wanted is not None and wanted != checkpoint.sha256:
+        message = "the checkpoint of this name has another content"
+        report.add((*LOC, "sha256"), message, given=wanted, allowed=[checkpoint.sha256])
+        return None
+    return Source(checkpoint.model, None, checkpoint.facts, checkpoint.sha256)
 
 
 def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Mapping[str, Any] | None:

@@ -15,7 +15,7 @@ from service.store.artifacts import weights_expired
 from service.store.clock import now
 from service.store.columns import storable
 from service.store.ids import new_id
-from service.store.needing import cannot_give, lock_needed, note_needs
+from service.store.needing import cannot_give, checkpoint_needs, lock_needed, note_needs
 from service.store.planning import add_first_shard
 from service.store.tables import idempotency_keys, jobs, tags
 from service.store.telling import tell_state
@@ -46,14 +46,14 @@ def add_job(
     """Writes everything that a new job has, and returns its id.
 
     Raises:
-        InvalidSpec: when a job whose weights are needed is unknown or has ended without them.
+        InvalidSpec: when a job or checkpoint whose weights are needed is unknown or has ended without them.
         IntegrityError: when another transaction has just used the key.
     """
-    needs = needs_of(spec)
+    needs = [*needs_of(spec), *checkpoint_needs(connection, spec, tenant)]
     state = _state(connection, needs)
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
-    row = _row(job_id, spec, created_at) | {"state": str(state), "tenant": tenant}
+    row = job_values(job_id, spec, created_at) | {"state": str(state), "tenant": tenant}
     connection.execute(insert(jobs).values(**row))
     note_needs(connection, job_id, needs)
     tell_state(connection, job_id)
@@ -72,23 +72,26 @@ def add_job(
 def _state(connection: Connection, needs: Sequence[Need]) -> JobState:
     # Locked, so that none can end between this look and our commit and leave us waiting for ever.
     found = lock_needed(connection, {need.job for need in needs})
-    complaints = {source: _complaint(connection, row) for source, row in found.items()}
-    problems = [(need, complaint) for need in needs if (complaint := complaints[need.job]) is not None]
+    complaints = [(need, _complaint(connection, need, found[need.job])) for need in needs]
+    problems = [(need, complaint) for need, complaint in complaints if complaint is not None]
     if problems:
         raise cannot_give(problems)
     there = all(row is not None and row.state == JobState.SUCCEEDED for row in found.values())
     return JobState.QUEUED if there else JobState.WAITING
 
 
-def _complaint(connection: Connection, source: Row[Any] | None) -> str | None:
-    if source is None:
+def _complaint(connection: Connection, need: Need, source: Row[Any] | None) -> str | None:
+    if need.checkpoint is not None and (source is None or source.state in RETRYABLE):
+        return "there is no such checkpoint" if source is None else "this checkpoint was rejected"
+    if source is None or (source.kind == "check" and need.checkpoint is None):
         return "there is no such job"
     if source.state in RETRYABLE:
         return f"this job is {source.state} and has no weights"
     return EXPIRED if weights_expired(connection, source.id) else None
 
 
-def _row(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str, Any]:
+def job_values(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str, Any]:
+    """The columns of a new job, all but its state and its tenant."""
     return {
         "id": job_id,
         "kind": spec["kind"],

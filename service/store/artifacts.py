@@ -21,6 +21,8 @@ from service.store.tables import artifacts, jobs
 from service.store.upsert import upsert
 
 WEIGHTS = "weights.safetensors"
+# Begins the names of files that are still being uploaded.
+UPLOAD = ".upload-"
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ def weights_expired(connection: Connection, job_id: str) -> bool:
 def _old(keep_seconds: float) -> ColumnElement[bool]:
     """The condition that a job's files may go."""
     ended = jobs.c.state.in_([str(state) for state in TERMINAL]) & (jobs.c.finished_at < now() - keep_seconds)
-    return ended & ~still_needed()
+    # A checkpoint stays until somebody deletes it.
+    return ended & (jobs.c.kind != "check") & ~still_needed()
 
 
 def _artifact(row: Row[Any]) -> ArtifactRow:

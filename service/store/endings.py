@@ -12,7 +12,7 @@ from service.contract.states import JobState, ShardState
 from service.store.clock import now
 from service.store.moves import lock_job, move_job, move_shards
 from service.store.needing import has_all, waiting_for
-from service.store.tables import shards
+from service.store.tables import jobs, shards
 
 WORDS = {
     JobState.FAILED: "failed",
@@ -86,12 +86,21 @@ def _release_dependents(connection: Connection, job_id: str) -> None:
 def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
     # A heap and not recursion: a chain of fine-tunings may be longer than Python's stack. The oldest first,
     # so that jobs are locked in the order of `needing`.
-    due = [(dependent, job_id, how) for dependent in waiting_for(connection, job_id)]
+    first = _told(connection, job_id, how)
+    due = [(dependent, *first) for dependent in waiting_for(connection, job_id)]
     while due:
         dependent, cause, how = heapq.heappop(due)
-        message = f"job {cause}, whose weights this job needs, {how}"
+        message = one_line(f"{cause}, whose weights this job needs, {how}")
         ending = {"finished_at": now(), "error": problem("dependency_failed", message), "message": message}
         if move_job(connection, dependent, {JobState.WAITING}, JobState.FAILED, **ending):
             cancel_queued_shards(connection, dependent)
             for further in waiting_for(connection, dependent):
-                heapq.heappush(due, (further, dependent, WORDS[JobState.FAILED]))
+                heapq.heappush(due, (further, f"job {dependent}", WORDS[JobState.FAILED]))
+
+
+def _told(connection: Connection, job_id: str, how: str) -> tuple[str, str]:
+    """What the jobs that need it call a job that has ended without weights, and what has become of it."""
+    job = connection.execute(select(jobs.c.kind, jobs.c.spec, jobs.c.error).where(jobs.c.id == job_id)).one()
+    if job.kind != "check":
+        return f"job {job_id}", how
+    return f"checkpoint {job.spec['name']}", f"was rejected: {(job.error or {}).get('message', how)}"

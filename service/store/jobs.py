@@ -98,8 +98,8 @@ class Jobs:
             return SourceRow(job.kind, job.state, job.spec, weights_expired(connection, job_id))
 
     def belongs(self, job_id: str, tenant: str) -> bool:
-        """Whether there is such a job, and it is this tenant's."""
-        mine = (jobs.c.id == job_id) & (jobs.c.tenant == tenant)
+        """Whether there is such a job, it is this tenant's, and no check."""
+        mine = (jobs.c.id == job_id) & (jobs.c.tenant == tenant) & (jobs.c.kind != "check")
         with self._database.reading() as connection:
             return connection.execute(select(jobs.c.id).where(mine)).scalar() is not None
 
@@ -114,7 +114,7 @@ class Jobs:
         cursor: str | None = None,
         tenant: str | None = None,
     ) -> tuple[list[JobRow], str | None]:
-        """Lists jobs, newest first; jobs that are added later never shift a page.
+        """Lists jobs, newest first, without checks; jobs that are added later never shift a page.
 
         With a tenant, only jobs of that tenant.
 
@@ -126,7 +126,7 @@ class Jobs:
         """
         # The same id either way; but from the table whose index has the page in order.
         by = jobs.c.id if tag is None else tags.c.job_id
-        statement = select(jobs).order_by(by.desc()).limit(limit + 1)
+        statement = select(jobs).where(jobs.c.kind != "check").order_by(by.desc()).limit(limit + 1)
         if cursor is not None:
             statement = statement.where(by < cursors.decode(cursor))
         filters = (jobs.c.tenant, tenant), (jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.model, model)

@@ -5,7 +5,7 @@ A needed job is older than those that need it, so the lock order of `moves` is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, insert, select
@@ -13,8 +13,29 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, exists, insert, s
 from service.contract.errors import ErrorDetail, InvalidSpec
 from service.contract.needs import Need
 from service.contract.states import JobState
+from service.contract.weights import LOC
 from service.store.moves import OPEN, lock_job
-from service.store.tables import dependencies, jobs
+from service.store.tables import checkpoints, dependencies, jobs
+
+
+def checkpoint_needs(connection: Connection, spec: Mapping[str, Any], tenant: str | None) -> list[Need]:
+    """The checkpoint that a valid spec names, if it does, as the tenant knows it.
+
+    Raises:
+        InvalidSpec: when there is none of that name, or it has another content than the spec says.
+    """
+    weights = spec["model"].get("weights") or {}
+    name = weights.get("checkpoint")
+    if name is None:
+        return []
+    mine = (checkpoints.c.tenant == (tenant or "")) & (checkpoints.c.name == name)
+    row = connection.execute(select(checkpoints.c.job_id, checkpoints.c.sha256).where(mine)).one_or_none()
+    need = Need(row.job_id if row is not None else "", (*LOC, "checkpoint"), checkpoint=name)
+    if row is None:
+        raise cannot_give([(need, "there is no such checkpoint")])
+    if weights.get("sha256") not in (None, row.sha256):
+        raise cannot_give([(need, "the checkpoint of this name has another content")])
+    return [need]
 
 
 def note_needs(connection: Connection, job_id: str, needs: Sequence[Need]) -> None:
@@ -68,9 +89,13 @@ def still_needed() -> ColumnElement[bool]:
 
 
 def cannot_give(problems: Sequence[tuple[Need, str]]) -> InvalidSpec:
-    """The error for a job that names others, each with the reason why it cannot give its weights."""
-    details = [ErrorDetail(loc=[*need.loc], message=message, given=need.job) for need, message in problems]
-    return InvalidSpec("the job whose weights are wanted cannot give them", details)
+    """The error for a job that names others, or a checkpoint: why each cannot give its weights."""
+    details = [
+        ErrorDetail(loc=[*need.loc], message=message, given=need.checkpoint or need.job)
+        for need, message in problems
+    ]
+    whose = "checkpoint" if any(need.checkpoint for need, _ in problems) else "job"
+    return InvalidSpec(f"the {whose} whose weights are wanted cannot give them", details)
 
 
 def _needing(job_id: str) -> Select[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from service.contract.errors import InvalidState
+from service.contract.needs import needs_of
 from service.contract.states import RETRYABLE, JobState, ShardState
 from service.store.artifacts import weights_expired
 from service.store.claiming import start_job
@@ -16,7 +17,7 @@ from service.store.leaving import leave
 from service.store.moves import lock_job, move_job, move_shards
 from service.store.needing import lock_needed, needed_by
 from service.store.reading import unknown_job
-from service.store.tables import shards
+from service.store.tables import jobs, shards
 
 CLEARED: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "deadline", "error", "paced_at"))
 
@@ -40,7 +41,7 @@ def retry_job(connection: Connection, job_id: str) -> None:
     left = not_done(connection, job_id)
     missing = _missing(connection, job_id, needed) if left else []
     to = JobState.WAITING if missing else JobState.QUEUED
-    named = [f"job {source.id}, which is {source.state}" for source in missing]
+    named = [f"{_named(connection, job_id, source.id)}, which is {_word(source)}" for source in missing]
     message = f"waiting for {' and '.join(named)}" if named else ""
     move_job(connection, job_id, RETRYABLE, to, attempt=job.attempt + 1, message=message, **CLEARED)
     if not left:
@@ -59,12 +60,28 @@ def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] 
     missing = []
     for source, row in needed.items():
         if row is None:
-            raise InvalidState(f"job {source}, whose weights job {job_id} needs, has been deleted")
+            raise InvalidState(
+                f"{_named(connection, job_id, source)}, whose weights job {job_id} needs, has been deleted"
+            )
         if weights_expired(connection, source):
             raise InvalidState(f"the weights of job {source}, which job {job_id} needs, have expired")
         if row.state != JobState.SUCCEEDED:
             missing.append(row)
     return missing
+
+
+def _named(connection: Connection, job_id: str, source: str) -> str:
+    """What a job calls one that it needs: a checkpoint by its name."""
+    spec = connection.execute(select(jobs.c.spec).where(jobs.c.id == job_id)).scalar_one()
+    own = (spec["model"].get("weights") or {}).get("checkpoint")
+    others = {need.job for need in needs_of(spec)}
+    return f"job {source}" if own is None or source in others else f"checkpoint {own}"
+
+
+def _word(source: Row[Any]) -> str:
+    if source.kind != "check":
+        return str(source.state)
+    return "rejected" if source.state in RETRYABLE else "being checked"
 
 
 def _queue_shards(connection: Connection, job_id: str) -> None:

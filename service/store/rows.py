@@ -9,8 +9,9 @@ from service.contract.events import EventType
 from service.contract.keys import Scope
 from service.contract.states import JobState, ShardState
 
-JobKind = Literal["train", "evaluate"]
-ShardKind = Literal["plan", "train", "evaluate"]
+JobKind = Literal["train", "evaluate", "check"]
+ShardKind = Literal["plan", "train", "evaluate", "check"]
+CheckpointState = Literal["checking", "ready", "rejected"]
 Unit = Literal["examples", "steps"]
 
 
@@ -68,11 +69,46 @@ class SourceRow:
 
 
 @dataclass(frozen=True)
+class CheckpointRow:
+    """Uploaded weights.
+
+    Attributes:
+        job_id: the job that checks them, and in whose folder the file lies.
+        model: {"name", "params"} with every default filled in.
+        size: of the file, in bytes.
+        sha256: of the file.
+        verdict: `contract.checkpoints.Verdict` of the check that led to this state; None without one.
+        error: `{"type", "message"}` of a rejected one.
+    """
+
+    job_id: str
+    name: str
+    state: CheckpointState
+    model: dict[str, Any]
+    size: int
+    sha256: str
+    created_at: float
+    verdict: dict[str, Any] | None
+    error: dict[str, Any] | None
+
+    @property
+    def reason(self) -> str:
+        """Why it was rejected; empty otherwise."""
+        return "" if self.error is None else str(self.error["message"])
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """`classes` and `channels` of the model, as far as they are known."""
+        found = self.verdict or {}
+        return {fact: found[fact] for fact in ("classes", "channels") if found.get(fact) is not None}
+
+
+@dataclass(frozen=True)
 class Claim:
     """A worker's right to one shard, until another claim of that shard has a higher fence.
 
     Attributes:
-        shard_id: `<job id>-plan`, `<job id>-train` or `<job id>-<evaluation>-<number>`.
+        shard_id: `<job id>-plan`, `-train` or `-check`, or `<job id>-<evaluation>-<number>`.
         attempt: the job's attempt.
         evaluation: index into the spec's evaluations; 0 for plan and train shards.
         start: first position in the evaluation order; `stop` is one past the last.

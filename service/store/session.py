@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from service.store import overview
 from service.store.artifacts import Artifacts
+from service.store.checkpoints import Checkpoints
 from service.store.counters import Counters
 from service.store.database import Database
 from service.store.events import Events
@@ -40,6 +41,7 @@ class Store:
         self.results = Results(database)
         self.events = Events(database)
         self.artifacts = Artifacts(database)
+        self.checkpoints = Checkpoints(database)
         self.workers = Workers(database)
         self.keys = Keys(database)
         self.logins = Logins(database)

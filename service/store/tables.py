@@ -6,6 +6,7 @@
       ├──< artifacts                  files on disk
       ├──< tags                       for filtering
       ├──< dependencies               whose weights the job needs
+      ├──1 checkpoints                uploaded weights, which a job of kind `check` looks at
       └──1 idempotency_keys           which request made the job
     workers                           who is alive, and what it says of itself
     counters                          what has happened so far, over all workers and for ever
@@ -179,6 +180,22 @@ dependencies = Table(
     _job(primary=True),
     Column("depends_on", Identifier, primary_key=True),
     Index("dependencies_depends_on_idx", "depends_on"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    # Empty for those without tenant: a part of a primary key cannot be null.
+    Column("tenant", Identifier, primary_key=True),
+    Column("name", Identifier, primary_key=True),
+    _job(),
+    Column("model", Json, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    # What the check found out; null before it.
+    Column("verdict", Json),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("job_id"),
 )
 
 idempotency_keys = Table(

@@ -8,7 +8,7 @@ again, so looking before acting leaves no gap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from service.contract.errors import NotFound
 from service.contract.needs import needs_of
 from service.store.needing import cannot_give
 from service.store.reading import unknown_job
-from service.store.rows import ArtifactRow, EventRow, JobRow, OutcomeRow, SourceRow, Standing
+from service.store.rows import ArtifactRow, CheckpointRow, EventRow, JobRow, OutcomeRow, SourceRow, Standing
 from service.store.workers import Workers
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class TenantStore:
         self.results = TenantResults(store, view)
         self.events = TenantEvents(store, view)
         self.artifacts = TenantArtifacts(store, view)
+        self.checkpoints = TenantCheckpoints(store, view)
         # Numbers of workers, of no tenant.
         self.workers: Workers = store.workers
 
@@ -95,12 +96,18 @@ class TenantJobs(_Part):
         return self._store.jobs.known(idempotency_key, body_sha256, tenant=self._tenant)
 
     def get(self, job_id: str) -> JobRow:
-        """Reads a job."""
-        return self._store.jobs.get(job_id, tenant=self._filter)
+        """Reads a job; the jobs that check checkpoints are nobody's business."""
+        row = self._store.jobs.get(job_id, tenant=self._filter)
+        if row.kind == "check":
+            raise unknown_job(job_id)
+        return row
 
     def source(self, job_id: str) -> SourceRow:
         """Reads a job as one whose weights may be needed."""
-        return self._store.jobs.source(job_id, tenant=self._filter)
+        source = self._store.jobs.source(job_id, tenant=self._filter)
+        if source.kind == "check":
+            raise unknown_job(job_id)
+        return source
 
     def page(
         self,
@@ -191,3 +198,27 @@ class TenantArtifacts(_Part):
         """One file."""
         self._check(job_id)
         return self._store.artifacts.get(job_id, name)
+
+
+class TenantCheckpoints(_Part):
+    """The checkpoints of the caller's tenant: a name means one of its own, for administrators too."""
+
+    def add(
+        self, name: str, *, model: dict[str, Any], sha256: str, size: int, place: Callable[[str], None]
+    ) -> tuple[CheckpointRow, bool]:
+        """Adds a checkpoint."""
+        return self._store.checkpoints.add(
+            name, model=model, sha256=sha256, size=size, tenant=self._tenant, place=place
+        )
+
+    def get(self, name: str) -> CheckpointRow:
+        """The checkpoint of this name."""
+        return self._store.checkpoints.get(name, tenant=self._tenant)
+
+    def all(self) -> list[CheckpointRow]:
+        """All checkpoints, by name."""
+        return self._store.checkpoints.all(tenant=self._tenant)
+
+    def delete(self, name: str) -> str:
+        """Deletes a checkpoint that no job needs any more; the id of the job whose folder holds its file."""
+        return self._store.checkpoints.delete(name, tenant=self._tenant)

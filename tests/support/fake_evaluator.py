@@ -14,6 +14,7 @@ What it does stands in the job's `name`, or in the environment variable FAKE_EVA
     hang            never answers                          deaf           ignores SIGTERM
     child           starts a process that outlives it      holder         ... and holds its report pipe open
     short           answers with an example too few        gpu            tells of a GPU's memory
+    reject          finds the checked weights wrong
 
 A word may be limited to one kind of shard: `evaluate:crash=once`. Outcomes depend on the example's id alone.
 """
@@ -83,7 +84,8 @@ def serve(request: Json, how: dict[str, str]) -> None:
     if "garbage" in how:
         os.write(REPORTS, b"Epoch 1: 100%|#####|\n")
         time.sleep(600)
-    {"plan": plan, "train": train, "evaluate": evaluate}[request["kind"]](request, how)
+    handlers = {"plan": plan, "train": train, "evaluate": evaluate, "check": check}
+    handlers[request["kind"]](request, how)
 
 
 def plan(request: Json, how: dict[str, str]) -> None:
@@ -109,6 +111,15 @@ def evaluate(request: Json, how: dict[str, str]) -> None:
     ids = list(range(request["start"], request["stop"]))
     work(request, how, total=len(ids))
     outcome(request, ids[1:] if "short" in how else ids, how, {})
+
+
+def check(request: Json, how: dict[str, str]) -> None:
+    work(request, how, total=1)
+    found = Path(request["weights"]).is_file()
+    verdict = {"layout": "assay", "classes": 10, "channels": 1}
+    faults = {"missing": ["head.bias"] if "reject" in how else []}
+    error = "head.bias is missing" if "reject" in how else None if found else "the file is not there"
+    report({"type": "checked", "verdict": verdict | faults, "error": error})
 
 
 def work(request: Json, how: dict[str, str], total: int) -> None:

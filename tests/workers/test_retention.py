@@ -237,3 +237,13 @@ def test_the_reaper_sweeps_now_and_then(store: Store, tmp_path: Path, clock: Cal
     clock(retention.EVERY_SECONDS + 1)
     reaper.sweep()
     assert second not in there(tmp_path)
+
+
+def test_uploads_that_never_ended_go_after_a_day(store: Store, tmp_path: Path) -> None:
+    new, old = (tmp_path / "artifacts" / f".upload-{name}" for name in ("new", "old"))
+    new.parent.mkdir()
+    for path in (new, old):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - 1.1 * DAY,) * 2)
+    assert keeping(store, tmp_path, 0).sweep() == 0
+    assert (new.exists(), old.exists()) == (True, False)

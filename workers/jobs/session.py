@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
 import torch.utils.deterministic
@@ -20,6 +19,8 @@ from models.layers import Classifier
 from workers import catalog
 from workers.data.dataset import DataSet
 from workers.jobs.failures import BadWeights
+from workers.jobs.weights import Fit, fit, in_words, read_shapes
+from workers.training.files import content_sha256
 
 # Its attributes are made at import time, out of the type checker's sight.
 _deterministic: Any = torch.utils.deterministic
@@ -31,7 +32,6 @@ DTYPES = {
     "float16": torch.float16,
 }
 KEPT_DATA_SETS = 4
-KEYS_SHOWN = 8
 
 
 def configure(threads: int) -> None:
@@ -150,12 +150,7 @@ def resolve_device(name: str) -> torch.device:
 
 def state_sha256(module: nn.Module) -> str:
     """Hash of every tensor of the state dict with its name, dtype and shape, in name order."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        plain = tensor.detach().cpu().contiguous()
-        digest.update(f"{name}|{plain.dtype}|{tuple(plain.shape)}|".encode())
-        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return content_sha256(sorted(module.state_dict().items()))
 
 
 def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str | None) -> Loaded:
@@ -167,7 +162,7 @@ def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str
     if model["weights"] == {"timm": True}:
         mean, std = _check_pretrained(pretrained, data, model)
     classifier = Classifier(backbone, mean, std)
-    metadata = {} if weights is None else _load_weights(classifier, Path(weights))
+    metadata = {} if weights is None else _load_weights(classifier, Path(weights), data)
     classifier.requires_grad_(spec["kind"] == "train").eval()
     digest = state_sha256(classifier)
     classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
@@ -211,32 +206,34 @@ def _check_pretrained(
     return tuple(pretrained["mean"]), tuple(pretrained["std"])
 
 
-def _load_weights(classifier: Classifier, path: Path) -> dict[str, str]:
+def _load_weights(classifier: Classifier, path: Path, data: DataSet) -> dict[str, str]:
     """Load a weights file into the classifier; returns the metadata of the file."""
-    if not path.is_file():
-        raise BadWeights(f"the weights file {path.name} of job {path.parent.name} is gone")
-    try:
-        given = safetensors.torch.load_file(path)
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata: dict[str, str] = file.metadata() or {}
-    except safetensors.SafetensorError as error:
-        raise BadWeights(f"{path.name} of job {path.parent.name} is damaged: {error}") from error
-    wanted = classifier.state_dict()
-    faults = [f"missing {name}" for name in wanted if name not in given]
-    faults += [f"unexpected {name}" for name in given if name not in wanted]
-    faults += [
-        f"{name} has shape {tuple(given[name].shape)}, the model's is {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in given and given[name].shape != wanted[name].shape
-    ]
-    if faults:
-        more = f" and {len(faults) - KEYS_SHOWN} more" if len(faults) > KEYS_SHOWN else ""
-        raise BadWeights("the weights do not fit the model: " + "; ".join(faults[:KEYS_SHOWN]) + more)
-    # In the precision that they were trained in, so that their hash is the training job's.
-    floats = {tensor.dtype for tensor in given.values() if tensor.is_floating_point()}
-    classifier.to(max(floats, key=lambda dtype: dtype.itemsize, default=torch.float32))
-    classifier.load_state_dict(given)
+    shapes, metadata = read_shapes(path)
+    own = classifier.state_dict()
+    found = fit(shapes, {name: tuple(tensor.shape) for name, tensor in own.items()})
+    if found.faults:
+        raise _misfit(found, data)
+    given = safetensors.torch.load_file(path)
+    # In the precision that they were trained in, so that their hash is the training job's; but what is halved
+    # loses nothing in float32, and the data set's normalisation would lose by being halved.
+    floats = {tensor.dtype for tensor in given.values() if tensor.is_floating_point()} | {torch.float32}
+    classifier.to(max(floats, key=lambda dtype: dtype.itemsize))
+    # A file from elsewhere has no normalisation: the data set's stays.
+    theirs = {name: found.layout.to_theirs(name) for name in own}
+    classifier.load_state_dict(
+        {name: given[key] for name, key in theirs.items() if key is not None}, strict=False
+    )
     return metadata
+
+
+def _misfit(found: Fit, data: DataSet) -> BadWeights:
+    classes = found.other_classes(data.classes)
+    if classes is not None:
+        return BadWeights(
+            f"the weights are of a model with {classes} classes,"
+            f" the data set {data.name!r} has {data.classes}"
+        )
+    return BadWeights(in_words(found.faults))
 
 
 def _image_size(model: Mapping[str, Any], backbone: nn.Module) -> int:

@@ -34,11 +34,24 @@ class TrainedOn:
 
 def trained_on(loaded: Loaded) -> TrainedOn | None:
     """What the classifier's weights were trained on; None where their file does not say."""
-    text = loaded.metadata.get("trained_on")
+    return parse_trained_on(loaded.metadata)
+
+
+def parse_trained_on(metadata: Mapping[str, str]) -> TrainedOn | None:
+    """The same from the header of a weights file.
+
+    Raises:
+        JSONDecodeError, KeyError, TypeError: no training job has written it.
+    """
+    text = metadata.get("trained_on")
     if text is None:
         return None
     content = json.loads(text)
-    return TrainedOn(content["data"], tuple(content["class_names"]), content["shared"])
+    data, names, shared = content["data"], content["class_names"], content["shared"]
+    described = isinstance(data["name"], str) and isinstance(data["params"], dict)
+    if not described or not all(isinstance(name, str) for name in names) or type(shared) is not int:
+        raise TypeError(f"not what a training job writes: {text[:200]}")
+    return TrainedOn(data, tuple(names), shared)
 
 
 def doubts(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 TEMPORARY_SUFFIX = ".tmp"
+# The text in the header of a weights file that has the hash of its tensors.
+CONTENT = "content_sha256"
 
 
 def temporary_path(folder: Path, stem: str) -> Path:
@@ -62,10 +66,16 @@ def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> N
     Args:
         model: any module; tensors that share memory are written once per name.
         path: the file to write or replace.
-        metadata: text that goes into the header.
+        metadata: text that goes into the header, beside the content's hash.
     """
-    tensors = {name: _own_memory(tensor) for name, tensor in model.state_dict().items()}
-    payload = safetensors.torch.save(tensors, metadata=dict(metadata) or None)
+    save_tensors(model.state_dict(), path, metadata)
+
+
+def save_tensors(given: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """The same for tensors by name."""
+    tensors = {name: _own_memory(tensor) for name, tensor in given.items()}
+    texts = {**metadata, CONTENT: content_sha256(sorted(tensors.items()))}
+    payload = safetensors.torch.save(tensors, metadata=texts)
     length = int.from_bytes(payload[:8], "little")
     # The library writes metadata in the random order of a hash table.
     header = json.loads(payload[8 : 8 + length])
@@ -76,6 +86,16 @@ def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> N
         file.write(len(ordered).to_bytes(8, "little") + ordered)
         file.write(memoryview(payload)[8 + length :])
     rename_durably(temporary, path)
+
+
+def content_sha256(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """Hash of tensors with their names, dtypes and shapes, in the given order: by name."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors:
+        plain = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}|{plain.dtype}|{tuple(plain.shape)}|".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _own_memory(tensor: Tensor) -> Tensor:

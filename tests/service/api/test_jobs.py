@@ -408,13 +408,6 @@ def test_weights_fit_only_their_model(
     assert found["loc"] == ["model", "name"]
 
 
-def test_checkpoints_are_not_there_yet(api: httpx.Client, evaluate_body: Make) -> None:
-    model = {"name": "tiny_vit", "weights": {"checkpoint": "mine"}}
-    (found,) = details(api.post(JOBS, json=evaluate_body(model=model)))
-    assert found["loc"] == ["model", "weights", "checkpoint"]
-    assert "later version" in found["message"]
-
-
 def test_the_hash_of_a_body_is_of_its_meaning() -> None:
     assert canonical_sha256({"a": 1, "b": [1.5, "\u00e9"]}) == canonical_sha256(
         {"b": [1.5, "\u00e9"], "a": 1}

@@ -21,6 +21,8 @@ SUBCOMMANDS = [
     "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "delete", "artifacts",
     "download", "catalog", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke",
+    "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
+    "import-pickle",
 ]  # fmt: skip
 
 

@@ -520,8 +520,8 @@ class TestWeights:
         assert found == {"model.weights.timm": "only the model 'timm' has pretrained weights"}
         timm = {"name": "timm", "params": {"architecture": "vit_tiny"}, "weights": {"timm": True}}
         assert valid(evaluate_body(model=timm)).warnings == []
-        found = problems(evaluate_body(model={"name": "vit", "weights": {"checkpoint": "c"}}))
-        assert found == {"model.weights.checkpoint": "uploaded checkpoints come in a later version"}
+        uploaded = {"checkpoint": "c", "sha256": "no hash"}
+        assert "model.weights.sha256" in problems(evaluate_body(model={"name": "vit", "weights": uploaded}))
         assert "model.weights" in problems(evaluate_body(model={"name": "vit", "weights": {}}))
         assert "model.weights" in problems(evaluate_body(model={"name": "vit", "weights": "j1"}))
 

@@ -195,3 +195,16 @@ def test_needed_weights_outlive_the_revision_of_dependencies(database: Database)
         assert states(store, plain, both, attacking) == ["queued", "waiting", "queued"]
         succeeded(store, store.jobs.get(other))
         assert states(store, both) == ["queued"]
+
+
+def test_older_versions_know_nothing_of_checkpoints(database: Database) -> None:
+    upgrade(database)
+    with Store(database) as store:
+        job_id = add(store, evaluate_spec())
+        row = {"model": {"name": "vit", "params": {}}, "sha256": "a", "size": 1, "tenant": None}
+        store.checkpoints.add("ours", **row, place=lambda job_id: None)
+        with database.writing() as connection:
+            command.downgrade(configuration(connection), "0005")
+            assert [row.id for row in connection.execute(text("SELECT id FROM jobs"))] == [job_id]
+        upgrade(database)
+        assert store.checkpoints.all(tenant=None) == []

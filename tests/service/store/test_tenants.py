@@ -82,8 +82,20 @@ def test_no_method_reaches_the_job_of_another_tenant(store: Store, ours: TenantS
                 assert method(job_id, **others) is not None
 
 
+def test_no_method_reaches_the_job_behind_a_checkpoint(store: Store, ours: TenantStore) -> None:
+    row = {"model": {"name": "vit", "params": {}}, "sha256": "a", "size": 1}
+    job_id = ours.checkpoints.add("mine", **row, place=lambda job_id: None)[0].job_id
+    for _, method, others in calls_with_a_job(ours):
+        with pytest.raises(NotFound):
+            method(job_id, **others)
+    for view in (ADMIN, NO_KEYS):
+        for look in (store.seen_by(view).jobs.get, store.seen_by(view).jobs.source):
+            with pytest.raises(NotFound):
+                look(job_id)
+
+
 def test_what_is_not_filtered_is_not_there(ours: TenantStore) -> None:
-    assert set(vars(ours)) == {"jobs", "results", "events", "artifacts", "workers"}
+    assert set(vars(ours)) == {"jobs", "results", "events", "artifacts", "checkpoints", "workers"}
     for name in ("shards", "keys", "logins"):
         with pytest.raises(AttributeError):
             getattr(ours, name)

@@ -8,7 +8,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from workers.training.files import save_weights, written_through
+from workers.training.files import CONTENT, content_sha256, save_weights, written_through
 
 METADATA = {name: f"value of {name} ü" for name in "abcdefgh"}
 
@@ -20,7 +20,7 @@ def test_weights_and_metadata_come_back(tmp_path: Path) -> None:
     assert loaded.keys() == model.state_dict().keys()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items())
     with safe_open(tmp_path / "weights", framework="pt") as file:
-        assert file.metadata() == METADATA
+        assert file.metadata() == {**METADATA, CONTENT: content_sha256(sorted(loaded.items()))}
 
 
 def test_equal_weights_give_equal_bytes(tmp_path: Path) -> None:
@@ -30,6 +30,20 @@ def test_equal_weights_give_equal_bytes(tmp_path: Path) -> None:
         save_weights(model, tmp_path / str(number), METADATA)
         contents.add((tmp_path / str(number)).read_bytes())
     assert len(contents) == 1
+
+
+def test_the_hash_of_a_content_is_of_names_types_shapes_and_numbers() -> None:
+    plain = {"a": torch.zeros(2, 3), "b": torch.ones(2)}
+    others = [
+        {"a": torch.zeros(2, 3), "c": torch.ones(2)},
+        {"a": torch.zeros(3, 2), "b": torch.ones(2)},
+        {"a": torch.zeros(2, 3), "b": torch.ones(2, dtype=torch.int32)},
+        {"a": torch.zeros(2, 3), "b": torch.tensor([1.0, 2.0])},
+    ]
+    hashes = {content_sha256(sorted(one.items())) for one in (plain, *others)}
+    assert len(hashes) == 5
+    transposed = {"a": torch.zeros(3, 2).t(), "b": torch.ones(2)}
+    assert content_sha256(sorted(transposed.items())) == content_sha256(sorted(plain.items()))
 
 
 def test_tied_weights_and_no_metadata(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workers.training import loop
+from workers.training.files import CONTENT
 from workers.training.learner import Learner
 from workers.training.loop import TrainingDiverged
 from workers.training.recipe import Recipe
@@ -93,7 +94,8 @@ def test_the_weights_file_holds_the_trained_weights_and_the_metadata(
     loaded = load_file(trained.weights_path)
     assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items())
     with safe_open(trained.weights_path, framework="pt") as file:
-        assert file.metadata() == {"model": "stand-in"}
+        assert file.metadata().keys() == {"model", CONTENT}
+        assert file.metadata()["model"] == "stand-in"
     assert trained.average_path is None
     assert not model.training
 

@@ -1,0 +1,111 @@
+"""Uploaded weights: what users see of them, and of which model they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from service.contract.parameters import numbers
+from service.contract.report import Loc, Report
+from service.contract.results import Answer, JobError
+from service.contract.weights import check_same_model
+
+if TYPE_CHECKING:
+    from service.contract.catalog import Catalog, Checked
+
+# A name and never a path: no separators, no leading dot.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+State = Literal["checking", "ready", "rejected"]
+GIVEN: Loc = ("query", "model")
+INSIDE: Loc = ("body", "__metadata__", "model")
+
+
+class WrongShape(Answer):
+    """A tensor that has another shape than the model's."""
+
+    key: str
+    given: list[int]
+    wanted: list[int]
+
+
+class Faults(Answer):
+    """Everything that keeps weights from fitting their model, by the names that the file has."""
+
+    missing: list[str] = Field(default_factory=list)
+    unexpected: list[str] = Field(default_factory=list)
+    shapes: list[WrongShape] = Field(default_factory=list)
+    other: list[str] = Field(default_factory=list)
+
+
+class Verdict(Faults):
+    """What a worker found out about a file.
+
+    Attributes:
+        layout: whose names the tensors have, as in `models/weights.py`.
+        classes: that the model was made for; None where the weights do not tell.
+        channels: of its images; None where the weights do not tell.
+    """
+
+    layout: str | None = None
+    classes: int | None = None
+    channels: int | None = None
+
+
+class Checkpoint(Answer):
+    """Uploaded weights. `sha256` is that of the file; `error` and `faults` say why they were rejected."""
+
+    name: str
+    state: State
+    model: dict[str, Any]
+    layout: str | None
+    classes: int | None
+    channels: int | None
+    size: int
+    sha256: str
+    created_at: str
+    error: JobError | None
+    faults: Faults | None
+
+
+def model_of_weights(
+    catalog: Catalog, given: Mapping[str, Any] | None, inside: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The model of uploaded weights, with every parameter filled in.
+
+    Args:
+        catalog: has the models.
+        given: {"name", "params"} as the caller says; None when nothing was said.
+        inside: the same from the file's header; None when it says nothing.
+
+    Raises:
+        InvalidSpec: neither says it, it is no model, or the two disagree; the details name both values.
+    """
+    report = Report()
+    if given is None and inside is None:
+        message = "the file does not say of which model its weights are"
+        report.add(GIVEN, message, allowed='a model\'s name, or {"name": ..., "params": ...} as JSON')
+    checked: Checked | None = None
+    if inside is not None:
+        checked = _checked(catalog, inside, report, INSIDE)
+    report.raise_if_any()
+    if given is not None:
+        trained = checked
+        if trained is not None and trained.component.name == given.get("name"):
+            given = {**given, "params": {**trained.params, **given.get("params", {})}}
+        checked = _checked(catalog, given, report, GIVEN)
+        if trained is not None and checked is not None:
+            inside = {"name": trained.component.name, "params": trained.params}
+            check_same_model(checked, inside, report)
+    report.raise_if_any()
+    assert checked is not None
+    return {"name": checked.component.name, "params": checked.params}
+
+
+def _checked(catalog: Catalog, reference: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
+    checked = catalog.check_reference(("model",), {"params": {}, **reference}, report, loc)
+    if checked is not None and checked.certain:
+        known = {"model": numbers(checked.component.parameters, checked.params)}
+        catalog.check_rules(checked.component, checked.params, known, report, (*loc, "params"))
+    return checked

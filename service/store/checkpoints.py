@@ -1,0 +1,242 @@
+"""Uploaded weights, by tenant and name.
+
+The check of a checkpoint is a job of kind `check` with one shard, which users do not see: claims, leases,
+retries and the jobs that wait for it are those of all jobs, and its file lies in that job's folder. The
+checkpoint's state is the state of that job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.contract.errors import InvalidState, NotFound
+from service.contract.report import readable
+from service.contract.states import RETRYABLE, JobState
+from service.store.adding import job_values
+from service.store.claiming import retake
+from service.store.clock import now
+from service.store.database import Database
+from service.store.endings import end_job
+from service.store.finishing import complete
+from service.store.ids import new_id
+from service.store.leaving import give_up
+from service.store.moves import lock_claim, lock_job
+from service.store.needing import unfinished_user
+from service.store.planning import add_first_shard
+from service.store.retrying import retry_job
+from service.store.rows import CheckpointRow, CheckpointState, Claim
+from service.store.tables import checkpoints, dependencies, jobs
+from service.store.telling import tell_state
+
+# Checks are short, and other jobs wait for them.
+PRIORITY = 9
+# The error of a check that found the weights wrong; its other errors are accidents.
+BAD_WEIGHTS = "bad_weights"
+
+
+class Checkpoints:
+    """The uploaded weights. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self,
+        name: str,
+        *,
+        model: dict[str, Any],
+        sha256: str,
+        size: int,
+        tenant: str | None,
+        place: Callable[[str], None],
+    ) -> tuple[CheckpointRow, bool]:
+        """Adds a checkpoint and queues its check.
+
+        The same file under the same name again adds nothing; if it was rejected, it is checked once more.
+
+        Args:
+            name: of the checkpoint.
+            model: {"name", "params"} with every default filled in.
+            sha256: of the file.
+            size: of the file, in bytes.
+            tenant: whose checkpoint it is; None where the service asks for no keys.
+            place: moves the file into the folder of the job with this id; called before the commit.
+
+        Returns:
+            The checkpoint, and whether its check was queued by this call.
+
+        Raises:
+            InvalidState: when the name is taken by another file, or one of another model.
+        """
+        while True:
+            try:
+                with self._database.writing() as connection:
+                    known = _lock(connection, name, tenant)
+                    queued = known is None or known.state in RETRYABLE
+                    if known is None:
+                        job_id = _add(connection, name, model, sha256, size, tenant)
+                    else:
+                        job_id = known.job_id
+                        _check_same(known, model, sha256)
+                        if queued:
+                            retry_job(connection, job_id)
+                    if queued:
+                        place(job_id)
+                    return _read(connection, name, tenant), queued
+            except IntegrityError:
+                continue  # another upload with the same name was quicker, and can be read now
+
+    def get(self, name: str, *, tenant: str | None) -> CheckpointRow:
+        """The tenant's checkpoint of this name.
+
+        Raises:
+            NotFound: when there is none.
+        """
+        with self._database.reading() as connection:
+            return _read(connection, name, tenant)
+
+    def all(self, *, tenant: str | None) -> list[CheckpointRow]:
+        """The tenant's checkpoints, by name."""
+        mine = _selected().where(checkpoints.c.tenant == (tenant or "")).order_by(checkpoints.c.name)
+        with self._database.reading() as connection:
+            return [_row(row) for row in connection.execute(mine)]
+
+    def delete(self, name: str, *, tenant: str | None) -> str:
+        """Deletes a checkpoint; its check, if it runs, is given up.
+
+        Returns:
+            The id of the job in whose folder its file lies.
+
+        Raises:
+            NotFound: when there is none.
+            InvalidState: when a job that has not ended needs it.
+        """
+        with self._database.writing() as connection:
+            job_id = _read(connection, name, tenant).job_id
+            lock_job(connection, job_id)
+            user = unfinished_user(connection, job_id)
+            if user is not None:
+                raise InvalidState(f"job {user.id} is not finished and needs the checkpoint {name}")
+            connection.execute(jobs.delete().where(jobs.c.id == job_id))
+        return job_id
+
+    def needed_by(self, job_id: str) -> str | None:
+        """The id of the job in whose folder the checkpoint lies that a job loads; None when it is gone."""
+        needed = (
+            select(checkpoints.c.job_id)
+            .join(dependencies, dependencies.c.depends_on == checkpoints.c.job_id)
+            .where(dependencies.c.job_id == job_id)
+        )
+        with self._database.reading() as connection:
+            return connection.execute(needed).scalar()
+
+    def checked(self, claim: Claim, verdict: dict[str, Any], error: str | None) -> bool:
+        """Ends a check: the checkpoint is ready or rejected, and what waits for it goes on or fails.
+
+        Args:
+            claim: of a check shard.
+            verdict: what was found out about the file.
+            error: why it is rejected, as one sentence; None when it is ready.
+
+        Returns:
+            Whether this call ended it: not when the claim is void, or the checkpoint was deleted.
+        """
+        assert claim.kind == "check", claim.kind
+        with self._database.writing() as connection:
+            found = lock_claim(connection, claim)
+            if found is None and retake(connection, claim):
+                found = lock_claim(connection, claim)
+            if found is None:
+                return False
+            job, shard = found
+            mine = checkpoints.c.job_id == job.id
+            connection.execute(update(checkpoints).where(mine).values(verdict=verdict))
+            if error is not None:
+                give_up(connection, job, shard, BAD_WEIGHTS, error)
+            else:
+                complete(connection, shard)
+                end_job(connection, job.id, {JobState.STARTING}, JobState.SUCCEEDED)
+            return True
+
+
+def _selected() -> Select[Any]:
+    of_job = (jobs.c.state, jobs.c.error)
+    return select(checkpoints, *of_job).join(jobs, jobs.c.id == checkpoints.c.job_id)
+
+
+def _find(connection: Connection, name: str, tenant: str | None) -> Row[Any] | None:
+    mine = (checkpoints.c.tenant == (tenant or "")) & (checkpoints.c.name == name)
+    return connection.execute(_selected().where(mine)).one_or_none()
+
+
+def _lock(connection: Connection, name: str, tenant: str | None) -> Row[Any] | None:
+    """The checkpoint, whose state then stays until the transaction ends; None without one."""
+    known = _find(connection, name, tenant)
+    if known is None or lock_job(connection, known.job_id) is None:
+        return None
+    return _find(connection, name, tenant)
+
+
+def _read(connection: Connection, name: str, tenant: str | None) -> CheckpointRow:
+    found = _find(connection, name, tenant)
+    if found is None:
+        raise NotFound(f"there is no checkpoint {readable(name)!r}")
+    return _row(found)
+
+
+def _check_same(known: Row[Any], model: dict[str, Any], sha256: str) -> None:
+    for what, there, given in (("content", known.sha256, sha256), ("model", known.model, model)):
+        if there != given:
+            raise InvalidState(
+                f"the checkpoint {known.name} has another {what} ({there}, given {given}):"
+                " delete it first, or take another name"
+            )
+
+
+def _add(
+    connection: Connection, name: str, model: dict[str, Any], sha256: str, size: int, tenant: str | None
+) -> str:
+    created_at = connection.execute(select(now())).scalar_one()
+    job_id = new_id(created_at)
+    spec: dict[str, Any] = {
+        "kind": "check",
+        "name": name,
+        "seed": 0,
+        "tags": [],
+        "priority": PRIORITY,
+        "timeout_seconds": None,
+        "model": {**model, "weights": {"checkpoint": name, "sha256": sha256}},
+        "execution": {"device": "auto"},
+    }
+    job = job_values(job_id, spec, created_at) | {"state": str(JobState.QUEUED), "tenant": tenant}
+    connection.execute(insert(jobs).values(**job))
+    tell_state(connection, job_id)
+    add_first_shard(connection, job_id, "check", spec)
+    row = {"tenant": tenant or "", "name": name, "job_id": job_id, "model": model}
+    stored = {"sha256": sha256, "size": size, "created_at": created_at}
+    connection.execute(insert(checkpoints).values(**row, **stored))
+    return job_id
+
+
+def _row(row: Row[Any]) -> CheckpointRow:
+    state: CheckpointState = "checking"
+    if row.state == JobState.SUCCEEDED:
+        state = "ready"
+    elif row.state in RETRYABLE:
+        state = "rejected"
+    return CheckpointRow(
+        job_id=row.job_id,
+        name=row.name,
+        state=state,
+        model=row.model,
+        size=row.size,
+        sha256=row.sha256,
+        created_at=row.created_at,
+        # Of an earlier check, while it is checked again or when that was an accident.
+        verdict=row.verdict if state == "ready" or (row.error or {}).get("type") == BAD_WEIGHTS else None,
+        error=row.error if state == "rejected" else None,
+    )

@@ -1,0 +1,71 @@
+"""A file on its way in: written and hashed as it comes, and either placed whole or gone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from service.contract.errors import Unavailable
+from service.store.artifacts import UPLOAD
+
+
+class Upload:
+    """An upload into a folder, which is made when it is not there.
+
+    Attributes:
+        path: of what has come so far.
+        size: of that, in bytes.
+
+    Raises:
+        Unavailable: from the constructor and every method but `discard`: the disk does not take it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / f"{UPLOAD}{uuid.uuid4().hex}"
+        self.size = 0
+        self._digest = hashlib.sha256()
+        with _disk():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("xb")
+
+    @property
+    def sha256(self) -> str:
+        """Of what has come so far, in hexadecimal."""
+        return self._digest.hexdigest()
+
+    def write(self, data: bytes) -> None:
+        """Appends."""
+        self._digest.update(data)
+        self.size += len(data)
+        with _disk():
+            self._file.write(data)
+
+    def close(self) -> None:
+        """Brings everything to the disk."""
+        with _disk():
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def place(self, target: Path) -> None:
+        """Moves the closed file to where it belongs, in the same file system."""
+        with _disk():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.path.replace(target)
+
+    def discard(self) -> None:
+        """Removes the file, unless it was placed."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"the upload could not be stored: {error.strerror}") from error

@@ -1,0 +1,109 @@
+"""`assay checkpoints` against the application."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import cli, commands
+from service import client as client_module
+from service.client import AssayClient
+from service.contract.errors import InvalidState, NotFound
+from tests.support.tensors import tensor_file
+
+VERDICT = {"layout": "timm", "classes": 10, "channels": 1}
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any, tmp_path: Path
+) -> Any:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.main(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+    (tmp_path / "w.safetensors").write_bytes(tensor_file())
+    return run
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch, app_store: Any) -> Any:
+    """While the client waits, a worker gives this verdict."""
+
+    def checked(error: str | None = None, **verdict: Any) -> None:
+        def check(seconds: float) -> None:
+            claim = app_store.shards.claim("worker", ["cpu"], lease_seconds=60)
+            app_store.checkpoints.checked(claim, VERDICT | verdict, error)
+
+        monkeypatch.setattr(client_module.time, "sleep", check)
+
+    return checked
+
+
+def test_upload_waits_for_the_check(run: Any, checked: Any) -> None:
+    checked()
+    code, out, _ = run("checkpoints", "upload", "ours", "w.safetensors", "--model", "tiny_vit")
+    assert code == 0
+    assert out.startswith("ours ready\nmodel   tiny_vit")
+    assert "classes 10, channels 1, names as in timm" in out
+    code, out, _ = run("checkpoints", "list")
+    assert [line.split()[:3] for line in out.splitlines()][1] == ["ours", "ready", "tiny_vit"]
+    assert json.loads(run("checkpoints", "show", "ours", "--json")[1])["state"] == "ready"
+    assert run("checkpoints", "delete", "ours")[0] == 0
+    assert run("checkpoints", "list")[1] == "no checkpoints\n"
+
+
+def test_a_rejected_upload_is_1_and_lists_the_keys(run: Any, checked: Any) -> None:
+    shapes = [{"key": "head.weight", "given": [2, 3], "wanted": [2, 4]}]
+    checked("it does not fit", missing=["norm.bias"], unexpected=["tail\x1b"], shapes=shapes)
+    code, out, _ = run("checkpoints", "upload", "ours", "w.safetensors", "--model", "tiny_vit")
+    assert code == 1
+    assert "bad_weights: it does not fit" in out
+    assert "missing    norm.bias" in out
+    assert "unexpected tail\\x1b" in out
+    assert "shape      head.weight: [2, 3], wanted [2, 4]" in out
+
+
+def test_upload_need_not_wait(run: Any) -> None:
+    arguments = ("upload", "ours", "w.safetensors", "--model", '{"name": "tiny_vit"}', "--no-wait", "--json")
+    code, out, _ = run("checkpoints", *arguments)
+    assert (code, json.loads(out)["state"]) == (0, "checking")
+
+
+@pytest.mark.parametrize("file", ["nope", "."])
+def test_a_file_that_is_none_is_2(run: Any, file: str) -> None:
+    code, _, err = run("checkpoints", "upload", "ours", file)
+    assert code == 2
+    assert "it is no file" in err
+
+
+def test_the_client_raises_the_services_errors(transport: Any, tmp_path: Path) -> None:
+    file = tmp_path / "w"
+    file.write_bytes(tensor_file())
+    with AssayClient(transport=transport) as client:
+        found = client.upload_checkpoint("ours", file, model={"name": "tiny_vit", "params": {"width": 16}})
+        assert found.model["params"]["width"] == 16
+        assert [item.name for item in client.checkpoints()] == ["ours"]
+        with pytest.raises(InvalidState):
+            client.upload_checkpoint("ours", file, model="other_vit")
+        with pytest.raises(TimeoutError):
+            client.wait_for_checkpoint("ours", timeout_seconds=-1)
+        client.delete_checkpoint("ours")
+        with pytest.raises(NotFound):
+            client.checkpoint("ours")
+
+
+def test_import_pickle_becomes_the_worker_that_converts(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(os, "execve", lambda path, argv, env: called.append(argv))
+    cli.main(["import-pickle", "a.pth", "b.safetensors", "--key", "model_ema"])
+    module = [sys.executable, "-m", "workers.import_pickle"]
+    assert called == [[*module, "a.pth", "b.safetensors", "--key", "model_ema"]]

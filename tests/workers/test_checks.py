@@ -1,0 +1,86 @@
+"""Checks of uploaded weights by supervisors; only the evaluator is a fake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.store.rows import CheckpointRow
+from service.store.session import Store
+from tests.support.jobs import evaluate_spec
+from tests.support.workers import CLEAN, away, ended, settings, supervising, unanswered, wait_for
+
+
+def upload(store: Store, folder: Path, name: str = "ours", *, there: bool = True) -> CheckpointRow:
+    def place(job_id: str) -> None:
+        path = folder / "artifacts" / job_id / "weights.safetensors"
+        path.parent.mkdir(parents=True)
+        if there:
+            path.write_bytes(b"weights")
+
+    model = {"name": "symvit", "params": {}}
+    return store.checkpoints.add(name, model=model, sha256="a" * 64, size=7, tenant=None, place=place)[0]
+
+
+def using(store: Store, name: str = "ours") -> str:
+    spec = evaluate_spec() | {"evaluations": [CLEAN]}
+    spec["model"]["weights"] = {"checkpoint": name, "sha256": "a" * 64}
+    return store.jobs.add(spec, body_sha256="sha")[0].id
+
+
+def decided(store: Store, name: str = "ours") -> CheckpointRow:
+    row: CheckpointRow = wait_for(
+        lambda: (found := store.checkpoints.get(name, tenant=None)).state != "checking" and found
+    )
+    return row
+
+
+def test_a_check_releases_the_jobs_that_wait_for_it(either_store: Store, tmp_path: Path) -> None:
+    store = either_store
+    upload(store, tmp_path)
+    waiting = using(store)
+    assert store.jobs.get(waiting).state == "waiting"
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, waiting).state == "succeeded"
+    assert decided(store).verdict == {"layout": "assay", "classes": 10, "channels": 1, "missing": []}
+
+
+def test_a_rejection_fails_them(store: Store, tmp_path: Path) -> None:
+    upload(store, tmp_path, "reject")
+    waiting = using(store, "reject")
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, waiting)
+    assert job.error is not None
+    assert job.error["type"] == "dependency_failed"
+    assert job.error["message"].startswith(
+        "checkpoint reject, whose weights this job needs, was rejected: head.bias"
+    )
+    assert decided(store, "reject").reason == "head.bias is missing"
+
+
+@pytest.mark.parametrize("word", ["crash=once", "error=once", "kill=once"])
+def test_an_accident_is_not_the_files_fault(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setenv("FAKE_EVALUATOR", word)
+    upload(store, tmp_path)
+    with supervising(store, settings(tmp_path)):
+        assert decided(store).state == "ready"
+
+
+@pytest.mark.parametrize("trouble", [away, unanswered])
+def test_a_verdict_survives_a_database_that_is_away(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Any
+) -> None:
+    monkeypatch.setattr(store.checkpoints, "checked", trouble(2, store.checkpoints.checked))
+    upload(store, tmp_path)
+    with supervising(store, settings(tmp_path)):
+        assert decided(store).state == "ready"
+
+
+def test_a_file_that_is_gone_is_said(store: Store, tmp_path: Path) -> None:
+    upload(store, tmp_path, there=False)
+    with supervising(store, settings(tmp_path)):
+        assert decided(store).reason == "the file is not there"

@@ -1,0 +1,110 @@
+"""Legacy pickles: converted without running what is in them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from workers.import_pickle import main
+
+TENSORS = {"head.weight": torch.ones(2, 3), "head.bias": torch.zeros(2)}
+
+
+class Bomb:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.target),)
+
+
+def convert(folder: Path, content: Any, *more: str, legacy: bool = False) -> int:
+    torch.save(content, folder / "old.pth", _use_new_zipfile_serialization=not legacy)
+    return main([str(folder / "old.pth"), str(folder / "new.safetensors"), *more])
+
+
+def converted(folder: Path) -> dict[str, torch.Tensor]:
+    return safetensors.torch.load_file(folder / "new.safetensors")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(
+    "content",
+    [
+        TENSORS,
+        {"model": TENSORS, "optimizer": {"lr": 1}, "epoch": 3, "args": argparse.Namespace(lr=1.0)},
+        {"state_dict": {f"module.{name}": tensor for name, tensor in TENSORS.items()}},
+        {"model": {f"module.{name}": tensor for name, tensor in TENSORS.items()}, "model_ema": {}},
+    ],
+    ids=["plain", "deit", "parallel", "authors"],
+)
+def test_state_dicts_are_found_and_their_names_are_bare(tmp_path: Path, content: Any, legacy: bool) -> None:
+    assert convert(tmp_path, content, legacy=legacy) == 0
+    found = converted(tmp_path)
+    assert found.keys() == TENSORS.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in TENSORS.items())
+
+
+def test_the_report_says_what_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = {"model": {f"module.{name}": t for name, t in TENSORS.items()}, "epoch": 3, "args": {}}
+    assert convert(tmp_path, content) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "head.bias  (2,)  torch.float32",
+        "head.weight  (2, 3)  torch.float32",
+        "2 tensors, 8 numbers, from model",
+        "'module.' was taken from the beginning of every name",
+        "left out: epoch, args",
+    ]
+
+
+def test_another_part_can_be_named(tmp_path: Path) -> None:
+    content = {"model": TENSORS, "model_ema": {"head.weight": torch.full((2, 3), 7.0)}}
+    assert convert(tmp_path, content, "--key", "model_ema") == 0
+    assert converted(tmp_path)["head.weight"].unique().tolist() == [7.0]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_that_would_run_code_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], legacy: bool
+) -> None:
+    assert convert(tmp_path, {"model": TENSORS, "extra": Bomb(tmp_path / "boom")}, legacy=legacy) == 2
+    assert not (tmp_path / "boom").exists()
+    assert not (tmp_path / "new.safetensors").exists()
+    assert "cannot be read as tensors and plain values alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "reason"),
+    [
+        ([1, 2], [], "holds a list, allowed: a dict"),
+        ({"epoch": 3}, [], "what is no tensor: epoch"),
+        ({}, [], "nothing is in it"),
+        ({"model": TENSORS | {"step": 3}}, [], "model is no state dict, what is no tensor: step"),
+        ({"model": TENSORS}, ["--key", "ema"], "no dict 'ema' in the file; there are: model"),
+    ],
+)
+def test_what_is_no_state_dict_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, more: list[str], reason: str
+) -> None:
+    assert convert(tmp_path, content, *more) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = str(tmp_path / "new.safetensors")
+    assert main([str(tmp_path / "nope.pth"), new]) == 2
+    (tmp_path / "text.pth").write_text("not a pickle")
+    assert main([str(tmp_path / "text.pth"), new]) == 2
+    (tmp_path / "empty.pth").touch()
+    assert main([str(tmp_path / "empty.pth"), new]) == 2
+    assert convert(tmp_path, TENSORS) == 0
+    assert main([str(tmp_path / "old.pth"), new]) == 2
+    assert "is there already" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""`assay import-pickle`: converts a legacy PyTorch checkpoint to safetensors, which can then be uploaded.
+
+An operator's command on a file that lies on this machine; nothing of it is reached over HTTP. The pickle is
+read with `weights_only=True`, so that it can make tensors and plain values and nothing else; what it says of
+its training run (`argparse.Namespace`, as DeiT's script stores its arguments) is allowed too, and dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.weights import LAYOUTS, Layout
+from workers.training.files import save_tensors
+
+# What training scripts wrap a state dict in; of several the first is taken.
+WRAPPERS = ("model", "state_dict", "model_ema", "module")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command: 0, or 2 with the reason on standard error."""
+    parser = argparse.ArgumentParser(
+        prog="assay import-pickle",
+        description="Convert a legacy PyTorch checkpoint (.pth, .pt, .bin) to safetensors.",
+        epilog="example: assay import-pickle deit_tiny.pth deit_tiny.safetensors",
+    )
+    parser.add_argument("file", type=Path, help="the pickle")
+    parser.add_argument("output", type=Path, help="the file to write; it must not be there")
+    parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
+    options = parser.parse_args(arguments)
+    try:
+        sys.stdout.write(convert(options.file, options.output, options.key))
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+def convert(file: Path, output: Path, key: str | None = None) -> str:
+    """Write the tensors of a pickle as safetensors; returns what was taken and what was left out.
+
+    Args:
+        file: what `torch.save` wrote.
+        output: the new file.
+        key: of the state dict in the file; None looks for a usual one.
+
+    Raises:
+        ValueError: the pickle holds what could run code, or no state dict, or the output is there.
+        OSError: a file cannot be read or written.
+    """
+    if output.exists():
+        raise ValueError(f"{output} is there already")
+    content = read_pickle(file)
+    tensors, where = state_dict(content, key)
+    left = [str(name) for name in content if name not in (where, *tensors)] if where else []
+    layout = wrapper_of(tensors)
+    tensors = {name.removeprefix(layout.theirs): tensor for name, tensor in tensors.items()}
+    save_tensors(tensors, output, {"imported_from": file.name})
+    return report(tensors, where, layout, left)
+
+
+def read_pickle(file: Path) -> Mapping[Any, Any]:
+    """The content of a pickle, which may hold tensors and plain values.
+
+    Raises:
+        ValueError: it is no pickle of PyTorch, or it holds something else.
+        OSError: it cannot be read.
+    """
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{file} cannot be read as tensors and plain values alone: {reason}") from error
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{file} holds a {type(content).__name__}, allowed: a dict")
+    return content
+
+
+def state_dict(content: Mapping[Any, Any], key: str | None) -> tuple[dict[str, Tensor], str | None]:
+    """The tensors by name, and the key under which they were; None when they are the content itself.
+
+    Raises:
+        ValueError: there are none, or there is something else among them.
+    """
+    wrappers = WRAPPERS if key is None else (key,)
+    where = next((name for name in wrappers if isinstance(content.get(name), Mapping)), None)
+    if key is not None and where is None:
+        raise ValueError(f"there is no dict {key!r} in the file; there are: {', '.join(map(str, content))}")
+    found: Mapping[Any, Any] = content if where is None else content[where]
+    odd = [
+        str(name)
+        for name, value in found.items()
+        if not (isinstance(name, str) and isinstance(value, Tensor))
+    ]
+    if odd or not found:
+        listed = ", ".join(odd[:8]) or "nothing is in it"
+        raise ValueError(
+            f"{where or 'the file'} is no state dict, what is no tensor: {listed}; --key names another"
+        )
+    return dict(found), where
+
+
+def wrapper_of(tensors: Mapping[str, Tensor]) -> Layout:
+    """The layout with the longest prefix that all names have; that of timm, without one, at last."""
+    fitting = [layout for layout in LAYOUTS[1:] if all(name.startswith(layout.theirs) for name in tensors)]
+    return max(fitting, key=lambda layout: len(layout.theirs))
+
+
+def report(tensors: Mapping[str, Tensor], where: str | None, layout: Layout, left: list[str]) -> str:
+    """A line for every tensor, and what was done to the names."""
+    lines = [f"{name}  {tuple(tensor.shape)}  {tensor.dtype}" for name, tensor in sorted(tensors.items())]
+    count = sum(tensor.numel() for tensor in tensors.values())
+    lines.append(f"{len(tensors)} tensors, {count} numbers, from {where or 'the top of the file'}")
+    if layout.theirs:
+        lines.append(f"{layout.theirs!r} was taken from the beginning of every name")
+    if left:
+        lines.append(f"left out: {', '.join(left)}")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The check shard: compares uploaded weights with their model, without the model's memory or a data set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from torch import Tensor
+
+from service.contract.checkpoints import Verdict, WrongShape
+from workers import catalog
+from workers.jobs.session import Session
+from workers.jobs.trained_on import TrainedOn, parse_trained_on
+from workers.jobs.weights import CHANNELS, CLASSES, counts, fit, in_words, read_shapes, shapes_of
+from workers.training.files import CONTENT, content_sha256
+
+
+def run(
+    request: Mapping[str, Any], session: Session, report: Callable[[Mapping[str, Any]], None]
+) -> dict[str, Any]:
+    """Answer a check request.
+
+    Returns:
+        {"type": "checked", "verdict": a `Verdict`, "error": why it is rejected, None when it is not}.
+
+    Raises:
+        BadWeights: the file is gone or damaged.
+        ValueError: the model cannot be built.
+    """
+    path, model = Path(request["weights"]), request["spec"]["model"]
+    given, metadata = read_shapes(path)
+    build = catalog.build("model", model["name"], model["params"])
+    classes, channels = counts(build, given)
+    found = fit(given, shapes_of(build, classes or CLASSES, channels or CHANNELS))
+    other = [*_wrong_content(path, metadata), *_wrong_training(metadata, classes)]
+    verdict = Verdict(
+        layout=found.layout.name,
+        classes=classes,
+        channels=channels,
+        missing=list(found.missing),
+        unexpected=list(found.unexpected),
+        shapes=[
+            WrongShape(key=key, given=list(theirs), wanted=list(ours))
+            for key, (theirs, ours) in found.shapes.items()
+        ],
+        other=other,
+    )
+    faults = found.faults
+    error = "; ".join([*([in_words(faults)] if faults else []), *other]) or None
+    return {"type": "checked", "verdict": verdict.model_dump(mode="json"), "error": error}
+
+
+def _wrong_content(path: Path, metadata: Mapping[str, str]) -> Iterator[str]:
+    stated = metadata.get(CONTENT)
+    if stated is None:
+        return
+    found = content_sha256(_tensors(path))
+    if found != stated:
+        yield f"the file says that its content has the sha256 {stated[:64]}, it has {found}"
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+    with safetensors.safe_open(path, framework="pt") as file:
+        for name in sorted(file.keys()):
+            yield name, file.get_tensor(name)
+
+
+def _wrong_training(metadata: Mapping[str, str], classes: int | None) -> Iterator[str]:
+    """What every evaluation of these weights would stumble over."""
+    try:
+        source: TrainedOn | None = parse_trained_on(metadata)
+    except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
+        yield "the text `trained_on` in the file's header is none that a training job has written"
+        return
+    if source is not None and len(source.class_names) != classes:
+        yield f"the file's header names {len(source.class_names)} classes, its weights have {classes}"
