@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from workers.data.dataset import (
     CorruptData,
+    DataSet,
     ImageSet,
     ImageSubset,
     MissingData,
@@ -51,6 +52,17 @@ class SegmentationSet(ImageSet, Protocol):
 
     def subset(self, indices: Sequence[int]) -> SegmentationSet:
         """The examples at these indices, in this order."""
+
+
+def truth_of(data: ImageSet, indices: Sequence[int], size: int) -> Tensor:
+    """What a model should answer to `data.images(indices, size)`.
+
+    Returns:
+        Labels, int64 (B,), or of a segmentation set its label maps, uint8 (B, size, size).
+    """
+    if data.task == "segmentation":
+        return cast(SegmentationSet, data).label_maps(indices, size)
+    return cast(DataSet, data).labels[torch.tensor(list(indices), dtype=torch.int64)]
 
 
 class SegmentationSubset(ImageSubset):

@@ -18,7 +18,7 @@ from torch import nn
 
 from models.layers import Classifier
 from workers import catalog
-from workers.data.dataset import DataSet
+from workers.data.dataset import ImageSet
 from workers.jobs.failures import BadWeights
 
 # Its attributes are made at import time, out of the type checker's sight.
@@ -60,7 +60,7 @@ class Session:
     """Builds data sets and classifiers by name and keeps the latest."""
 
     def __init__(self) -> None:
-        self._data: dict[str, DataSet] = {}
+        self._data: dict[str, ImageSet] = {}
         self._loaded: tuple[str, Loaded] | None = None
         self._other: tuple[str, Loaded] | None = None
 
@@ -69,7 +69,7 @@ class Session:
         self._data.clear()
         self._loaded = self._other = None
 
-    def data(self, spec: Mapping[str, Any], split: str) -> DataSet:
+    def data(self, spec: Mapping[str, Any], split: str) -> ImageSet:
         """The data set of a data spec.
 
         Raises:
@@ -108,7 +108,7 @@ class Session:
         return self._loaded[1]
 
     def other(
-        self, source: Mapping[str, Any], execution: Mapping[str, Any], evaluated: DataSet, *, device: str
+        self, source: Mapping[str, Any], execution: Mapping[str, Any], evaluated: ImageSet, *, device: str
     ) -> Loaded:
         """The classifier of another job, for attacks that need a second model.
 
@@ -162,7 +162,7 @@ def state_sha256(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str | None) -> Loaded:
+def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: str | None) -> Loaded:
     model, device = spec["model"], resolve_device(device_name)
     dtype = DTYPES[spec["execution"]["dtype"]]
     backbone = _backbone(spec, data)
@@ -186,7 +186,7 @@ def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str
     )
 
 
-def _backbone(spec: Mapping[str, Any], data: DataSet) -> nn.Module:
+def _backbone(spec: Mapping[str, Any], data: ImageSet) -> nn.Module:
     model = spec["model"]
     build = catalog.build("model", model["name"], model["params"])
     # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
@@ -199,7 +199,7 @@ def _backbone(spec: Mapping[str, Any], data: DataSet) -> nn.Module:
 
 
 def _check_pretrained(
-    pretrained: Mapping[str, Any] | None, data: DataSet, model: Mapping[str, Any]
+    pretrained: Mapping[str, Any] | None, data: ImageSet, model: Mapping[str, Any]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     assert pretrained is not None
     if pretrained["num_classes"] != data.classes:

@@ -47,6 +47,9 @@ UNDEFINED = {
     "attack_success_rate": "no example was right before the attack",
     "median_linf": "no example was broken",
     "median_l2": "no example was broken",
+    "miou": "no pixel has a class",
+    "mean_accuracy": "no pixel has a class",
+    "pixel_accuracy": "no pixel has a class",
 }
 LIBRARIES = {
     "cleverhans": "its iterates are float32, only the last one counts, and its loss is a mean over the batch,"

@@ -10,17 +10,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from workers.training.augment import mix, move_pixels
+from workers.training.augment import mix, move_maps, move_pixels
 from workers.training.optimisers import adamw
+from workers.training.pixels import pixel_loss
 from workers.training.randomness import seed_layers
 from workers.training.recipe import Recipe
 
 
 class StepResult(NamedTuple):
-    """Mean loss of a batch, and how many of its examples were predicted right, before the update."""
+    """Of a batch before the update: the mean loss, and how many of its examples or pixels were right.
+
+    `judged` is how many there were; a pixel without a class is not judged.
+    """
 
     loss: float
     correct: int
+    judged: int
 
 
 class Learner:
@@ -72,25 +77,32 @@ class Learner:
 
         Args:
             images: (B, C, S, S) in [0, 1], before augmentation.
-            labels: int64 (B,).
+            labels: int64 (B,), or of segmentation label maps, (B, S, S).
             step: number of steps done before; keys all randomness.
             learning_rate: of this step.
         """
         recipe = self._recipe
         key = {"seed": self._seed, "step": step}
         moved = move_pixels(images.to(self._weights_dtype), recipe.augmentation, **key)
-        mixed, target = mix(moved, labels, recipe.augmentation, classes=self._classes, **key)
+        if labels.dim() == 1:
+            mixed, target = mix(moved, labels, recipe.augmentation, classes=self._classes, **key)
+        else:
+            mixed, target = moved, move_maps(labels, recipe.augmentation, **key)
         seed_layers(self._seed, step, self._device)
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype is torch.bfloat16):
-            logits = self.classifier(mixed)  # (B, K)
+            logits = self.classifier(mixed)  # (B, K), or of segmentation (B, K, S, S)
         logits = logits.to(self._weights_dtype)
-        loss = functional.cross_entropy(logits, target, label_smoothing=recipe.label_smoothing)
+        if labels.dim() == 1:
+            loss = functional.cross_entropy(logits, target, label_smoothing=recipe.label_smoothing)
+            correct = (logits.detach().argmax(dim=1) == labels).sum()
+            judged = torch.tensor(len(labels), device=loss.device)
+        else:
+            loss, correct, judged = pixel_loss(logits, target, recipe.label_smoothing)
         loss.backward()
         self._apply_gradients(learning_rate)
-        correct = (logits.detach().argmax(dim=1) == labels).sum()
-        # One transfer from the device for both numbers.
-        mean_loss, right = torch.stack([loss.detach().double(), correct.double()]).tolist()
-        return StepResult(loss=mean_loss, correct=int(right))
+        # One transfer from the device for all numbers.
+        numbers = torch.stack([loss.detach().double(), correct.double(), judged.double()]).tolist()
+        return StepResult(loss=numbers[0], correct=int(numbers[1]), judged=int(numbers[2]))
 
     def _apply_gradients(self, learning_rate: float) -> None:
         if self._recipe.clip_norm is not None:

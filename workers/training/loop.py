@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from workers.data.dataset import DataSet
+from workers.data.dataset import ImageSet
 from workers.training.batches import Batches
 from workers.training.checkpoint import Checkpoint, Checkpoints
 from workers.training.determinism import deterministic
@@ -76,7 +76,7 @@ class Trained:
 
 def train(
     classifier: nn.Module,
-    data: DataSet,
+    data: ImageSet,
     recipe: Recipe,
     *,
     seed: int,
@@ -165,7 +165,7 @@ class _Run:
             rate = self._learning_rate(self._step)
             result = self._learner.update(images, labels, step=self._step, learning_rate=rate)
             self._step += 1
-            self._count(result, examples=len(labels))
+            self._count(result)
             if self._step % self._per_epoch == 0:
                 self._close_epoch(rate)
             now = time.monotonic()
@@ -206,12 +206,12 @@ class _Run:
             minimum=self._recipe.minimum_learning_rate,
         )
 
-    def _count(self, result: StepResult, *, examples: int) -> None:
+    def _count(self, result: StepResult) -> None:
         if not math.isfinite(result.loss):
             raise self._diverged("the loss is not finite", result.loss)
         self._sums["loss"] += result.loss
         self._sums["correct"] += result.correct
-        self._sums["examples"] += examples
+        self._sums["examples"] += result.judged
 
     def _diverged(self, what: str, loss: float) -> TrainingDiverged:
         return TrainingDiverged(what, step=self._step, steps=self._steps, loss=loss)
@@ -221,7 +221,7 @@ class _Run:
             epoch=self._step // self._per_epoch,
             step=self._step,
             loss=self._sums["loss"] / self._per_epoch,
-            accuracy=self._sums["correct"] / self._sums["examples"],
+            accuracy=self._sums["correct"] / max(self._sums["examples"], 1),
             learning_rate=learning_rate,
             seconds=round(self._seconds(), 3),
         )
