@@ -32,7 +32,7 @@ def judge(logits: Tensor, labels: Tensor) -> Verdict:
     classes = logits.shape[1]
     index = torch.arange(classes, device=logits.device)
     highest = logits.amax(1, keepdim=True)
-    nonfinite = logits.isnan().any(1) | ~highest.isfinite().squeeze(1)
+    nonfinite = ~finite(logits)
     own = logits.gather(1, labels[:, None])
     before = (logits > own) | ((logits == own) & (index < labels[:, None]))
     top = torch.where(logits == highest, index, classes).amin(1)
@@ -42,6 +42,17 @@ def judge(logits: Tensor, labels: Tensor) -> Verdict:
         loss=functional.cross_entropy(logits, labels, reduction="none").double(),
         nonfinite=nonfinite,
     )
+
+
+def finite(logits: Tensor) -> Tensor:
+    """Whether a classifier gave an answer: no NaN, and a finite maximum; bool (B,)."""
+    return logits.amax(1).abs() < torch.inf  # the maximum of a row with a NaN is NaN
+
+
+def right(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether each example is classified right: where `judge` gives rank 0, bool (B,)."""
+    highest, first = logits.max(1)  # of several that are equal the first one, and NaN before all
+    return (first == labels) & (highest.abs() < torch.inf)
 
 
 def in_top5(rank: Tensor, classes: int) -> Tensor:

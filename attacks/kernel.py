@@ -12,13 +12,14 @@ Keys of every state (`begin` makes them; attacks add their own):
         iteration     gradient steps that the present restart has taken
         restart       number of the present restart
         done          the budget is used up
+        seen_gradient a gradient was looked at
     on the device of the images
         images        the unattacked images, (B, C, H, W)
         adversarial   the present iterate
         goal          the class whose loss is raised or (targeted) lowered
         truth         the class that counts as right
-        best          the iterate that counts, and what the model made of it:
-        objective, prediction, rank, loss, nonfinite
+        best          the iterate that counts, its objective, and the model's answer to it, (B, classes):
+        objective, logits
         broken        an iterate was misclassified (never set when only the final iterate counts)
         plateau       optional: the objective of the iterate that counts before the last tenth of the steps,
                       float64 (B,), NaN before that
@@ -26,10 +27,11 @@ Keys of every state (`begin` makes them; attacks add their own):
         stalled       optional: the present restart is over, though the host may not know it yet
     unjudged      optional (CPU): nobody has asked the model about `best`; who takes the slot out does
         forward, backward         model passes so far
-        seen_gradient, zero_gradient, nonfinite_gradient      about the first gradient
+        zero_gradient, nonfinite_gradient      about the first gradient
 
 The iterate that counts is the first misclassified one, else the one with the highest objective. Attacks that
-look for the smallest perturbation keep the smallest adversarial instead; their slots end with `done`.
+look for the smallest perturbation keep the smallest adversarial instead; their slots end with `done`. What
+the logits say of an iterate is worked out once, when its slot leaves (`judged`).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from attacks.judgement import Verdict, judge
+from attacks.judgement import judge, right
 from attacks.randomness import Randomness
 from attacks.threat import PIXELS, Ball, Box, as_column
 
@@ -169,6 +171,7 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
         "iteration": host(torch.int64),
         "restart": host(torch.int64),
         "done": host(torch.bool),
+        "seen_gradient": host(torch.bool),
         "images": examples.images,
         "adversarial": adversarial,
         "goal": goal,
@@ -176,14 +179,10 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
         "best": examples.images,
         # NaN is below everything: the first iterate that may count does.
         "objective": torch.full((n,), torch.nan, dtype=torch.float64, device=device),
-        "prediction": slots(torch.int64),
-        "rank": slots(torch.int64),
-        "loss": slots(torch.float64),
-        "nonfinite": slots(torch.bool),
+        "logits": examples.logits,
         "broken": slots(torch.bool),
         "forward": slots(torch.int64),
         "backward": slots(torch.int64),
-        "seen_gradient": slots(torch.bool),
         "zero_gradient": slots(torch.bool),
         "nonfinite_gradient": slots(torch.bool),
     }
@@ -223,32 +222,50 @@ def evaluate(
     Returns:
         Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not wanted).
     """
-    points, live = state["adversarial"], ~state["broken"]
-    for key in ("settled", "stalled"):
-        if key in state:
-            live = live & ~state[key]
+    wanted = int(wants.sum())
+    if wanted == 0:
+        logits, values = ask(model, state, objective)
+        return logits, values, torch.zeros_like(state["adversarial"])
+    points, live = state["adversarial"], _live(state)
     state["forward"] += live
-    if not wants.any():
-        logits = model(points)
-        return logits, objective(logits).double(), torch.zeros_like(points)
-    if wants.all():
+    if wanted == len(wants):
         logits, values, gradient = differentiate(model, points, objective, passes)
     else:
         order = torch.cat([wants.nonzero().flatten(), (~wants).nonzero().flatten()]).to(points.device)
-        count = int(wants.sum())
-        resting, back = model(points[order[count:]]), order.argsort()
+        resting, back = model(points[order[wanted:]]), order.argsort()
 
         def whole(logits: Tensor) -> Tensor:
-            return objective(torch.cat([logits, resting])[back])[order[:count]]
+            return objective(torch.cat([logits, resting])[back])[order[:wanted]]
 
-        logits, _, moved = differentiate(model, points[order[:count]], whole, passes)
+        logits, _, moved = differentiate(model, points[order[:wanted]], whole, passes)
         logits = torch.cat([logits, resting])[back]
         values = objective(logits)
-        gradient = torch.zeros_like(points).index_copy(0, order[:count], moved)
-    wanted = wants.to(points.device)
-    state["forward"] += (live & wanted) * (passes - 1)
-    state["backward"] += (live & wanted) * passes
-    return logits, values.double(), note_gradient(state, gradient, wanted)
+        gradient = torch.zeros_like(points).index_copy(0, order[:wanted], moved)
+        live = live & wants.to(points.device)
+    state["backward"] += live * passes
+    if passes > 1:
+        state["forward"] += live * (passes - 1)
+    return logits, values.double(), note_gradient(state, gradient, wants)
+
+
+def ask(model: Forward, state: State, objective: Objective) -> tuple[Tensor, Tensor]:
+    """Runs the model on the present iterates, without gradients, and counts the pass.
+
+    Returns:
+        Logits (B, classes), objective (B,) in float64.
+    """
+    state["forward"] += _live(state)
+    logits = model(state["adversarial"])
+    return logits, objective(logits).double()
+
+
+def _live(state: State) -> Tensor:
+    """Slots whose passes count, (B,)."""
+    live = ~state["broken"]
+    for key in ("settled", "stalled"):
+        if key in state:
+            live = live & ~state[key]
+    return live
 
 
 def differentiate(
@@ -296,16 +313,25 @@ def differentiate(
 
 
 def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
-    """Notes what is odd about the first gradient of each wanted slot, (B,); returns it with zero for NaN."""
-    finite = gradient.isfinite()
-    fresh = wanted & ~state["seen_gradient"]
-    state["zero_gradient"] |= fresh & (gradient == 0).flatten(1).all(1)
-    state["nonfinite_gradient"] |= fresh & ~finite.flatten(1).all(1)
-    state["seen_gradient"] |= wanted
-    return gradient.where(finite, 0.0)
+    """Notes what is odd about the first gradient of each slot; returns it with zero for what is not finite.
+
+    Args:
+        state: The slots.
+        gradient: Like the images.
+        wanted: Which slots it is meant for, on the CPU, (B,).
+    """
+    first = wanted & ~state["seen_gradient"]
+    if first.any():
+        fresh = first.to(gradient.device)
+        state["zero_gradient"] |= fresh & (gradient == 0).flatten(1).all(1)
+        state["nonfinite_gradient"] |= fresh & ~gradient.isfinite().flatten(1).all(1)
+        state["seen_gradient"] = state["seen_gradient"] | wanted
+    return gradient.nan_to_num(0.0, 0.0, 0.0)
 
 
-def record(setting: Setting, state: State, logits: Tensor, values: Tensor, counts: Tensor) -> None:
+def record(
+    setting: Setting, state: State, logits: Tensor, values: Tensor, counts: Tensor | None = None
+) -> None:
     """Judges the present iterates and keeps those that count.
 
     Args:
@@ -313,29 +339,39 @@ def record(setting: Setting, state: State, logits: Tensor, values: Tensor, count
         state: The slots; those that are broken already stay as they are.
         logits: The model's answer to the present iterates, (B, classes).
         values: Their objective, (B,).
-        counts: Which slots are at an iterate that may count, on the CPU, (B,).
+        counts: Which slots are at an iterate that may count, (B,); None for all.
     """
-    verdict = judge(logits, state["truth"])
-    eligible = ~state["broken"] & counts.to(values.device)
-    broken = eligible & (verdict.rank > 0) & (not setting.final_iterate)
-    keep(state, verdict, values, broken | (eligible & ~(values <= state["objective"])))
-    state["broken"] = state["broken"] | broken
+    passed, worse = state["broken"], values <= state["objective"]
+    if counts is not None:
+        passed = passed | ~counts.to(values.device)
+    if not setting.final_iterate:
+        holds = right(logits, state["truth"])
+        worse &= holds
+        state["broken"] = state["broken"] | ~(passed | holds)
+    keep(state, logits, values, ~(passed | worse))
 
 
-def keep(state: State, verdict: Verdict, values: Tensor, better: Tensor) -> None:
+def keep(state: State, logits: Tensor, values: Tensor, better: Tensor) -> None:
     """Makes the present iterate the one that counts, in some slots.
 
     `record` decides by itself which; attacks that look for the smallest perturbation decide themselves.
 
     Args:
         state: The slots.
-        verdict: What the model made of the present iterates.
+        logits: The model's answer to the present iterates, (B, classes).
         values: Their objective, (B,).
         better: In which slots the present iterate is to be kept, bool (B,).
     """
-    found = {"best": state["adversarial"], "objective": values, **verdict._asdict()}
+    if better.device.type == "cpu" and not better.any():
+        return  # elsewhere it would take waiting to know
+    found = {"best": state["adversarial"], "objective": values, "logits": logits}
     for key, present in found.items():
         state[key] = torch.where(as_column(better, present), present, state[key])
+
+
+def judged(state: State) -> State:
+    """Returns the state with what the model made of the iterates that count, the fields of a `Verdict`."""
+    return state | judge(state["logits"], state["truth"])._asdict()
 
 
 @contextmanager

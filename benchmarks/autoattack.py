@@ -3,8 +3,9 @@
 Both sides run `standard` as users run it: the library on batches with its own draws, ours through the engine,
 with keyed draws, refilled batches and the second judgement of every success. Two small ViTs on handwritten
 digits, one trained as usual and one on FGSM examples: early exit helps where examples break, and where they
-hold out only the cost of a pass counts. Seconds are CPU time of the process; passes are images through the
-network (a wrapper counts the library's).
+hold out only the cost of a pass counts. Seconds are CPU time of the process, for each stage the least of
+several turns, in which both sides run one after the other: the machine is not equally fast at all times.
+Passes are images through the network (a wrapper counts the library's).
 
 The draws differ, so the examples that hold out may differ by a few; that the same draws break the same
 examples at every stage is what tests/workers/evaluation/test_autoattack.py shows.
@@ -104,12 +105,14 @@ def theirs(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> 
 
 
 def rows_of(
-    network: str, epsilon: float, model: nn.Module, images: Tensor, labels: Tensor
+    network: str, epsilon: float, model: nn.Module, images: Tensor, labels: Tensor, turns: int
 ) -> list[list[str]]:
-    """Measures both sides on one network, and adds the whole."""
-    own = ours(model, epsilon, images, labels)
+    """Measures both sides on one network in turns, and adds the whole."""
     # As the library's users have it: parameters that want gradients, whether or not they are needed.
-    other = theirs(model, epsilon, images, labels)
+    both = [
+        (ours(model, epsilon, images, labels), theirs(model, epsilon, images, labels)) for _ in range(turns)
+    ]
+    own, other = (fastest([turn[side] for turn in both]) for side in (0, 1))
     nothing = Cost(0, 0.0, 0, 0)
     pairs = [(name, own[name], other.get(name, nothing)) for name in own]
     pairs.append(("standard", total(own), total(other)))
@@ -121,6 +124,11 @@ def rows_of(
         ]
         for name, one, two in pairs
     ]
+
+
+def fastest(turns: Sequence[dict[str, Cost]]) -> dict[str, Cost]:
+    """Each stage as it was in its fastest turn."""
+    return {name: min((turn[name] for turn in turns), key=lambda cost: cost.seconds) for name in turns[0]}
 
 
 def total(costs: dict[str, Cost]) -> Cost:
@@ -138,7 +146,9 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.autoattack", description=__doc__)
     parser.add_argument("--examples", type=int, default=64)
-    n = parser.parse_args().examples
+    parser.add_argument("--turns", type=int, default=3)
+    options = parser.parse_args()
+    n = options.examples
     torch.set_num_threads(1)
     pixels, labels = digits()
     header = ["network", "stage", "left", "library", "CPU s", "library", "x", "fwd/bwd", "library"]
@@ -148,12 +158,12 @@ def main() -> None:
         with torch.no_grad(), frozen(model):
             right = int((model(pixels[:n]).argmax(1) == labels[:n]).sum())
         sys.stdout.write(f"{name}: {right} of {n} right; attacked with {epsilon * 255:g}/255\n")
-        table += rows_of(name, epsilon, model, pixels[:n], labels[:n])
+        table += rows_of(name, epsilon, model, pixels[:n], labels[:n], options.turns)
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]
     for row in table:
         cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         sys.stdout.write("  ".join(cells) + "\n")
-    sys.stdout.write(f"batch {BATCH}, one thread; x = library / ours, CPU time\n")
+    sys.stdout.write(f"batch {BATCH}, one thread, best of {options.turns}; x = library / ours, CPU time\n")
 
 
 if __name__ == "__main__":

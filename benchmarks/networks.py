@@ -10,13 +10,15 @@ from workers import catalog
 
 TRAINING_EPSILON = {"usual": 0.0, "fgsm-trained": 0.15}
 SHAPE = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 64, "heads": 4}
+LARGER_SHAPE = {"image_size": 32, "patch_size": 4, "depth": 4, "width": 128, "heads": 4}
 
 
-def digits() -> tuple[Tensor, Tensor]:
-    """Returns all digits at 16 x 16 in [0, 1] and their classes."""
+def digits(size: int = 16) -> tuple[Tensor, Tensor]:
+    """Returns all digits at size x size, a multiple of 8, in [0, 1], and their classes."""
     bunch = load_digits()
     pixels = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
-    return nn.functional.interpolate(pixels, scale_factor=2), torch.tensor(bunch.target, dtype=torch.int64)
+    larger = nn.functional.interpolate(pixels, scale_factor=size // 8)
+    return larger, torch.tensor(bunch.target, dtype=torch.int64)
 
 
 def cnn(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
@@ -51,3 +53,10 @@ def vit(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
     torch.manual_seed(0)
     model: nn.Module = catalog.build("model", "vit", SHAPE)(10, 1)
     return trained(model, pixels, labels, epsilon, epochs=40 if epsilon else 20, decay=0.01)
+
+
+def larger_vit(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
+    """Trains a ViT of the size of `small_vit` at 32 x 32 pixels, on FGSM examples if epsilon is above 0."""
+    torch.manual_seed(0)
+    model: nn.Module = catalog.build("model", "vit", LARGER_SHAPE)(10, 1)
+    return trained(model, pixels, labels, epsilon, epochs=6 if epsilon else 3, decay=0.01)

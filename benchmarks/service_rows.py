@@ -73,7 +73,7 @@ def _job(number: int, job_id: str, at: float, spec: dict[str, Any]) -> dict[str,
     ended = state not in ("queued", "running")
     return {
         "id": job_id, "kind": "train" if number % 5 == 0 else "evaluate", "model": model, "priority": 5,
-        "depends_on": None, "state": state, "attempt": 1, "created_at": at,
+        "state": state, "attempt": 1, "created_at": at,
         "spec": spec | {"model": spec["model"] | {"name": model}, "tags": _names(number)},
         "started_at": None if state == "queued" else at + 1, "finished_at": at + 600 if ended else None,
         "deadline": None, "provenance": {"packages": {"torch": "2.10"}, "note": "x" * 600} if ended else None,

@@ -24,7 +24,7 @@ from cleverhans.torch.attacks.spsa import spsa as their_spsa
 from torch import Tensor, nn
 
 from attacks.adversarial.spsa import spsa
-from attacks.kernel import Attack, Examples, Setting, frozen
+from attacks.kernel import Attack, Examples, Setting, frozen, judged
 from attacks.randomness import Randomness
 from benchmarks.attack_speed import costs
 from benchmarks.networks import TRAINING_EPSILON, cnn, digits
@@ -62,7 +62,7 @@ def to_the_end(attack: Attack, model: nn.Module, images: Tensor, labels: Tensor)
             state = attack.start(setting, batch)
             while not state["done"].all():
                 attack.step(setting, model, state)
-            right.append(state["rank"] == 0)
+            right.append(judged(state)["rank"] == 0)
     return torch.cat(right)
 
 

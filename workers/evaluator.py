@@ -1,7 +1,7 @@
 """The process that holds the model: reads shard requests from a pipe, writes reports as JSON lines.
 
     request  {"kind": "plan"|"train"|"evaluate", "job", "spec", "plan", "evaluation", "start", "stop",
-              "folder", "weights", "shard_seconds", "checkpoint_seconds"}
+              "folder", "weights", "sources", "shard_seconds", "checkpoint_seconds"}
     reports  {"type": "progress", "done", "total", "message"}       at most twice a second
                                                                     with "gpu" (`gpu_memory`) on a GPU
              {"type": "checkpoint", "step"}                         a training checkpoint is on disk

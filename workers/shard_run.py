@@ -16,10 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from service.contract import logs
 from service.contract.errors import NotFound
+from service.contract.needs import needs_of
 from service.store.live import Live
 from service.store.rows import Claim, OutcomeRow
 from service.store.session import Store
@@ -234,15 +236,16 @@ class ShardRun:
         }
 
     def _sources(self) -> dict[str, Any]:
-        """The other models that the shard's evaluation uses, by job: {"spec", "weights"}."""
-        claim, found = self._claim, {}
-        if claim.kind == "evaluate":
-            job_id = claim.spec["evaluations"][claim.evaluation]["params"].get("job")
+        """The other models that the shard uses, by job: {"spec", "weights"}; a plan looks at those of all."""
+        claim = self._claim
+        needs = [need for need in needs_of(claim.spec) if need.evaluation is not None]
+        mine = {need.job for need in needs if claim.kind == "plan" or need.evaluation == claim.evaluation}
+        found = {}
+        for job_id in sorted(mine):
+            # One that is not there, against all rules, is for the evaluator to complain of.
             with contextlib.suppress(NotFound):
-                if job_id is not None:
-                    spec = self._insist(lambda: self._store.jobs.get(job_id)).spec
-                    weights = str(self._place.settings.folder(job_id) / WEIGHTS)
-                    found[job_id] = {"spec": spec, "weights": weights}
+                spec = self._insist(partial(self._store.jobs.get, job_id)).spec
+                found[job_id] = {"spec": spec, "weights": str(self._place.settings.folder(job_id) / WEIGHTS)}
         return found
 
     def _renew(self) -> None:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -25,6 +25,7 @@ from service.contract.catalog import Catalog, Component, Passes, Rule
 from service.contract.report import Report, path_text
 from service.contract.rules import check_syntax
 from service.contract.shape import check_evaluation_shape
+from service.contract.specs import Protocol
 from workers.signatures import schema_of_parameters
 
 PACKAGES: Mapping[str, str] = {
@@ -39,7 +40,7 @@ PACKAGES: Mapping[str, str] = {
     "words": "attacks.words",
 }
 # What a module may state about its components.
-CONSTANTS = ("TASKS", "PAPER", "PASSES", "FACTS", "CHOICES")
+CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -80,6 +81,8 @@ def to_json(components: list[Component]) -> str:
         entry = component.model_dump(by_alias=True)
         if component.kind != "suite":
             del entry["evaluations"]
+        if component.kind != "attack":
+            del entry["protocols"]
         entries.append(entry)
     return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -146,6 +149,7 @@ def _describe(kind: str, module: ModuleType, export: str, exports: list[str]) ->
         "tasks": list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ())),
         "paper": stated["PAPER"],
         "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
+        "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
         "facts": _facts(where, stated["FACTS"], schema) if stated["FACTS"] else None,
         "evaluations": target() if kind == "suite" else None,
     }
@@ -212,6 +216,12 @@ def _passes(where: str, expressions: tuple[str, str], schema: Mapping[str, Any])
             )
     forward, backward = expressions
     return Passes(forward=forward, backward=backward)
+
+
+def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[str]:
+    if stated is not None and (kind != "attack" or not stated):
+        raise ValueError(f"{where}: PROTOCOLS is {stated!r}: an attack states at least one, others none")
+    return list(stated or (get_args(Protocol) if kind == "attack" else ()))
 
 
 def _facts(where: str, facts: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ Legend: B slots, T targets.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Literal
@@ -105,9 +106,10 @@ class AutoPGD:
         target        (CPU) number of the present target
         fresh         (CPU) the next step begins a run
         targets       the targets of all runs, (B, T)
-        previous      the iterate before the last move
+        aim           the present target, (B,)
+        previous      the iterate before the last move; at the start of a run the iterate itself
         run_best, run_gradient, run_loss      the point with the highest loss of this run
-        last_loss     loss of the last iterate, zero at the start of a run
+        last_loss     loss of the last iterate, zero for the first one of a run
         rises         how often the loss rose since the last checkpoint
         checked_loss  the highest loss at the last checkpoint
         halved        the last checkpoint halved the step size
@@ -145,6 +147,7 @@ class AutoPGD:
             "target": zero.clone(),
             "fresh": torch.zeros(n, dtype=torch.bool),
             "targets": targets,
+            "aim": targets[:, 0],
             "previous": first,
             "run_best": first,
             "run_gradient": torch.zeros_like(images),
@@ -161,31 +164,42 @@ class AutoPGD:
         if state["fresh"].any():
             self._begin_runs(setting, state)
         final = state["iteration"] >= self.steps
-        target = state["targets"].gather(1, state["target"].to(state["targets"].device)[:, None]).squeeze(1)
-        objective = self.loss.objective(state["goal"], target)
+        objective = self.loss.objective(state["goal"], state["aim"])
         logits, values, gradient = evaluate(model, state, objective, ~final, self.eot)
-        record(setting, state, logits, values, torch.ones_like(final))
-        if not final.all():
-            first = (state["iteration"] == 0).to(gradient.device)
-            self._remember(state, values, gradient, first)
+        record(setting, state, logits, values)
+        over = bool(final.any())
+        if not over or not final.all():
+            first = state["iteration"] == 0
+            begun = first.to(gradient.device) if first.any() else None
+            self._remember(state, values, gradient, begun)
             gradient = self._check(state, gradient)
-            self._move(setting, state, gradient, first, ~final)
-        if final.any():
+            self._move(setting, state, gradient, begun, ~final if over else None)
+        if over:
             self._end_runs(state, final)
 
-    def _remember(self, state: State, values: Tensor, gradient: Tensor, first: Tensor) -> None:
-        """Notes whether the loss rose, and the best point of the run; begins the count of a new run."""
-        better = first | (values > state["run_loss"])
+    def _remember(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor | None) -> None:
+        """Notes whether the loss rose, and the best point of the run; begins the count of a new run.
+
+        Args:
+            state: The slots.
+            values: Loss of the present iterates, (B,).
+            gradient: Its gradient, like the images.
+            begun: Which slots are at the first iterate of a run, (B,); None where none is.
+        """
+        better, rose = values > state["run_loss"], values > state["last_loss"]
+        state["rises"] = state["rises"] + rose
+        state["last_loss"] = values
+        if begun is not None:
+            better = better | begun
+            state["rises"] = state["rises"].masked_fill(begun, 0)
+            state["last_loss"] = values.masked_fill(begun, 0.0)
+            state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
+            state["halved"] = state["halved"] | begun
+            state["step_size"] = state["step_size"].masked_fill(begun, 2 * self.ball.epsilon)
         column = as_column(better, gradient)
         state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
         state["run_gradient"] = torch.where(column, gradient, state["run_gradient"])
         state["run_loss"] = torch.where(better, values, state["run_loss"])
-        rises = state["rises"] + (values > state["last_loss"])
-        state["rises"] = rises.masked_fill(first, 0)
-        state["last_loss"] = values.masked_fill(first, 0.0)
-        state["checked_loss"] = torch.where(first, values, state["checked_loss"])
-        state["halved"] = state["halved"] | first
-        state["step_size"] = state["step_size"].masked_fill(first, 2 * self.ball.epsilon)
 
     def _check(self, state: State, gradient: Tensor) -> Tensor:
         """Halves step sizes where a window ends in vain, and goes back to the best point and its gradient."""
@@ -206,31 +220,48 @@ class AutoPGD:
         state["rises"] = state["rises"].masked_fill(due, 0)
         return torch.where(column, state["run_gradient"], gradient)
 
-    def _move(self, setting: Setting, state: State, gradient: Tensor, first: Tensor, moving: Tensor) -> None:
+    def _move(
+        self,
+        setting: Setting,
+        state: State,
+        gradient: Tensor,
+        begun: Tensor | None,
+        moving: Tensor | None,
+    ) -> None:
+        """Moves all slots, or those of the mask `moving`, on the CPU; `begun` is that of `_remember`."""
         images, points = state["images"], state["adversarial"]
-        begun = as_column(first, images)
-        drift = points - torch.where(begun, points, state["previous"])
-        ahead = as_column(torch.where(first, 1.0, MOMENTUM).to(images.dtype), images)
+        ahead: Tensor | float = MOMENTUM
+        if begun is not None:
+            ahead = as_column(torch.where(begun, 1.0, MOMENTUM).to(images.dtype), images)
         size = as_column(state["step_size"], images)
-        ascended = self._inside(setting, images, points + size * self._direction(gradient))
-        mixed = points + (ascended - points) * ahead + drift * (1 - ahead)
-        moved = self._inside(setting, images, mixed)
+        inside = self._into(setting, images)
+        ascended = inside(points + size * self._direction(gradient))
+        moved = inside(points + (ascended - points) * ahead + (points - state["previous"]) * (1 - ahead))
+        if moving is None:
+            state["iteration"] += 1
+        else:
+            moved = torch.where(as_column(moving.to(images.device), images), moved, points)
+            state["iteration"] += moving
         state["previous"] = points
-        state["adversarial"] = torch.where(as_column(moving.to(images.device), images), moved, points)
-        state["iteration"] += moving
+        state["adversarial"] = moved
 
     def _direction(self, gradient: Tensor) -> Tensor:
         return gradient.sign() if self.ball.norm == "Linf" else gradient / (_l2(gradient) + TINY)
 
-    def _inside(self, setting: Setting, images: Tensor, points: Tensor) -> Tensor:
-        """Projects points onto the ball around the images, then onto the range of pixels."""
+    def _into(self, setting: Setting, images: Tensor) -> Callable[[Tensor], Tensor]:
+        """Returns the projection of points onto the ball around the images, then onto the range of pixels."""
         if self.ball.norm == "Linf":
-            near = points.clamp(images - self.ball.epsilon, images + self.ball.epsilon)
-        else:
+            low = clip_to(images - self.ball.epsilon, setting.box)
+            high = clip_to(images + self.ball.epsilon, setting.box)
+            return lambda points: points.clamp(low, high)
+
+        def inside(points: Tensor) -> Tensor:
             offset = points - images
             length = _l2(offset)
             near = images + offset / (length + TINY) * length.clamp(max=self.ball.epsilon)
-        return clip_to(near, setting.box)
+            return clip_to(near, setting.box)
+
+        return inside
 
     def _end_runs(self, state: State, final: Tensor) -> None:
         state["restart"] += final
@@ -247,7 +278,10 @@ class AutoPGD:
         index = again.to(state["images"].device)
         rows, restart, target = (state[key][again] for key in ("row", "restart", "target"))
         first = self._first_iterate(setting, rows, restart, target, state["images"][index])
-        state["adversarial"] = state["adversarial"].index_copy(0, index, first)
+        for key in ("adversarial", "previous"):
+            state[key] = state[key].index_copy(0, index, first)
+        place = state["target"].to(state["targets"].device)
+        state["aim"] = state["targets"].gather(1, place[:, None]).squeeze(1)
         state["iteration"][again] = 0
         state["fresh"] = torch.zeros_like(state["fresh"])
 

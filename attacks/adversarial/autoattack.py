@@ -43,6 +43,8 @@ PAPER = "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with
 # Those of `standard` with 9 targets, the largest but for long custom lists: one pass to load for each stage,
 # then APGD-CE, APGD-T, FAB-T and Square.
 PASSES = ("4 + 101 + 9 * 101 + 9 * 202 + 5003", "100 + 9 * 100 + 9 * 200")
+# A worst case over stages, each on what those before have left, whatever the job's protocol.
+PROTOCOLS = ("pixel",)
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
     ("params.version == 'custom' or params.stages is None", "stages need version custom"),

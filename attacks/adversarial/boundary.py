@@ -37,6 +37,7 @@ from attacks.kernel import (
     Objective,
     Setting,
     State,
+    ask,
     begin,
     evaluate,
     note_gradient,
@@ -96,7 +97,7 @@ class Boundary:
         state["targets"] = self._targets(examples)
         state["target"] = torch.zeros_like(state["restart"])
         values = _margin(examples.labels)(examples.logits).double()
-        record(setting, state, examples.logits, values, torch.ones_like(state["done"]))
+        record(setting, state, examples.logits, values)
         return state
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
@@ -111,8 +112,7 @@ class Boundary:
             offset, weights = self._targeted(model, state)
         moved = self._moved(setting, state, offset, weights)
         state["adversarial"] = moved
-        none = torch.zeros_like(state["done"])
-        logits, values, _ = evaluate(model, state, _margin(state["goal"]), none)
+        logits, values = ask(model, state, _margin(state["goal"]))
         within = sizes(moved - images, self._norm) <= self.ball.epsilon
         record(setting, state, logits, values, within)
         back = as_column(logits.argmax(1) != state["goal"], images)
@@ -168,7 +168,7 @@ class Boundary:
         live = ~state["broken"]
         state["forward"] += live
         state["backward"] += live * classes
-        return offset, note_gradient(state, weights, torch.ones_like(live))
+        return offset, note_gradient(state, weights, torch.ones_like(state["done"]))
 
     def _moved(self, setting: Setting, state: State, offset: Tensor, weights: Tensor) -> Tensor:
         """Returns x', one step along both ways; offset is <w, x> - b at the present point x."""

@@ -95,13 +95,13 @@ class Cleverhans:
         live = ~state["broken"]
         state["forward"] += live * (self.steps + self.queries + 1)
         state["backward"] += live * self.steps
-        record(setting, state, logits, values, torch.ones_like(state["done"]))
+        record(setting, state, logits, values)
         state["restart"] += 1
         state["done"] = state["restart"] >= self.restarts
 
     def _adversarial(self, setting: Setting, model: Forward, state: State) -> Tensor:
         images = state["images"]
-        every = torch.ones_like(state["broken"])
+        every = torch.ones_like(state["done"])
 
         def note(gradient: Tensor) -> None:
             note_gradient(state, gradient, every)

@@ -71,7 +71,7 @@ class _Watch:
         return torch.where(as_column(self.wrong, others), self.points, others)
 
     def _note_gradient(self, gradient: Tensor) -> None:
-        note_gradient(self.state, gradient, torch.ones_like(self.wrong))
+        note_gradient(self.state, gradient, torch.ones_like(self.state["done"]))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class LibraryAutoPGD:
         # The library differentiates the last iterate too.
         state["forward"] += live * ((self.steps + 1) * self.eot + 1)
         state["backward"] += live * ((self.steps + 1) * self.eot)
-        record(setting, state, logits, values, torch.ones_like(state["done"]))
+        record(setting, state, logits, values)
         state["restart"] += 1
         over = state["restart"] == self.restarts
         state["target"] += over

@@ -110,9 +110,9 @@ def dlr(logits: Tensor, labels: Tensor) -> Tensor:
 
 def targeted_dlr(logits: Tensor, labels: Tensor, target: Tensor) -> Tensor:
     """Returns the targeted difference of logits ratio, (B,)."""
-    top = logits.topk(4, dim=1).values
-    own, wanted = (logits.gather(1, classes[:, None]).squeeze(1) for classes in (labels, target))
-    return -(own - wanted) / (top[:, 0] - 0.5 * (top[:, 2] + top[:, 3]) + TINY)
+    first, _, third, fourth = logits.topk(4, dim=1).values.unbind(1)
+    own, wanted = logits.gather(1, torch.stack([labels, target], dim=1)).unbind(1)
+    return -(own - wanted) / (first - 0.5 * (third + fourth) + TINY)
 
 
 def _without(order: Tensor, labels: Tensor) -> Tensor:

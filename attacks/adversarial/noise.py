@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from attacks.adversarial.goal import Goal
-from attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, record
+from attacks.kernel import Examples, Forward, Setting, State, ask, begin, record
 from attacks.threat import Ball, clip_to
 
 
@@ -45,9 +44,8 @@ class Noise:
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Draws and evaluates one perturbation for every slot."""
         state["adversarial"] = clip_to(state["images"] + self.perturbation(setting, state), setting.box)
-        none = torch.zeros_like(state["done"])
-        logits, values, _ = evaluate(model, state, Goal().objective(state["goal"]), none)
-        record(setting, state, logits, values, ~none)
+        logits, values = ask(model, state, Goal().objective(state["goal"]))
+        record(setting, state, logits, values)
         state["restart"] += 1
         state["done"] = state["restart"] >= self.draws
 

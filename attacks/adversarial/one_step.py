@@ -24,6 +24,7 @@ from attacks.kernel import (
     Objective,
     Setting,
     State,
+    ask,
     begin,
     evaluate,
     note_gradient,
@@ -58,7 +59,7 @@ class OneStep:
         if examples.gradient is not None:
             state["forward"] += 1
             state["backward"] += 1
-            everything = torch.ones_like(state["broken"])
+            everything = torch.ones_like(state["done"])
             self._move(setting, state, note_gradient(state, examples.gradient, everything))
         return state
 
@@ -73,8 +74,7 @@ class OneStep:
             state["best"] = state["adversarial"]
             state["unjudged"] = torch.ones_like(state["done"])
         else:
-            logits, values, _ = evaluate(model, state, objective, torch.zeros_like(resting))
-            record(setting, state, logits, values, torch.ones_like(resting))
+            record(setting, state, *ask(model, state, objective))
         state["done"] = torch.ones_like(state["done"])
 
     def _move(self, setting: Setting, state: State, gradient: Tensor) -> None:

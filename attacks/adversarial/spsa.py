@@ -36,7 +36,7 @@ from torch import Tensor
 from attacks.adversarial.goal import Goal, TargetRule
 from attacks.adversarial.library_spsa import cleverhans_spsa
 from attacks.adversarial.signs import random_signs, unpack
-from attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, evaluate, record
+from attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
 from attacks.threat import Ball, Fraction, Norm, as_column, clip_to
 
 __all__ = ["spsa"]
@@ -158,9 +158,8 @@ class Spsa:
             self._move(setting, model, state, moving)
         final = state["iteration"] >= self.steps
         if not setting.final_iterate or bool(final.any()):
-            everything, nothing = torch.ones_like(final), torch.zeros_like(final)
-            logits, values, _ = evaluate(model, state, self._margin(state["goal"]), nothing)
-            record(setting, state, logits, values, final if setting.final_iterate else everything)
+            logits, values = ask(model, state, self._margin(state["goal"]))
+            record(setting, state, logits, values, final if setting.final_iterate else None)
         state["judged"] = torch.ones_like(final)
         state["done"] |= final
 

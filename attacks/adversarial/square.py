@@ -12,6 +12,7 @@ predicted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -23,7 +24,7 @@ from attacks.adversarial.library_square_fab import library_square
 from attacks.adversarial.square_draws import Draws, Keyed, Streamed
 from attacks.adversarial.square_proposals import L2Proposals, LinfProposals, Proposals
 from attacks.adversarial.square_windows import SCHEDULE_LENGTH
-from attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, evaluate, record
+from attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
 from attacks.threat import Ball, Fraction, Norm, as_column
 
 __all__ = ["square"]
@@ -103,43 +104,45 @@ class _Square:
     name: ClassVar[str] = "square"
     gradient: ClassVar[bool] = False
 
-    @property
+    @cached_property
     def _proposals(self) -> Proposals:
         chosen = LinfProposals if self.ball.norm == "Linf" else L2Proposals
         return chosen(self.ball.epsilon, self.share)
 
-    @property
+    @cached_property
     def _draws(self) -> Draws:
         return Streamed() if self.backend == "compatible" else Keyed()
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots.
 
-        It adds `current`, the best iterate of the present restart, and `highest`, its objective, (B,).
+        Where there are several restarts it adds `current`, the best iterate of the present one, and
+        `highest`, its objective, (B,). With one restart they are the iterate that counts and its objective.
         """
         images = examples.images
-        width, _ = self._proposals.query_width(images.shape[1])
         state = begin(examples, self.goal.choose(setting, examples), images)
-        held = {"current": images, "highest": torch.full_like(state["objective"], torch.nan)}
-        return state | held | self._draws.state(len(images), width, images.device)
+        if self.restarts > 1:
+            state |= {"current": images, "highest": torch.full_like(state["objective"], torch.nan)}
+        width = self._proposals.plan_width(*images.shape[1:])
+        return state | self._draws.state(len(images), width, images.device)
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Draws a start or a proposal for every slot, evaluates it, and keeps it where it is better."""
-        fresh = state["iteration"] == 0
-        if fresh.any():
-            self._begin(setting, state, fresh.nonzero().flatten())
-        if not fresh.all():
-            self._propose(setting, state, ~fresh)
-        logits, values, _ = evaluate(
-            model, state, self._objective(state["goal"]), torch.zeros_like(state["done"])
-        )
-        record(setting, state, logits, values, torch.ones_like(state["done"]))
-        self._accept(state, values)
+        least, most = (int(number) for number in state["iteration"].aminmax())
+        if most > 0:
+            self._propose(setting, state)
+        if least == 0:
+            self._begin(setting, state, (state["iteration"] == 0).nonzero().flatten())
+        logits, values = ask(model, state, self._objective(state["goal"]))
+        record(setting, state, logits, values)
+        if self.restarts > 1:
+            self._accept(state, values)
         state["iteration"] += 1
-        final = state["iteration"] > self.queries
-        state["iteration"][final] = 0
-        state["restart"] += final
-        state["done"] |= state["restart"] >= self.restarts
+        if most == self.queries:
+            final = state["iteration"] > self.queries
+            state["iteration"][final] = 0
+            state["restart"] += final
+            state["done"] = state["restart"] >= self.restarts
 
     def _objective(self, goal: Tensor) -> Objective:
         return self.goal.objective(goal) if self.goal.targeted else lambda logits: _margin(logits, goal)
@@ -152,18 +155,26 @@ class _Square:
         draws = self._draws.start(setting, state["row"][slots], state["restart"][slots], tiles, width)
         first = self._proposals.start(images, draws.to(images.device), setting.box)
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
-        # Whatever the start is worth, it is better than this.
-        state["highest"] = state["highest"].index_fill(0, index, torch.nan)
+        if self.restarts > 1:
+            # Whatever the start is worth, it is better than this.
+            state["highest"] = state["highest"].index_fill(0, index, torch.nan)
 
-    def _propose(self, setting: Setting, state: State, moving: Tensor) -> None:
-        images, query = state["images"], (state["iteration"] - 1).clamp(min=0)
-        width, shared = self._proposals.query_width(images.shape[1])
-        draws = self._draws.query(setting, state, query, width, shared)
-        if self.rescale_schedule:
-            query = (query.double() / self.queries * SCHEDULE_LENGTH).long()
-        proposed = self._proposals.propose(images, state["current"], draws, query, setting.box)
-        chosen = as_column(moving.to(images.device), images)
-        state["adversarial"] = torch.where(chosen, proposed, state["adversarial"])
+    def _propose(self, setting: Setting, state: State) -> None:
+        """Puts the next proposal into every slot; of one that begins a restart it is of no use."""
+        images, query, proposals = state["images"], state["iteration"] - 1, self._proposals
+        width, shared = proposals.query_width(images.shape[1])
+
+        def plan(draws: Tensor, queries: Tensor) -> Tensor:
+            return proposals.plan(draws, self._on_schedule(queries), images.shape[1:])
+
+        plans = self._draws.query(setting, state, query, width, shared, plan)
+        best = state["best" if self.restarts == 1 else "current"]
+        state["adversarial"] = proposals.propose(images, best, plans, self._on_schedule(query), setting.box)
+
+    def _on_schedule(self, query: Tensor) -> Tensor:
+        if not self.rescale_schedule:
+            return query
+        return (query.double() / self.queries * SCHEDULE_LENGTH).long()
 
     @staticmethod
     def _accept(state: State, values: Tensor) -> None:
@@ -176,6 +187,6 @@ class _Square:
 
 def _margin(logits: Tensor, goal: Tensor) -> Tensor:
     """Returns the highest other logit minus that of the goal, (B,)."""
-    own = logits.gather(1, goal[:, None]).squeeze(1)
-    others = logits.scatter(1, goal[:, None], -torch.inf)
-    return -(own - others.amax(1))
+    place = goal[:, None]
+    others = logits.scatter(1, place, -torch.inf).amax(1)
+    return others - logits.gather(1, place).squeeze(1)

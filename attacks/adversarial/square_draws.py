@@ -2,14 +2,15 @@
 
 A query takes one row of numbers in [0, 1): first row and first column of its square (L2: of two squares, then
 whether the pattern is turned), then one number per channel, for the sign. Per example they are drawn in
-blocks of many queries, because making a generator costs as much as a thousand numbers; the state keeps the
-present block of each slot.
+blocks of many queries, because making a generator costs as much as a thousand numbers; the state keeps what
+follows from the present block of each slot, its plans (`square_proposals`).
 
 Numbers are float32 whatever the images are, so that positions are the same in every dtype.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -19,25 +20,32 @@ from attacks.kernel import Setting, State
 
 BLOCK = 64
 
+Plan = Callable[[Tensor, Tensor], Tensor]
+"""Makes plans of draws (B, K, width) for queries (B, K) or (1, K), on the CPU: (B, K, plan width)."""
+
 
 class Draws(Protocol):
     """Where the numbers come from."""
 
     def state(self, count: int, width: int, device: torch.device) -> State:
-        """Returns what it keeps in the state of new slots, for rows of this width."""
+        """Returns what it keeps in the state of new slots, for plans of this width."""
 
     def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
         """Draws the numbers of a start, (B, tiles, width) on the CPU."""
 
-    def query(self, setting: Setting, state: State, query: Tensor, width: int, shared: int) -> Tensor:
-        """Draws one row of numbers for the next query of each slot, (B, width) on the device.
+    def query(
+        self, setting: Setting, state: State, query: Tensor, width: int, shared: int, plan: Plan
+    ) -> Tensor:
+        """Returns the plan of the next query of each slot, (B, plan width) on the device.
 
         Args:
             setting: The source.
             state: The slots.
-            query: Number of each query in its restart, from 0 on, on the CPU, (B,).
+            query: Number of each query in its restart, from 0 on, on the CPU, (B,). Below 0 nothing is drawn,
+                and the plan is any.
             width: Numbers per query.
             shared: How many of them the released code shares between all examples of a batch.
+            plan: Makes plans of numbers.
         """
 
 
@@ -46,29 +54,38 @@ class Keyed:
 
     def state(self, count: int, width: int, device: torch.device) -> State:
         """Returns an empty block for each slot."""
-        return {"draws": torch.zeros(count, BLOCK, width, device=device)}
+        return {"plans": torch.zeros(count, BLOCK, width, device=device)}
 
     def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
         """Draws the numbers of a start, (B, tiles, width) on the CPU."""
         return setting.randomness.uniform(setting.ids_of(rows), (tiles, width), restart=restart.tolist())
 
-    def query(self, setting: Setting, state: State, query: Tensor, width: int, shared: int) -> Tensor:
+    def query(
+        self, setting: Setting, state: State, query: Tensor, width: int, shared: int, plan: Plan
+    ) -> Tensor:
         """Returns the next row of each slot's block, after drawing the blocks that begin."""
         del shared
-        draws = state["draws"]
-        for block in (query[query % BLOCK == 0] // BLOCK).unique().tolist():
-            slots = (query == block * BLOCK).nonzero().flatten()
-            fresh = setting.randomness.uniform(
-                setting.ids_of(state["row"][slots]),
-                (BLOCK, width),
-                restart=state["restart"][slots].tolist(),
-                step=block,
-                purpose="squares",
-                device=draws.device,
-            )
-            draws.index_copy_(0, slots.to(draws.device), fresh)
-        place = (query % BLOCK).to(draws.device)
-        return draws[torch.arange(len(place), device=draws.device), place]
+        place, plans = query % BLOCK, state["plans"]
+        begun = place == 0
+        if begun.any():
+            for first in query[begun].unique().tolist():
+                self._begin(setting, state, first, (query == first).nonzero().flatten(), width, plan)
+        return plans[torch.arange(place.shape[0], device=plans.device), place.to(plans.device)]
+
+    @staticmethod
+    def _begin(setting: Setting, state: State, first: int, slots: Tensor, width: int, plan: Plan) -> None:
+        """Draws the block that begins at query `first`, in these slots, indices on the CPU."""
+        plans = state["plans"]
+        draws = setting.randomness.uniform(
+            setting.ids_of(state["row"][slots]),
+            (BLOCK, width),
+            restart=state["restart"][slots].tolist(),
+            step=first // BLOCK,
+            purpose="squares",
+            device=plans.device,
+        )
+        queries = torch.arange(first, first + BLOCK)[None]
+        plans.index_copy_(0, slots.to(plans.device), plan(draws, queries))
 
 
 class Streamed:
@@ -87,10 +104,13 @@ class Streamed:
         drawn = [self._row(setting, rows, width, 1) for _ in range(tiles)]
         return torch.stack(drawn, dim=1)
 
-    def query(self, setting: Setting, state: State, query: Tensor, width: int, shared: int) -> Tensor:
+    def query(
+        self, setting: Setting, state: State, query: Tensor, width: int, shared: int, plan: Plan
+    ) -> Tensor:
         """Draws for all slots; they must be at the same query."""
         assert bool((query == query[0]).all()), "one batch that is never refilled"
-        return self._row(setting, state["row"], width, shared).to(state["images"].device)
+        draws = self._row(setting, state["row"], width, shared).to(state["images"].device)
+        return plan(draws[:, None], query[:, None])[:, 0]
 
     @staticmethod
     def _row(setting: Setting, rows: Tensor, width: int, shared: int) -> Tensor:

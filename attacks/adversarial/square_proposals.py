@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from attacks.adversarial.square_windows import (
+    covered,
     flat_index,
     inside,
     pattern,
@@ -36,18 +37,33 @@ class Proposals(Protocol):
     def query_width(self, channels: int) -> tuple[int, int]:
         """Returns how many draws a query takes, and how many of them the released code shares."""
 
+    def plan_width(self, channels: int, height: int, width: int) -> int:
+        """Returns the length of the plan of a query."""
+
     def start(self, images: Tensor, draws: Tensor, box: Box | None) -> Tensor:
         """Returns the first iterates."""
 
+    def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
+        """Works out whatever the draws of some queries decide, for K queries of each slot.
+
+        Args:
+            draws: Numbers in [0, 1), float32 (B, K, query_width).
+            query: Number of each query on the schedule, int64 (B, K), or (1, K) for all, on the CPU.
+            shape: Of an image, (C, H, W).
+
+        Returns:
+            float32 (B, K, plan_width).
+        """
+
     def propose(
-        self, images: Tensor, current: Tensor, draws: Tensor, query: Tensor, box: Box | None
+        self, images: Tensor, current: Tensor, plan: Tensor, query: Tensor, box: Box | None
     ) -> Tensor:
         """Returns the next iterates to try.
 
         Args:
             images: The unattacked images, (B, C, H, W).
             current: The best iterates so far, like the images.
-            draws: Numbers in [0, 1), (B, query_width).
+            plan: That of one query of each slot, (B, plan_width).
             query: Number of each query on the schedule, int64 (B,), on the CPU.
             box: Range of the images.
         """
@@ -74,23 +90,34 @@ class LinfProposals:
         """Returns C + 2, and C + 2: the released code shares all draws."""
         return channels + 2, channels + 2
 
+    def plan_width(self, channels: int, height: int, width: int) -> int:
+        """Returns C * H + W."""
+        return channels * height + width
+
     def start(self, images: Tensor, draws: Tensor, box: Box | None) -> Tensor:
         """Returns the images with vertical stripes."""
         channels, _, width = images.shape[1:]
         stripes = _signs(draws.reshape(-1, channels, 1, width)).to(images)
         return clip_to(images + self.epsilon * stripes, box)
 
+    def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
+        """Returns the sign of the square in each row, 0 outside, and 1 in its columns, 0 outside."""
+        _, height, width = shape
+        sizes = square_sizes(query, height, width, self.share, smallest=1, odd=False).to(draws.device)
+        top, left = positions(draws[..., 0], height, sizes), positions(draws[..., 1], width, sizes)
+        rows = _signs(draws[..., 2:, None]) * covered(top, sizes, height)[..., None, :]  # (B, K, C, H)
+        return torch.cat([rows.flatten(2), covered(left, sizes, width).to(draws)], dim=2)
+
     def propose(
-        self, images: Tensor, current: Tensor, draws: Tensor, query: Tensor, box: Box | None
+        self, images: Tensor, current: Tensor, plan: Tensor, query: Tensor, box: Box | None
     ) -> Tensor:
         """Moves one square by 2 epsilon in each channel, up or down, and back into the ball."""
-        height, width = images.shape[2:]
-        sizes = square_sizes(query, height, width, self.share, smallest=1, odd=False).to(images.device)
-        top, left = positions(draws[:, 0], height, sizes), positions(draws[:, 1], width, sizes)
-        colours = 2.0 * self.epsilon * _signs(draws[:, 2:, None, None]).to(images)
-        moved = torch.where(inside(top, left, sizes, height, width), current + colours, current)
-        moved = torch.min(torch.max(moved, images - self.epsilon), images + self.epsilon)
-        return clip_to(moved, box)
+        del query
+        channels, height = images.shape[1:3]
+        rows = plan[:, : channels * height].view(-1, channels, height, 1)
+        columns = plan[:, None, None, channels * height :]  # (B, 1, 1, W)
+        moved = torch.addcmul(current, rows, columns, value=2.0 * self.epsilon)
+        return clip_to(moved.clamp(images - self.epsilon, images + self.epsilon), box)
 
 
 @dataclass(frozen=True)
@@ -113,6 +140,11 @@ class L2Proposals:
         """Returns 5 + C, and 5: two positions and the turn, which the released code shares, and signs."""
         return channels + 5, 5
 
+    def plan_width(self, channels: int, height: int, width: int) -> int:
+        """Returns C + 5: the draws themselves."""
+        del height, width
+        return channels + 5
+
     def start(self, images: Tensor, draws: Tensor, box: Box | None) -> Tensor:
         """Returns the images with a pattern in each tile."""
         height, width = images.shape[2:]
@@ -125,19 +157,24 @@ class L2Proposals:
                 delta[:, :, top : top + rows, left : left + columns] += tile[:, :, :rows, :columns]
         return self._at_radius(images, delta, box)
 
+    def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
+        """Returns the draws: what they decide depends on the iterate."""
+        del query, shape
+        return draws
+
     def propose(
-        self, images: Tensor, current: Tensor, draws: Tensor, query: Tensor, box: Box | None
+        self, images: Tensor, current: Tensor, plan: Tensor, query: Tensor, box: Box | None
     ) -> Tensor:
         """Proposes for the slots of each square size; there is one size where all are at the same query."""
         height, width = images.shape[2:]
         sizes = square_sizes(query, height, width, self.share, smallest=3, odd=True)
         present = sizes.unique().tolist()
         if len(present) == 1:
-            return self._moved(images, current, draws, present[0], box)
+            return self._moved(images, current, plan, present[0], box)
         proposed = torch.empty_like(images)
         for size in present:
             slots = (sizes == size).nonzero().flatten().to(images.device)
-            moved = self._moved(images[slots], current[slots], draws[slots], size, box)
+            moved = self._moved(images[slots], current[slots], plan[slots], size, box)
             proposed.index_copy_(0, slots, moved)
         return proposed
 

@@ -22,10 +22,10 @@ SCHEDULE_LENGTH = 10_000
 
 
 def square_sizes(query: Tensor, height: int, width: int, share: float, *, smallest: int, odd: bool) -> Tensor:
-    """Returns the side of the square for each query.
+    """Returns the side of the square for each query, int64, like `query`.
 
     Args:
-        query: Number of the query on the schedule of 10 000, int64 (B,).
+        query: Number of the query on the schedule of 10 000, int64 (...), on the CPU.
         height: H.
         width: W; no side is longer than the shorter of both.
         share: Share of the image that the first squares cover.
@@ -48,18 +48,20 @@ def _size_table(height: int, width: int, share: float, smallest: int, odd: bool)
 
 
 def positions(uniform: Tensor, length: int, sizes: Tensor | int) -> Tensor:
-    """Turns draws in [0, 1) into first rows or columns of squares of these sizes, int64 (B,)."""
+    """Turns draws in [0, 1) into first rows or columns of squares of these sizes, int64, like the draws."""
     return (uniform * (length - sizes)).long()
 
 
-def inside(top: Tensor, left: Tensor, sizes: Tensor | int, height: int, width: int) -> Tensor:
+def covered(first: Tensor, sizes: Tensor | int, length: int) -> Tensor:
+    """Marks the rows (or columns) of squares that begin at these: (...) to bool (..., length)."""
+    place = torch.arange(length, device=first.device) - first[..., None]
+    return (place >= 0) & (place < (sizes[..., None] if isinstance(sizes, Tensor) else sizes))
+
+
+def inside(top: Tensor, left: Tensor, size: int, height: int, width: int) -> Tensor:
     """Marks the pixels of a square, one in each image: bool (B, 1, H, W)."""
-    rows = torch.arange(height, device=top.device) - top[:, None]  # (B, H)
-    columns = torch.arange(width, device=top.device) - left[:, None]  # (B, W)
-    limit = sizes[:, None] if isinstance(sizes, Tensor) else sizes
-    in_rows = (rows >= 0) & (rows < limit)
-    in_columns = (columns >= 0) & (columns < limit)
-    return (in_rows[:, :, None] & in_columns[:, None, :])[:, None]
+    rows, columns = covered(top, size, height), covered(left, size, width)
+    return (rows[:, :, None] & columns[:, None, :])[:, None]
 
 
 def flat_index(top: Tensor, left: Tensor, size: int, width: int) -> Tensor:

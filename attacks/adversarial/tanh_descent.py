@@ -45,7 +45,7 @@ from torch import Tensor
 
 from attacks.adversarial import stalls
 from attacks.adversarial.goal import Goal
-from attacks.judgement import Verdict, judge
+from attacks.judgement import finite
 from attacks.kernel import Examples, Forward, Objective, Setting, State, begin, evaluate, keep
 from attacks.threat import PIXELS, Box, as_column
 
@@ -193,8 +193,7 @@ class TanhDescent:
 
     def _note(self, setting: Setting, state: State, logits: Tensor, square: Tensor) -> None:
         """Keeps what is closer than all before; `square` is the squared size of the perturbations, (B,)."""
-        verdict = judge(logits, state["truth"])
-        success = self._succeeds(logits, state["goal"], verdict)
+        success = self._succeeds(logits, state["goal"])
         live = ~state["broken"]
         if self.abort_early:
             success, live = success & ~state["stalled"], live & ~state["stalled"]
@@ -202,18 +201,19 @@ class TanhDescent:
         counts = success if self.epsilon is None else success & (square.sqrt() <= self.epsilon)
         values = (-square.double()).masked_fill(~counts, -torch.inf)
         # The objective is NaN at first: the first iterate is kept in any case.
-        keep(state, verdict, values, live & ~(values <= state["objective"]))
+        keep(state, logits, values, live & ~(values <= state["objective"]))
         if self.epsilon is not None and not setting.final_iterate:
             state["broken"] = state["broken"] | counts
 
-    def _succeeds(self, logits: Tensor, goal: Tensor, verdict: Verdict) -> Tensor:
+    def _succeeds(self, logits: Tensor, goal: Tensor) -> Tensor:
         """Whether the goal is left, or reached, by the margin of `confidence`, bool (B,)."""
         index = torch.arange(logits.shape[1], device=logits.device)
         own = logits.gather(1, goal[:, None])
         own = own - self.confidence if self.goal.targeted else own + self.confidence
         others = logits.scatter(1, goal[:, None], -torch.inf)
         before = ((others > own) | ((others == own) & (index < goal[:, None]))).any(1)
-        return ~(before | verdict.nonfinite) if self.goal.targeted else before | verdict.nonfinite
+        lost = before | ~finite(logits)
+        return ~lost if self.goal.targeted else lost
 
     def _descend(self, setting: Setting, state: State, violation: Tensor, gradient: Tensor) -> None:
         """One step of Adam on m."""

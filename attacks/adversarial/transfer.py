@@ -20,13 +20,15 @@ from torch import Tensor
 from attacks.adversarial.fgsm import fgsm
 from attacks.adversarial.goal import Goal
 from attacks.adversarial.pgd import pgd
-from attacks.kernel import Attack, Examples, Forward, Setting, State, begin, evaluate, record
+from attacks.kernel import Attack, Examples, Forward, Setting, State, ask, begin, record
 from attacks.threat import PIXELS, Ball, Fraction, Norm
 
 __all__ = ["transfer"]
 
 TASKS = ("classification",)
 PAPER = "Papernot et al. 2016, Transferability in Machine Learning"
+# Judged by the worst case within [0, 1], whatever the job's protocol.
+PROTOCOLS = ("pixel",)
 PASSES = ("params.restarts * (params.steps + 1) + 3", "params.restarts * params.steps")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
@@ -46,7 +48,8 @@ def transfer(
     """Adversarial examples of another model.
 
     Args:
-        job: Id of the training job that the other model comes from; it has succeeded, on the same data.
+        job: Id of the training job that the other model comes from, with as many classes and channels and the
+            same image size; an unfinished one is waited for.
         epsilon: Radius of the ball, in pixel units.
         norm: Norm of the ball.
         attack: What the other model is attacked with.
@@ -100,9 +103,8 @@ class Transfer:
             state[key] = state[key] + attacked[key]
         for key in ("seen_gradient", "zero_gradient", "nonfinite_gradient"):
             state[key] = state[key] | attacked[key]
-        nothing = torch.zeros_like(state["done"])
-        logits, values, _ = evaluate(model, state, Goal().objective(state["goal"]), nothing)
-        record(setting, state, logits, values, ~nothing)
+        logits, values = ask(model, state, Goal().objective(state["goal"]))
+        record(setting, state, logits, values)
         state["done"] = torch.ones_like(state["done"])
 
     def _attacked(self, setting: Setting, state: State) -> State:

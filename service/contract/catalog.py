@@ -20,6 +20,7 @@ from service.contract.errors import NotFound
 from service.contract.parameters import INVALID, check, numbers
 from service.contract.report import Loc, Report, nearest, readable
 from service.contract.rules import Namespaces, UnknownName, check_syntax, evaluate
+from service.contract.specs import Protocol
 from service.contract.weights import FindJob
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
@@ -67,6 +68,7 @@ class Component(BaseModel):
         tasks: What it is for; empty when that does not matter.
         paper: Citation of the source.
         passes: Model passes per example, for attacks and evaluations.
+        protocols: Under which an attack can run; in a job with another it runs under the first.
         facts: What is known about a data set without loading it.
         evaluations: What a suite stands for; null for everything else.
     """
@@ -82,6 +84,7 @@ class Component(BaseModel):
     tasks: list[str]
     paper: str | None
     passes: Passes | None
+    protocols: list[Protocol] = []
     facts: dict[str, Any] | None
     evaluations: list[dict[str, Any]] | None = None
 
@@ -91,6 +94,12 @@ class Component(BaseModel):
             for branch in part.get("anyOf", [part]):
                 if "component" in branch and isinstance(params.get(name), Mapping):
                     yield name, branch["component"], params[name]
+
+    def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The parameters that name a training job whose model is used: (parameter, job id)."""
+        for name, part in self.parameters["properties"].items():
+            if part.get("job") and isinstance(params.get(name), str):
+                yield name, params[name]
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,16 @@ def passes(component: Component, params: Mapping[str, Any]) -> tuple[float, floa
 
     Args:
         component: An attack or an evaluation.
-        params: Its parameters with every default filled in.
+        params: Its parameters; what an earlier version of the component did not have counts as the default.
     """
     if component.passes is None:
         return None
-    known = {"params": numbers(component.parameters, params)}
+    defaults = {
+        name: part["default"]
+        for name, part in component.parameters["properties"].items()
+        if "default" in part
+    }
+    known = {"params": numbers(component.parameters, {**defaults, **params})}
     forward = _count(component.passes.forward, known)
     backward = _count(component.passes.backward, known)
     return None if forward is None or backward is None else (forward, backward)

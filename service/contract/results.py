@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from service.contract.specs import Protocol
 from service.contract.states import JobState
 from service.contract.warning_codes import WarningCode
 
@@ -96,7 +97,7 @@ class EvaluationResult(Answer):
     name: str
     params: dict[str, Any]
     data: dict[str, Any]
-    protocol: Literal["pixel", "paper"]
+    protocol: Protocol
     backend: str
     metrics: dict[str, Metric]
     breakdown: list[Breakdown | StageBreakdown] = []
@@ -117,8 +118,18 @@ def data_label(data: Mapping[str, Any]) -> str:
     return f"{data['name']}({params})" if params else str(data["name"])
 
 
+class Source(Answer):
+    """Another job's model that evaluations used: {"name", "params"}, and the hash of its weights' content."""
+
+    model: dict[str, Any]
+    weights_sha256: str
+
+
 class Provenance(Answer):
-    """Everything needed to repeat the numbers; `data_sha256` is keyed by `data_label`."""
+    """Everything needed to repeat the numbers.
+
+    `data_sha256` is keyed by `data_label`, `sources` by the id of the job that the model comes from.
+    """
 
     spec: dict[str, Any]
     seed: int
@@ -127,6 +138,7 @@ class Provenance(Answer):
     device: dict[str, Any]
     weights_sha256: str | None
     data_sha256: dict[str, str]
+    sources: dict[str, Source] = {}
     times: dict[str, Any]
 
 

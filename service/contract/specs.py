@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, TypeAdapter, f
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]
 Parameters = dict[str, Any]
+Protocol = Literal["pixel", "paper"]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -118,7 +119,7 @@ class EvaluateSpec(JobSpecBase):
     """Evaluate a model: a list of evaluations, attacks and suites over one data set."""
 
     kind: Literal["evaluate"]
-    protocol: Literal["pixel", "paper"] = "pixel"
+    protocol: Protocol = "pixel"
     limit: Annotated[int, Field(ge=1)] | None = None
     save_adversarial: Annotated[bool, Field(description="adversarial examples become artifacts")] = False
     evaluations: Annotated[list[EvaluationSpec | SuiteSpec], Field(min_length=1, max_length=500)]

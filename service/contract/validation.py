@@ -7,7 +7,7 @@ one answer names every wrong field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
 from service.contract.specs import JOB_SPEC
-from service.contract.weights import FindJob, check_other_job, check_same_model, find_source
+from service.contract.weights import FindJob, check_same_model, check_source, find_source
 
 if TYPE_CHECKING:
     from service.contract.catalog import Catalog, Checked, Component
@@ -172,9 +172,9 @@ class _Validation:
         name = self.source["data"]["name"] if self.source is not None else None
         if name is None and self.data is not None:
             name = self.data.component.name
-        if data is None or name is None or name not in self.catalog.names("data"):
+        if data is None or name is None:
             return
-        made_for = self.catalog.find("data", name).facts or {}
+        made_for = self._facts(name)
         facts = data.component.facts or {}
         for fact in FIT:
             if fact in facts and fact in made_for and facts[fact] != made_for[fact]:
@@ -223,35 +223,36 @@ class _Validation:
             self._check_fit(data, report, (*loc, "data"))
         self._check_component(checked, data, report, loc)
         if checked is not None:
-            self._check_other_jobs(checked, data, report, loc)
+            self._check_other_models(checked, data, report, loc)
         completed = _completed(checked)
         if completed is None:
             return None
         return {**completed, "data": _completed(data) if own is not None else None}
 
-    def _check_other_jobs(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
-        """The models of other jobs that an evaluation uses have to be there, and to fit its data."""
-        for name, schema in checked.component.parameters["properties"].items():
-            given = checked.params.get(name)
-            if not schema.get("job") or not isinstance(given, str) or self.find_job is None:
-                continue
+    def _check_other_models(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
+        """The models of other jobs that an evaluation uses have to exist or to come, and to fit its data."""
+        for name, given in checked.component.jobs(checked.params):
             where: Loc = (*loc, "params", name)
-            source = check_other_job(given, self.find_job, report, where)
-            if source is None:
-                continue
-            known = source["data"]["name"] in self.catalog.names("data")
-            trained_on = (self.catalog.find("data", source["data"]["name"]).facts if known else None) or {}
-            facts = (data.component.facts if data is not None else None) or {}
-            if any(trained_on[fact] != facts[fact] for fact in FIT if fact in facts and fact in trained_on):
-                message = (
-                    f"this job's model is made for the classes and channels of {source['data']['name']!r}"
-                )
-                report.add(where, message, given=given)
-            size = self.model.params.get("image_size") if self.model is not None else None
-            theirs = source["model"]["params"].get("image_size")
-            if size is not None and theirs is not None and size != theirs:
-                message = f"this job's model is for images of {theirs} pixels, the evaluated one for {size}"
-                report.add(where, message, given=given)
+            source = check_source(given, report, where, self.find_job) if self.find_job is not None else None
+            for problem, allowed in self._misfits(source, data) if source is not None else ():
+                report.add(where, problem, given=given, allowed=f"a training job of a model for {allowed}")
+
+    def _misfits(self, source: Mapping[str, Any], data: Checked | None) -> Iterator[tuple[str, str]]:
+        """What is wrong with using a trained model beside ours, and what would be right."""
+        made_for = self._facts(source["data"]["name"])
+        facts = (data.component.facts if data is not None else None) or {}
+        for fact in FIT:
+            if fact in facts and fact in made_for and facts[fact] != made_for[fact]:
+                yield f"this job's model is made for {made_for[fact]} {fact}", f"{facts[fact]} {fact}"
+        theirs = source["model"]["params"].get("image_size")
+        ours = self.model.params.get("image_size") if self.model is not None else None
+        if theirs is not None and ours is not None and theirs != ours:
+            yield f"this job's model is for images of {theirs} pixels", f"images of {ours} pixels"
+
+    def _facts(self, data: str) -> Mapping[str, Any]:
+        """What is known of a data set; nothing where this version does not have it."""
+        known = data in self.catalog.names("data")
+        return (self.catalog.find("data", data).facts if known else None) or {}
 
     def _check_component(
         self, checked: Checked | None, data: Checked | None, report: Report, loc: Loc

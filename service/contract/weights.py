@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from service.contract.catalog import Checked
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
+EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
 LOC: Loc = ("model", "weights")
 
 
@@ -29,6 +30,10 @@ class JobLike(Protocol):
     @property
     def spec(self) -> Mapping[str, Any]:
         """With every default filled in."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether its weights were deleted because it ended long ago."""
 
 
 FindJob = Callable[[str], JobLike | None]
@@ -54,11 +59,25 @@ def find_source(
         report.add((*LOC, "checkpoint"), message, given=weights["checkpoint"], allowed=allowed)
     if "job" not in weights or find_job is None:
         return None
-    job = find_job(weights["job"])
+    return check_source(weights["job"], report, (*LOC, "job"), find_job)
+
+
+def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Mapping[str, Any] | None:
+    """The spec of the training job that a field names, or None; what is wrong is reported.
+
+    The job may be unfinished: whoever needs its weights waits for them.
+
+    Args:
+        given: The job's id, as it came.
+        report: Receives what is wrong with the job.
+        loc: The field.
+        find_job: Job id to the job, or None when there is no such job.
+    """
+    job = find_job(given)
     complaint = _complaint(job)
     if job is None or complaint is not None:
-        allowed = "the id of a training job"
-        report.add((*LOC, "job"), complaint or "", given=weights["job"], allowed=allowed)
+        allowed = "the id of a training job that has its weights, or has not ended"
+        report.add(loc, complaint or "", given=given, allowed=allowed)
         return None
     return job.spec
 
@@ -70,22 +89,7 @@ def _complaint(job: JobLike | None) -> str | None:
         return f"this job is of kind {job.kind}: it leaves no weights"
     if job.state in DEAD_ENDS:
         return f"this job is {job.state!s}: it leaves no weights"
-    return None
-
-
-def check_other_job(given: str, find_job: FindJob, report: Report, loc: Loc) -> Mapping[str, Any] | None:
-    """The spec of a training job whose model an evaluation uses, or None; what is wrong is reported.
-
-    Unlike the evaluated model's own weights, which a job may wait for, this one has to be there.
-    """
-    job = find_job(given)
-    complaint = _complaint(job)
-    if complaint is None and job is not None and job.state != "succeeded":
-        complaint = f"this job is {job.state!s}: its weights are not there yet"
-    if job is None or complaint is not None:
-        report.add(loc, complaint or "", given=given, allowed="the id of a training job that has succeeded")
-        return None
-    return job.spec
+    return EXPIRED if job.expired else None
 
 
 def check_same_model(model: Checked, trained: Mapping[str, Any], report: Report) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Row, insert, select
 
-from service.contract.errors import ErrorDetail, IdempotencyMismatch, InvalidSpec
+from service.contract.errors import IdempotencyMismatch
+from service.contract.needs import Need, needs_of
 from service.contract.states import RETRYABLE, JobState
+from service.contract.weights import EXPIRED
 from service.store.artifacts import weights_expired
 from service.store.clock import now
 from service.store.columns import storable
 from service.store.ids import new_id
-from service.store.moves import lock_job
+from service.store.needing import cannot_give, lock_needed, note_needs
 from service.store.planning import add_first_shard
 from service.store.tables import idempotency_keys, jobs, tags
 from service.store.telling import tell_state
@@ -43,15 +46,16 @@ def add_job(
     """Writes everything that a new job has, and returns its id.
 
     Raises:
-        InvalidSpec: when the weights come from a job that is unknown or has ended without them.
+        InvalidSpec: when a job whose weights are needed is unknown or has ended without them.
         IntegrityError: when another transaction has just used the key.
     """
-    dependency = ((spec["model"].get("weights") or {}).get("job")) or None
-    state = JobState.QUEUED if dependency is None else _state(connection, dependency)
+    needs = needs_of(spec)
+    state = _state(connection, needs)
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
-    row = _row(job_id, spec, created_at) | {"depends_on": dependency, "state": str(state), "tenant": tenant}
+    row = _row(job_id, spec, created_at) | {"state": str(state), "tenant": tenant}
     connection.execute(insert(jobs).values(**row))
+    note_needs(connection, job_id, needs)
     tell_state(connection, job_id)
     add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec)
     # Two tags that differ only in what no database can hold are one tag.
@@ -65,22 +69,23 @@ def add_job(
     return job_id
 
 
-def _state(connection: Connection, dependency: str) -> JobState:
-    # Locked, so that it cannot end between this look and our commit and leave us waiting for ever.
-    row = lock_job(connection, dependency, share=True)
-    expired = row is not None and weights_expired(connection, dependency)
-    if row is not None and row.state not in RETRYABLE and not expired:
-        return JobState.QUEUED if row.state == JobState.SUCCEEDED else JobState.WAITING
-    message = "there is no such job" if row is None else f"this job is {row.state} and has no weights"
-    if expired:
-        message = "the weights of this job have expired: they were deleted because the job ended long ago"
-    raise without_weights(dependency, message)
+def _state(connection: Connection, needs: Sequence[Need]) -> JobState:
+    # Locked, so that none can end between this look and our commit and leave us waiting for ever.
+    found = lock_needed(connection, {need.job for need in needs})
+    complaints = {source: _complaint(connection, row) for source, row in found.items()}
+    problems = [(need, complaint) for need in needs if (complaint := complaints[need.job]) is not None]
+    if problems:
+        raise cannot_give(problems)
+    there = all(row is not None and row.state == JobState.SUCCEEDED for row in found.values())
+    return JobState.QUEUED if there else JobState.WAITING
 
 
-def without_weights(dependency: str, message: str) -> InvalidSpec:
-    """The error for a job that cannot give the weights that are wanted from it."""
-    detail = ErrorDetail(loc=["model", "weights", "job"], message=message, given=dependency)
-    return InvalidSpec("the job whose weights are wanted cannot give them", [detail])
+def _complaint(connection: Connection, source: Row[Any] | None) -> str | None:
+    if source is None:
+        return "there is no such job"
+    if source.state in RETRYABLE:
+        return f"this job is {source.state} and has no weights"
+    return EXPIRED if weights_expired(connection, source.id) else None
 
 
 def _row(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str, Any]:

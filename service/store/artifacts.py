@@ -6,14 +6,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, select
+from sqlalchemy import ColumnElement, Connection, Row, select
 from sqlalchemy.exc import IntegrityError
 
 from service.contract.errors import NotFound
 from service.contract.states import TERMINAL
 from service.store.clock import now
 from service.store.database import Database
-from service.store.moves import OPEN, lock_job
+from service.store.moves import lock_job
+from service.store.needing import still_needed
 from service.store.reading import unknown_job
 from service.store.rows import ArtifactRow
 from service.store.tables import artifacts, jobs
@@ -121,9 +122,7 @@ def weights_expired(connection: Connection, job_id: str) -> bool:
 def _old(keep_seconds: float) -> ColumnElement[bool]:
     """The condition that a job's files may go."""
     ended = jobs.c.state.in_([str(state) for state in TERMINAL]) & (jobs.c.finished_at < now() - keep_seconds)
-    others = jobs.alias("others")
-    unfinished = others.c.state.in_([str(state) for state in OPEN])
-    return ended & ~exists().where(others.c.depends_on == jobs.c.id, unfinished)
+    return ended & ~still_needed()
 
 
 def _artifact(row: Row[Any]) -> ArtifactRow:

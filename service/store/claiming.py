@@ -112,5 +112,4 @@ def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:
         stop=shard.stop,
         failures=shard.failures,
         losses=shard.losses,
-        depends_on=job.depends_on,
     )

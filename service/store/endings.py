@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection
 from typing import Any
 
@@ -9,8 +10,9 @@ from sqlalchemy import Connection, select
 
 from service.contract.states import JobState, ShardState
 from service.store.clock import now
-from service.store.moves import move_job, move_shards
-from service.store.tables import jobs, shards
+from service.store.moves import lock_job, move_job, move_shards
+from service.store.needing import has_all, waiting_for
+from service.store.tables import shards
 
 WORDS = {
     JobState.FAILED: "failed",
@@ -41,9 +43,9 @@ def end_job(
 ) -> bool:
     """Moves a job to a terminal state, with everything that follows from it.
 
-    Its queued shards are canceled, and what waits for it is released (`succeeded`) or fails with
-    `dependency_failed`, and so on down the line. Running shards stay with their workers, which
-    learn of it at their next renewal.
+    Its queued shards are canceled, and what waits for it is released (`succeeded`, unless it waits for others
+    too) or fails with `dependency_failed`, and so on down the line. Running shards stay with their workers,
+    which learn of it at their next renewal.
 
     Returns:
         Whether the job moved; if not, nothing changed.
@@ -73,37 +75,23 @@ def cancel_when_idle(connection: Connection, job_id: str) -> bool:
     return end_job(connection, job_id, {JobState.CANCELING}, JobState.CANCELED)
 
 
-def _waiting(connection: Connection, job_id: str) -> list[str]:
-    statement = (
-        select(jobs.c.id)
-        .where(jobs.c.depends_on == job_id, jobs.c.state == str(JobState.WAITING))
-        .order_by(jobs.c.id)
-        .with_for_update(key_share=True)
-    )
-    return list(connection.execute(statement).scalars())
-
-
 def _release_dependents(connection: Connection, job_id: str) -> None:
-    for dependent in _waiting(connection, job_id):
-        move_job(connection, dependent, {JobState.WAITING}, JobState.QUEUED, message="")
+    for dependent in waiting_for(connection, job_id):
+        # Locked before the look at what else it needs: of two that succeed at once, the later sees the other.
+        lock_job(connection, dependent)
+        if has_all(connection, dependent):
+            move_job(connection, dependent, {JobState.WAITING}, JobState.QUEUED, message="")
 
 
 def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
-    # A list and not recursion: a chain of fine-tunings may be longer than Python's stack.
-    ended = [(job_id, how)]
-    while ended:
-        cause, how = ended.pop()
+    # A heap and not recursion: a chain of fine-tunings may be longer than Python's stack. The oldest first,
+    # so that jobs are locked in the order of `needing`.
+    due = [(dependent, job_id, how) for dependent in waiting_for(connection, job_id)]
+    while due:
+        dependent, cause, how = heapq.heappop(due)
         message = f"job {cause}, whose weights this job needs, {how}"
-        error = problem("dependency_failed", message)
-        for dependent in _waiting(connection, cause):
-            move_job(
-                connection,
-                dependent,
-                {JobState.WAITING},
-                JobState.FAILED,
-                finished_at=now(),
-                error=error,
-                message=message,
-            )
+        ending = {"finished_at": now(), "error": problem("dependency_failed", message), "message": message}
+        if move_job(connection, dependent, {JobState.WAITING}, JobState.FAILED, **ending):
             cancel_queued_shards(connection, dependent)
-            ended.append((dependent, WORDS[JobState.FAILED]))
+            for further in waiting_for(connection, dependent):
+                heapq.heappush(due, (further, dependent, WORDS[JobState.FAILED]))

@@ -12,14 +12,16 @@ from service.contract.errors import InvalidState
 from service.contract.states import TERMINAL, JobState, ShardState
 from service.store import cursor as cursors
 from service.store.adding import add_job, known_job
+from service.store.artifacts import weights_expired
 from service.store.clock import now
 from service.store.database import Database
 from service.store.endings import cancel_queued_shards, cancel_when_idle, end_job, one_line, problem
 from service.store.finishing import not_done
-from service.store.moves import CLAIMABLE, OPEN, lock_job, move_job, states_before
+from service.store.moves import CLAIMABLE, lock_job, move_job, states_before
+from service.store.needing import unfinished_user
 from service.store.reading import job_row, read_job, unknown_job
 from service.store.retrying import retry_job
-from service.store.rows import JobRow
+from service.store.rows import JobRow, SourceRow
 from service.store.tables import jobs, shards, tags
 from service.store.telling import tell_message
 
@@ -51,7 +53,7 @@ class Jobs:
 
         Raises:
             IdempotencyMismatch: when the key was used with another body.
-            InvalidSpec: when the weights come from a job that is unknown or has ended without them.
+            InvalidSpec: when a job whose weights are needed is unknown or has ended without them.
         """
         while True:
             try:
@@ -84,6 +86,16 @@ class Jobs:
         """
         with self._database.reading() as connection:
             return read_job(connection, job_id, tenant)
+
+    def source(self, job_id: str, *, tenant: str | None = None) -> SourceRow:
+        """Reads what must be known of a job whose weights are wanted; with a tenant, of that tenant.
+
+        Raises:
+            NotFound: when there is none.
+        """
+        with self._database.reading() as connection:
+            job = read_job(connection, job_id, tenant)
+            return SourceRow(job.kind, job.state, job.spec, weights_expired(connection, job_id))
 
     def belongs(self, job_id: str, tenant: str) -> bool:
         """Whether there is such a job, and it is this tenant's."""
@@ -154,7 +166,7 @@ class Jobs:
 
         Raises:
             NotFound: when there is none.
-            InvalidState: when it is in another state, or the job whose weights it needs was deleted.
+            InvalidState: when it is in another state, or a job whose weights it needs was deleted.
         """
         with self._database.writing() as connection:
             retry_job(connection, job_id)
@@ -173,9 +185,7 @@ class Jobs:
                 raise unknown_job(job_id)
             if JobState(job.state) not in TERMINAL:
                 raise InvalidState(f"job {job_id} is {job.state}: only a job that has ended can be deleted")
-            unfinished = jobs.c.state.in_([str(state) for state in OPEN])
-            needing = select(jobs.c.id, jobs.c.tenant).where(jobs.c.depends_on == job_id, unfinished).limit(1)
-            dependent = connection.execute(needing).one_or_none()
+            dependent = unfinished_user(connection, job_id)
             if dependent is not None:
                 # An administrator's job may need this one, and its id is nobody else's business.
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
 from service.contract.errors import InvalidState
 from service.contract.states import RETRYABLE, JobState, ShardState
@@ -13,7 +14,8 @@ from service.store.claiming import start_job
 from service.store.finishing import not_done
 from service.store.leaving import leave
 from service.store.moves import lock_job, move_job, move_shards
-from service.store.reading import read_job, unknown_job
+from service.store.needing import lock_needed, needed_by
+from service.store.reading import unknown_job
 from service.store.tables import shards
 
 CLEARED: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "deadline", "error", "paced_at"))
@@ -26,9 +28,8 @@ def retry_job(connection: Connection, job_id: str) -> None:
         NotFound: when there is none.
         InvalidState: when it is in another state, or the weights it needs were deleted, or their job.
     """
-    dependency = read_job(connection, job_id).depends_on
-    # The dependency before the job: the lock order of `moves`.
-    needed = None if dependency is None else lock_job(connection, dependency, share=True)
+    # What it needs before the job: the lock order of `moves`.
+    needed = lock_needed(connection, needed_by(connection, job_id))
     job = lock_job(connection, job_id)
     if job is None:
         raise unknown_job(job_id)
@@ -37,19 +38,33 @@ def retry_job(connection: Connection, job_id: str) -> None:
         raise InvalidState(f"job {job_id} is {job.state}: {allowed}")
     _queue_shards(connection, job_id)
     left = not_done(connection, job_id)
-    if dependency is not None and needed is None and left:
-        raise InvalidState(f"job {dependency}, whose weights job {job_id} needs, has been deleted")
-    if needed is not None and left and weights_expired(connection, needed.id):
-        raise InvalidState(f"the weights of job {needed.id}, which job {job_id} needs, have expired")
-    waits = needed is not None and needed.state != JobState.SUCCEEDED and bool(left)
-    to = JobState.WAITING if waits else JobState.QUEUED
-    message = f"waiting for job {dependency}, which is {needed.state}" if waits and needed is not None else ""
+    missing = _missing(connection, job_id, needed) if left else []
+    to = JobState.WAITING if missing else JobState.QUEUED
+    named = [f"job {source.id}, which is {source.state}" for source in missing]
+    message = f"waiting for {' and '.join(named)}" if named else ""
     move_job(connection, job_id, RETRYABLE, to, attempt=job.attempt + 1, message=message, **CLEARED)
     if not left:
         # Only the merge is missing, and nobody would claim a shard to set the job going.
         queued = lock_job(connection, job_id)
         assert queued is not None
         start_job(connection, queued, running=True)
+
+
+def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] | None]) -> list[Row[Any]]:
+    """Those of the needed jobs that have not succeeded yet.
+
+    Raises:
+        InvalidState: when one was deleted, or its weights were.
+    """
+    missing = []
+    for source, row in needed.items():
+        if row is None:
+            raise InvalidState(f"job {source}, whose weights job {job_id} needs, has been deleted")
+        if weights_expired(connection, source):
+            raise InvalidState(f"the weights of job {source}, which job {job_id} needs, have expired")
+        if row.state != JobState.SUCCEEDED:
+            missing.append(row)
+    return missing
 
 
 def _queue_shards(connection: Connection, job_id: str) -> None:

@@ -24,7 +24,6 @@ class JobRow:
         deadline: when the present attempt times out; None without a timeout.
         plan: what the plan shard decided, without its list of shards; None before.
         error: `{"type", "message"}` of a failed or timed out job.
-        depends_on: the training job whose weights this job uses.
         progress_done: examples or steps so far, summed over the shards.
         cost_done: the part of `cost_total` that is done, in the plan's units of work (steps for training).
         model: the model's catalog name.
@@ -48,7 +47,6 @@ class JobRow:
     provenance: dict[str, Any] | None
     message: str
     error: dict[str, Any] | None
-    depends_on: str | None
     progress_done: int
     progress_total: int | None
     progress_unit: Unit
@@ -57,6 +55,16 @@ class JobRow:
     model: str
     paced_at: float | None = None
     paced_from: float = 0.0
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A job whose weights are wanted; they have `expired` if they were deleted because it ended long ago."""
+
+    kind: JobKind
+    state: JobState
+    spec: dict[str, Any]
+    expired: bool
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,6 @@ class Claim:
     stop: int
     failures: int
     losses: int
-    depends_on: str | None
 
 
 @dataclass(frozen=True)

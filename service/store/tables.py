@@ -5,13 +5,14 @@
       ├──< events                     what happened, in order
       ├──< artifacts                  files on disk
       ├──< tags                       for filtering
+      ├──< dependencies               whose weights the job needs
       └──1 idempotency_keys           which request made the job
     workers                           who is alive, and what it says of itself
     counters                          what has happened so far, over all workers and for ever
     api_keys ──< sessions             who may call, and browsers that are logged in with a key
 
 Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
-`jobs.depends_on` is no foreign key: it still names the job when that has been deleted.
+`dependencies.depends_on` is no foreign key: it still names the job when that has been deleted.
 """
 
 from __future__ import annotations
@@ -55,7 +56,6 @@ jobs = Table(
     Column("kind", Text, nullable=False),
     Column("model", PlainText, nullable=False),
     Column("priority", Integer, nullable=False),
-    Column("depends_on", Identifier),
     Column("spec", Json, nullable=False),
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
@@ -85,7 +85,6 @@ jobs = Table(
     Index("jobs_queue_idx", "state", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),
     Index("jobs_model_idx", "model", "id"),
-    Index("jobs_depends_on_idx", "depends_on"),
     Index("jobs_tenant_idx", "tenant", "id"),
     Index("jobs_tenant_state_idx", "tenant", "state", "id"),
     Index("jobs_tenant_kind_idx", "tenant", "kind", "id"),
@@ -172,6 +171,14 @@ tags = Table(
     Column("tag", PlainText, primary_key=True),
     _job(primary=True),
     Index("tags_job_id_idx", "job_id"),
+)
+
+dependencies = Table(
+    "dependencies",
+    metadata,
+    _job(primary=True),
+    Column("depends_on", Identifier, primary_key=True),
+    Index("dependencies_depends_on_idx", "depends_on"),
 )
 
 idempotency_keys = Table(

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from service.contract.errors import NotFound
-from service.store.adding import without_weights
+from service.contract.needs import needs_of
+from service.store.needing import cannot_give
 from service.store.reading import unknown_job
-from service.store.rows import ArtifactRow, EventRow, JobRow, OutcomeRow, Standing
+from service.store.rows import ArtifactRow, EventRow, JobRow, OutcomeRow, SourceRow, Standing
 from service.store.workers import Workers
 
 if TYPE_CHECKING:
@@ -81,9 +82,10 @@ class TenantJobs(_Part):
         self, spec: dict[str, Any], *, body_sha256: str, idempotency_key: str | None = None
     ) -> tuple[JobRow, bool]:
         """Adds a job of the caller's tenant; weights may come from jobs that the caller sees."""
-        weights = (spec["model"].get("weights") or {}).get("job")
-        if weights and not self._sees(weights):
-            raise without_weights(weights, "there is no such job")
+        needs = needs_of(spec)
+        unseen = {job_id for job_id in {need.job for need in needs} if not self._sees(job_id)}
+        if unseen:
+            raise cannot_give([(need, "there is no such job") for need in needs if need.job in unseen])
         return self._store.jobs.add(
             spec, body_sha256=body_sha256, idempotency_key=idempotency_key, tenant=self._tenant
         )
@@ -95,6 +97,10 @@ class TenantJobs(_Part):
     def get(self, job_id: str) -> JobRow:
         """Reads a job."""
         return self._store.jobs.get(job_id, tenant=self._filter)
+
+    def source(self, job_id: str) -> SourceRow:
+        """Reads a job as one whose weights may be needed."""
+        return self._store.jobs.source(job_id, tenant=self._filter)
 
     def page(
         self,

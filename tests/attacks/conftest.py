@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from attacks.kernel import Attack, Examples, Setting, State, frozen
+from attacks.kernel import Attack, Examples, Setting, State, frozen, judged
 from attacks.randomness import Randomness
 from attacks.threat import PIXELS, Box
 
@@ -63,7 +63,7 @@ def run_batch(
         state = attack.start(setting, Examples(rows, images, labels, labels, model(images)))
         while not finished(state).all():
             attack.step(setting, model, state)
-    return state
+    return judged(state)
 
 
 @pytest.fixture

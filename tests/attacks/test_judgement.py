@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from attacks.judgement import in_top5, judge
+from attacks.judgement import finite, in_top5, judge, right
 
 
 def test_prediction_rank_and_loss() -> None:
@@ -27,6 +27,18 @@ def test_rank_zero_is_being_predicted() -> None:
     logits, labels = torch.randint(0, 3, (200, 6)).float(), torch.randint(0, 6, (200,))
     verdict = judge(logits, labels)
     assert torch.equal(verdict.rank == 0, verdict.prediction == labels)
+
+
+def test_right_is_rank_zero_also_where_logits_are_equal_or_not_finite() -> None:
+    logits, labels = torch.randint(0, 4, (4000, 5)).float(), torch.randint(0, 5, (4000,))
+    for odd in (math.nan, math.inf, -math.inf):
+        logits = logits.masked_fill(torch.rand(4000, 5) < 0.05, odd)
+    logits[:10] = -math.inf
+    verdict = judge(logits, labels)
+    assert torch.equal(right(logits, labels), verdict.rank == 0)
+    assert torch.equal(finite(logits), ~verdict.nonfinite)
+    assert (logits.isnan().any(1) <= verdict.nonfinite).all()
+    assert 0 < int(right(logits, labels).sum()) < 4000
 
 
 def test_logits_that_are_not_finite_are_wrong() -> None:

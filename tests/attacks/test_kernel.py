@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.kernel import Examples, Setting, begin, concatenate, evaluate, frozen, record, select
+from attacks.kernel import Examples, Setting, begin, concatenate, evaluate, frozen, judged, record, select
 from attacks.randomness import Randomness
 
 WEIGHTS = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
@@ -107,7 +107,7 @@ def test_the_first_misclassified_iterate_counts_else_the_one_with_the_highest_ob
     assert state["broken"].tolist() == [True, False]
     assert state["best"][:, 0, 0, 0].tolist() == [1.0, 1.0]
     assert state["objective"].tolist() == pytest.approx([0.4, 0.9])
-    assert state["prediction"].tolist() == [1, 0]
+    assert judged(state)["prediction"].tolist() == [1, 0]
 
 
 def test_only_final_iterates_count_in_the_paper_protocol() -> None:
@@ -115,7 +115,8 @@ def test_only_final_iterates_count_in_the_paper_protocol() -> None:
     state, wrong = some_state(2), torch.tensor([[0.0, 1.0]] * 2)
     record(setting, state, wrong, torch.tensor([1.0, 1.0]).double(), torch.tensor([False, True]))
     assert state["broken"].tolist() == [False, False]
-    assert state["rank"].tolist() == [0, 1]
+    assert torch.equal(state["logits"], torch.stack([linear(state["images"])[0], wrong[1]]))
+    assert judged(state)["rank"][1] == 1
 
 
 def test_frozen_restores_modes_and_flags_even_after_an_error() -> None:

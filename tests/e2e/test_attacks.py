@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from service.contract.errors import InvalidSpec
+from service.contract.errors import InvalidSpec, InvalidState
 from service.contract.results import StageBreakdown
-from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, rows, training
-from tests.e2e.running import RunningService
+from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, rows, training, weights
+from tests.e2e.running import RunningService, wait_for
 
 Start = Callable[..., RunningService]
 
@@ -81,19 +81,100 @@ def test_autoattack_tells_its_stages_and_keeps_its_examples(
     assert any(name.startswith("adversarial-000-autoattack") for name in names)
 
 
-def test_a_transfer_attack_takes_another_jobs_model(service: RunningService, trained: str) -> None:
+def transfer(job_id: str, **params: Any) -> dict[str, Any]:
+    return {"name": "transfer", "params": {"job": job_id, "epsilon": "16/255", **params}}
+
+
+def test_a_transfer_attack_waits_for_its_model_and_keeps_it(service: RunningService, trained: str) -> None:
     client = service.client
     other = client.submit(training(epochs=20, seed=1)).id
+    job = client.submit(attacking(trained, [{"name": "clean"}, transfer(other)], limit=64))
+    assert job.state == "waiting"
+    with pytest.raises(InvalidState, match="only a job that has ended"):
+        client.delete(other)
+    finished(client, job.id)
+    results = client.results(job.id)
+    assert results.evaluations[1].metrics["attack_success_rate"].value > 0
+    assert results.provenance is not None
+    spec = client.job(other).spec["model"]
+    assert {job_id: source.model_dump() for job_id, source in results.provenance.sources.items()} == {
+        other: {
+            "model": {"name": spec["name"], "params": spec["params"]},
+            "weights_sha256": weights(client, other),
+        }
+    }
+    assert results.provenance.weights_sha256 == weights(client, trained) != weights(client, other)
+
+
+def test_a_job_to_transfer_from_is_not_deleted_while_it_is_needed(
+    service: RunningService, trained: str
+) -> None:
+    client = service.client
+    other = client.submit(training(seed=2)).id
     finished(client, other)
-    attack = {"name": "transfer", "params": {"job": other, "epsilon": "16/255"}}
-    job_id = client.submit(attacking(trained, [attack], limit=64)).id
-    finished(client, job_id)
-    (row,) = client.results(job_id).evaluations
-    assert row.metrics["attack_success_rate"].value > 0
+    long = transfer(other, steps=20_000, restarts=20)
+    job_id = client.submit(attacking(trained, [long])).id
+    with pytest.raises(InvalidState, match=f"{job_id} is not finished and needs the weights of job {other}"):
+        client.delete(other)
+    wait_for(lambda: client.job(job_id).state == "running", 60)
+    client.cancel(job_id)
+    wait_for(lambda: client.job(job_id).state == "canceled", 20)
+    client.delete(other)
+    with pytest.raises(
+        InvalidState, match=f"job {other}, whose weights job {job_id} needs, has been deleted"
+    ):
+        client.retry(job_id)
     with pytest.raises(InvalidSpec) as caught:
-        client.submit(attacking(trained, [{"name": "transfer", "params": {"job": job_id}}]))
-    assert caught.value.details[0].loc == ["evaluations", 0, "params", "job"]
-    assert "evaluate" in caught.value.details[0].message
+        client.submit(attacking(trained, [transfer(other)]))
+    assert caught.value.details[0].message == "there is no such job"
+
+
+def test_who_waits_for_a_model_that_does_not_come_fails_and_can_be_retried(
+    service: RunningService, trained: str
+) -> None:
+    client = service.client
+    other = client.submit(training(epochs=500, seed=3)).id
+    job_id = client.submit(attacking(trained, [transfer(other, steps=2)], limit=16)).id
+    client.cancel(other)
+    wait_for(lambda: client.job(job_id).state == "failed", 30)
+    error = client.job(job_id).error
+    assert error is not None
+    assert (error.type, other in error.message) == ("dependency_failed", True)
+    retried = client.retry(job_id)
+    assert retried.state == "waiting"
+    assert other in retried.message
+    client.cancel(job_id)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_model_that_cannot_be_transferred_from_is_named(
+    service: RunningService, trained: str, dry_run: bool
+) -> None:
+    client = service.client
+    evaluation = client.submit(attacking(trained, [{"name": "clean"}], limit=8)).id
+    canceled = client.submit(training(epochs=500)).id
+    client.cancel(canceled)
+    wait_for(lambda: client.job(canceled).state == "canceled", 20)
+    small = client.submit(
+        training(epochs=500) | {"model": {"name": "symvit", "params": SHAPE | {"image_size": 16}}}
+    ).id
+    wrong = {
+        evaluation: "this job is of kind evaluate",
+        canceled: "this job is canceled",
+        "0" * 26: "there is no such job",
+        "../../etc": "there is no such job",
+        small: "this job's model is for images of 16 pixels",
+    }
+    spec = attacking(trained, [{"suite": "quick"}, transfer(trained), *map(transfer, wrong)])
+    with pytest.raises(InvalidSpec) as caught:
+        client.dry_run(spec) if dry_run else client.submit(spec)
+    details = caught.value.details
+    assert [detail.loc for detail in details] == [["evaluations", 2 + n, "params", "job"] for n in range(5)]
+    for detail, (given, message) in zip(details, wrong.items(), strict=True):
+        assert detail.message.startswith(message)
+        assert detail.given == given
+        assert "a training job" in str(detail.allowed)
+    client.cancel(small)
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,16 @@ from torch import Tensor, nn
 
 import attacks.adversarial
 from attacks.adversarial.transfer import Transfer
-from attacks.ensemble import Ensemble
 from attacks.kernel import Attack
 from attacks.randomness import Randomness
 from attacks.threat import sizes
+from service.contract.catalog import load
 from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.verification import FORWARD_PASSES
+from workers.jobs.libraries import draws_for_a_batch
 
 N = 60
 IDS = [f"digit-{number:04d}" for number in range(N)]
-# What draws from a library's own stream of random numbers depends on the batch, and says so.
-OF_A_BATCH = ("compatible", "pyautoattack")
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
 # What may break nothing here.
@@ -90,9 +89,7 @@ def allowed(module: ModuleType, params: dict[str, Any], protocol: str = "pixel")
 def evaluations(module: ModuleType, name: str, params: dict[str, Any]) -> list[Any]:
     """The engine's functions for the protocols that the attack may be run under."""
     everything = filled(module, name, params)
-    # These are run as `pixel` in any job.
-    only_pixel = isinstance(make(module, name, params), Ensemble | Transfer)
-    both = not only_pixel and allowed(module, everything, "paper")
+    both = "paper" in load().find("attack", name).protocols and allowed(module, everything, "paper")
     return [attack_pixel, *([attack_paper] if both else [])]
 
 
@@ -244,9 +241,13 @@ def test_a_seed_repeats_and_batches_do_not_matter(
     first, again, other = (run(attack, network, digits, batch_size=size) for size in (16, 16, 7))
     assert torch.equal(first.adversarial, again.adversarial)
     assert torch.equal(first.loss, again.loss)
-    if attack.backend in OF_A_BATCH:
+    of_stages = filled(module, name, params).get("stages")
+    parts = [(stage, {}) for stage in of_stages] if of_stages else [(name, params)]
+    if any(draws_for_a_batch(attack.backend, stage, own) for stage, own in parts):
         return
-    for column in ("prediction", "correct", "correct5", "forward", "backward"):
+    # The passes of a run of the library are shared out evenly among its batch.
+    passes = () if (name, attack.backend) == ("fab_t", "pyautoattack") else ("forward", "backward")
+    for column in ("prediction", "correct", "correct5", *passes):
         assert torch.equal(getattr(first, column), getattr(other, column)), column
     torch.testing.assert_close(first.adversarial, other.adversarial, rtol=0, atol=1e-6)
 

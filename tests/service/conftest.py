@@ -117,6 +117,7 @@ CATALOG = Catalog(
             },
             passes={"forward": "params.steps + 1", "backward": "params.steps"},
         ),
+        component("attack", "transfer", {"job": {"type": "string", "job": True}}),
     ]
 )
 

@@ -34,7 +34,7 @@ DEFECTS = re.compile(r" (ERROR|CRITICAL) (workers|service|__main__)\b|Exception 
 JSON = {"spec", "plan", "provenance", "error", "data", "result"}
 QUERIES = {
     "jobs": "SELECT id, kind, state, attempt, message, error, progress_done, progress_total, started_at,"
-    " finished_at, depends_on, last_event, spec, provenance FROM jobs ORDER BY id",
+    " finished_at, last_event, spec, provenance FROM jobs ORDER BY id",
     "shards": "SELECT * FROM shards ORDER BY id",
     "outcomes": "SELECT shard_id, job_id, fence, n, seconds, created_at FROM outcomes ORDER BY shard_id",
     "events": "SELECT * FROM events ORDER BY job_id, seq",

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from service.store.rows import Claim, JobRow, OutcomeRow
 from service.store.session import Store
 
 WORKER = "host:boot:1:2:0"
+# The ways to need a training job: for the evaluated weights, or for the model that an attack starts from.
+Using = Callable[[str], dict[str, Any]]
+WAYS = pytest.mark.parametrize(
+    "using",
+    [lambda source: {"weights_from": source}, lambda source: {"attacks_from": [source]}],
+    ids=["weights", "attack"],
+)
 
 
 def evaluate_spec(**changes: Any) -> dict[str, Any]:
-    """A filled-in evaluation spec; `weights_from` names a training job."""
+    """A filled-in evaluation spec; `weights_from` and those of `attacks_from` name training jobs."""
+    sources = changes.pop("attacks_from", ())
+    attacks = [{"name": "transfer", "params": {"job": source}} for source in sources]
     return _spec("evaluate", changes) | {
         "protocol": "pixel",
         "limit": None,
-        "evaluations": [{"name": "clean"}],
+        "evaluations": [{"name": "clean"}, *attacks],
     }
 
 

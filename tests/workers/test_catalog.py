@@ -211,8 +211,12 @@ class TestWalk:
             "tasks": ["classification"],
             "paper": "A paper",
             "passes": {"forward": "params.steps + 1", "backward": "params.steps"},
+            "protocols": ["pixel", "paper"],
             "facts": None,
         }
+        packages = tree(attack={"pgd": attack(extra='PROTOCOLS = ("pixel",)')})
+        assert [entry.protocols for entry in walk(packages)] == [["pixel"]]
+        assert "protocols" not in json.loads(to_json(walk(tree(recipe={"a": attack()}))))[0]
 
     def test_sorted_and_byte_identical(self, tree: Tree) -> None:
         packages = tree(attack={"b": attack(name="b"), "a": attack(name="z")}, recipe={"c": attack(name="c")})
@@ -270,6 +274,8 @@ class TestWalk:
             (attack("n: int = 1", extra='PASSES = ("open(1)", "0")'), "not allowed"),
             (attack("n: int = 1", extra='FACTS = {"n": 1}'), "parameters too"),
             (attack(extra="PAPER = 3"), "paper: "),
+            (attack(extra='PROTOCOLS = ("pixels",)'), "protocols"),
+            (attack(extra="PROTOCOLS = ()"), "at least one"),
         ],
     )
     def test_what_cannot_be_described(self, tree: Tree, source: str, reason: str) -> None:

@@ -10,9 +10,20 @@ from pathlib import Path
 import pytest
 
 from service.contract.errors import InvalidSpec, InvalidState
+from service.contract.needs import needs_of
 from service.store.ids import new_id
 from service.store.session import Store
-from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned, succeeded, train_spec
+from tests.support.jobs import (
+    WAYS,
+    Using,
+    add,
+    claim,
+    evaluate_spec,
+    finish_all,
+    planned,
+    succeeded,
+    train_spec,
+)
 from tests.support.workers import settings
 from workers import artifacts, retention
 from workers.reaper import Reaper
@@ -82,10 +93,11 @@ def test_results_outlive_their_files(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["queued", "running"])
-def test_weights_that_a_job_needs_stay(either_store: Store, tmp_path: Path, state: str) -> None:
+@WAYS
+def test_weights_that_a_job_needs_stay(either_store: Store, tmp_path: Path, state: str, using: Using) -> None:
     store = either_store
     source = trained(store, tmp_path, days_ago=100)
-    needing = add(store, evaluate_spec(weights_from=source))
+    needing = add(store, evaluate_spec(**using(source)))
     if state == "running":
         claim(store)
     sweeper = keeping(store, tmp_path, 1)
@@ -95,17 +107,19 @@ def test_weights_that_a_job_needs_stay(either_store: Store, tmp_path: Path, stat
     assert sweeper.sweep() == 1
 
 
-def test_expired_weights_are_refused(either_store: Store, tmp_path: Path) -> None:
+@WAYS
+def test_expired_weights_are_refused(either_store: Store, tmp_path: Path, using: Using) -> None:
     store = either_store
     source = trained(store, tmp_path, days_ago=100)
-    failed = add(store, evaluate_spec(weights_from=source))
+    failed = add(store, evaluate_spec(**using(source)))
     store.jobs.fail(failed, "boom", "no")
     keeping(store, tmp_path, 1).sweep()
     with pytest.raises(InvalidSpec) as caught:
-        add(store, evaluate_spec(weights_from=source))
+        add(store, evaluate_spec(**using(source)))
     (detail,) = caught.value.details
-    assert detail.loc == ["model", "weights", "job"]
+    assert detail.loc == [*needs_of(evaluate_spec(**using(source)))[0].loc]
     assert "expired" in detail.message
+    assert store.jobs.source(source).expired
     with pytest.raises(InvalidState, match=f"weights of job {source}.*have expired"):
         store.jobs.retry(failed)
     assert store.jobs.get(failed).state == "failed"

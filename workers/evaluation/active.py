@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, select
+from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, judged, select
 
 Take = Callable[[int], Examples | None]
 """Gives the next examples, at most so many; None at the end."""
@@ -37,7 +37,7 @@ def run_slots(
         model: The attacked model.
         take: Where the examples come from.
         slots: How many are attacked at the same time.
-        leave: Gets the slots that are broken or done.
+        leave: Gets the slots that are broken or done, judged.
         tell: Called after every step.
         late: Whether flags are read one step late; None does so on a GPU.
     """
@@ -50,7 +50,7 @@ def run_slots(
         attack.step(setting, model, state)
         finished = flags.read(state)
         if finished.any():
-            leave(select(state, finished))
+            leave(judged(select(state, finished)))
             state = select(state, ~finished)
             flags.kept(~finished)
         tell()

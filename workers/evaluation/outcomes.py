@@ -153,6 +153,7 @@ class Ledger:
         self._attacked = attacked
         self._adversarial: Tensor | None = None
         self._settled = torch.zeros(n, dtype=torch.bool)
+        self._done: int | None = 0  # None: to be counted
         self._numbers = {key: torch.zeros(n, dtype=torch.int64) for key in ("prediction", "rank")}
         self._passes = {key: torch.zeros(n, dtype=torch.int64) for key in ("forward", "backward")}
         self._unconverged = torch.zeros(n, dtype=torch.bool)
@@ -171,7 +172,9 @@ class Ledger:
     @property
     def done(self) -> int:
         """How many examples have an outcome."""
-        return int(self._settled.sum())
+        if self._done is None:
+            self._done = int(self._settled.sum())
+        return self._done
 
     @property
     def clean_correct(self) -> Tensor:
@@ -198,7 +201,7 @@ class Ledger:
             index = wrong.to(images.device)
             values = {key: value[index] for key, value in verdict._asdict().items()}
             self._write(rows[wrong], values, images[index])
-            self._settled[rows[wrong]] = True
+            self._settle(rows[wrong])
 
     def note_attack(self, state: State) -> None:
         """Adds what slots that leave have cost, and what was seen of their gradients."""
@@ -223,7 +226,7 @@ class Ledger:
         """
         assert not self._settled[rows].any(), "every example has one outcome"
         self._write(rows, values, images, clean)
-        self._settled[rows] = True
+        self._settle(rows)
 
     def hold(self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor) -> None:
         """Writes outcomes that a later stage may replace: of two that are right the higher loss counts."""
@@ -235,11 +238,11 @@ class Ledger:
 
     def settle_held(self, rows: Tensor) -> None:
         """What was held of these is final."""
-        self._settled[rows] = True
+        self._settle(rows)
 
     def settle_open(self) -> None:
         """What was held is final."""
-        self._settled[:] = True
+        self._settle(self.open)
 
     def note_stage(self, stage: Stage, broken: Tensor) -> None:
         """Adds what a stage did, and the examples that it broke."""
@@ -249,6 +252,10 @@ class Ledger:
     def cost(self) -> tuple[int, int]:
         """Forward and backward passes so far."""
         return int(self._passes["forward"].sum()), int(self._passes["backward"].sum())
+
+    def _settle(self, rows: Tensor) -> None:
+        self._settled[rows] = True
+        self._done = None
 
     def _noted(self) -> dict[str, int]:
         count = int((self._unconverged & (self._numbers["rank"] == 0)).sum())

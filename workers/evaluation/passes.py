@@ -57,7 +57,7 @@ class Passes:
         self.limit = limit or Limit()
         self._model = model
         self._device = device
-        self._autocast = autocast
+        self._precision = torch.autocast(device.type, torch.bfloat16, enabled=autocast)
 
     def in_bfloat16(self) -> Passes:
         """The same model in autocast."""
@@ -76,13 +76,14 @@ class Passes:
     def in_parts(self, rows: Tensor, work: Callable[[Tensor], Result]) -> list[Result]:
         """Does the work on as many rows at a time as fit into memory; its result for each part."""
         while True:
-            size = min(self.limit.rows or len(rows), len(rows))
+            count = rows.shape[0]
+            size = min(self.limit.rows or count, count)
             try:
-                return [work(part) for part in rows.split(max(size, 1))]
+                return [work(part) for part in rows.split(size)] if size < count else [work(rows)]
             except torch.OutOfMemoryError:
                 self.limit.halve(size)
 
     def _run(self, images: Tensor) -> Tensor:
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
+        with self._precision:
             logits: Tensor = self._model(images)
         return logits.to(images.dtype)

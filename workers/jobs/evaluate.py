@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attacks.adversarial.transfer import Transfer
 from attacks.ensemble import Ensemble
-from attacks.kernel import Attack, Forward, frozen
+from attacks.kernel import Attack, frozen
 from attacks.randomness import Randomness
 from service.contract.catalog import load as load_catalog
 from workers import artifacts, catalog, provenance
@@ -27,8 +27,8 @@ from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
 from workers.jobs.answers import keyed_answers
-from workers.jobs.failures import BadWeights
 from workers.jobs.session import Loaded, Session
+from workers.jobs.sources import shard_sources
 
 Report = Callable[[Mapping[str, Any]], None]
 
@@ -38,7 +38,9 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
 
     Raises:
         MissingData: the data set is not there any more.
-        ValueError: the weights, or the number of examples, changed since the job was planned.
+        BadWeights: the weights, or those of another model that an attack needs, are gone.
+        ValueError: the weights, those of another model, or the number of examples changed since the job was
+            planned.
     """
     spec, plan = request["spec"], request["plan"]
     item = spec["evaluations"][request["evaluation"]]
@@ -52,10 +54,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
             f"{data.name!r} has {len(data.ids)} examples, it had {available} when the job was planned"
         )
     order = evaluation_order(data.name, data.ids, spec["limit"])[request["start"] : request["stop"]]
-    others = {
-        job_id: session.other(source, spec["execution"], data, device=plan["device"])
-        for job_id, source in request.get("sources", {}).items()
-    }
+    others = shard_sources(request, session, loaded)
     shard = Shard(data, order, loaded, plan["batch_size"], spec, report, others)
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     begun = time.monotonic()
@@ -153,30 +152,20 @@ class Shard:
         self._message = str(item["name"]) if epsilon is None else f"{item['name']} {epsilon}"
         attack: Attack | Ensemble = catalog.build("attack", item["name"], item["params"])()
         if isinstance(attack, Transfer):
-            attack = attack.on(self._other(attack.job))
+            other = self._others[attack.job]
+            attack = attack.on(Passes(other.classifier, other.device))
         subject = (attack, self._loaded.classifier, self._images, self._labels(), self._ids)
         common = self._common | {
             "randomness": Randomness(self._spec["seed"], attack.name),
             "keep_adversarial": bool(self._spec.get("save_adversarial")),
         }
-        only_pixel = isinstance(attack, Ensemble | Transfer)
-        if self._spec["protocol"] == "paper" and not only_pixel:
+        protocols, protocol = load_catalog().find("attack", item["name"]).protocols, self._spec["protocol"]
+        if protocol not in protocols:
+            protocol = self.protocol = protocols[0]
+        if protocol == "paper":
             return attack_paper(*subject, **common)
-        if self._spec["protocol"] == "paper":
-            self.protocol = "pixel"
         screening = self._spec["execution"].get("screening") is not None
         return attack_pixel(*subject, screening=screening, staged=self._staged, **common)
-
-    def _other(self, job_id: str) -> Forward:
-        other = self._others.get(job_id)
-        if other is None:
-            raise BadWeights(f"job {job_id}, whose model the attack needs, was deleted")
-        if other.image_size != self._loaded.image_size:
-            raise ValueError(
-                f"the model of job {job_id} is for images of {other.image_size} pixels,"
-                f" the evaluated one for {self._loaded.image_size}"
-            )
-        return Passes(other.classifier, other.device)
 
     def probe(self) -> dict[str, int]:
         """What is odd about the model's answers to the first few images."""

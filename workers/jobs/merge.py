@@ -194,6 +194,7 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
         device=device | {"batch_size": plan["batch_size"]},
         weights_sha256=plan["weights_sha256"],
         data_sha256=plan["data_sha256"],
+        sources=plan.get("sources", {}),  # plans of earlier versions have none
         times={
             "created_at": _iso(job.created_at),
             "started_at": _iso(job.started_at),

@@ -21,6 +21,7 @@ from workers.data.sampling import evaluation_order
 from workers.evaluation.stages import COMPATIBLE
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
+from workers.jobs.sources import planned_sources
 from workers.jobs.trained_on import doubts
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
@@ -38,6 +39,7 @@ def run(
 
     Raises:
         MissingData: a data set is not there.
+        BadWeights: the weights, or those of another model that an evaluation needs, are gone.
         ValueError: model and data do not fit each other.
     """
     spec = request["spec"]
@@ -74,6 +76,7 @@ def run(
         "weights_sha256": loaded.weights_sha256,
         "untrained": loaded.untrained,
         "data_sha256": hashes,
+        "sources": planned_sources(request, session, loaded),
         "evaluations": evaluations,
         "shards": [shard | {"number": number} for number, shard in enumerate(shards)],
     }

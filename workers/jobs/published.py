@@ -29,8 +29,9 @@ TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
 # Parameters that do not change what an attack computes.
 EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
 SIZES = {
-    "tiny": {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
-    "base": {"width": 768, "depth": 12, "heads": 12, "mlp_ratio": 4.0},
+    ("symvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
+    ("symvit", "base"): {"width": 768, "depth": 12, "heads": 12, "mlp_ratio": 4.0},
+    ("fan_vit", "tiny"): {"width": 192, "depth": 12, "heads": 4, "mlp_ratio": 4.0},
 }
 
 
@@ -77,23 +78,28 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     """What a model of the catalog computes, in words of its own; {} for models without published numbers."""
     name, params = model["name"], {k: v for k, v in model["params"].items() if k not in TRAINING_ONLY}
     family, _, size = name.rpartition("_")
-    if size in SIZES:
-        name, params = family, SIZES[size] | params
+    if own := SIZES.get((family.removeprefix("rpc_"), size)):
+        name, params = family, own | params
     if name == "symvit":
         return params | {"attention": "symmetric"}
     if name == "rpc_symvit":
         return _layers(params | {"attention": "rpc"}, "rpc_layers")
-    if name == "vit" and params["attention"] == {"name": "softmax", "params": {}}:
-        return {k: v for k, v in params.items() if k != "layers"} | {"attention": "softmax"}
-    if name == "fan_vit" and size == "tiny":
-        return _fan(params) | {"attention": "symmetric"}
-    if name == "rpc_fan_vit" and size == "tiny":
-        return _layers(_fan(params) | {"attention": "rpc"}, "rpc_layers")
+    if name == "vit":
+        return _one_attention(params)
+    if name == "fan_vit":
+        return _one_attention(params | {"family": "fan"})
+    if name == "rpc_fan_vit":
+        return _layers(params | {"family": "fan", "attention": "rpc"}, "rpc_layers")
     return {}
 
 
-def _fan(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in params.items() if k not in SIZES["tiny"]} | {"family": "fan"}
+def _one_attention(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a model with one attention, without parameters that matter, in all layers; else {}."""
+    attention = params["attention"]
+    everywhere = attention["name"] == "softmax" or params.get("layers", "all") == "all"
+    if not everywhere or attention["params"].keys() - TRAINING_ONLY:
+        return {}
+    return {k: v for k, v in params.items() if k != "layers"} | {"attention": attention["name"]}
 
 
 def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:

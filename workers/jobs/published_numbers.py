@@ -50,7 +50,7 @@ _FIRST = _RPC | {"attention": "rpc", "layers": "first", "regularization": 4.0}
 # In all layers lambda is 3 in the text and 4 in the released evaluation.
 _ALL = _RPC | {"attention": "rpc", "layers": "all", "iterations": 2, "regularization": (3.0, 4.0)}
 _SYMMETRIC = {"attention": "symmetric"}
-_FAN = {"family": "fan", "image_size": 224, "patch_size": 16}
+_FAN = _TINY | {"family": "fan", "heads": 4}
 
 MODELS = {
     "SymViT": Architecture(_TINY | _SYMMETRIC),

@@ -107,34 +107,25 @@ class Session:
             self._loaded = (key, _load(spec, data, device, weights))
         return self._loaded[1]
 
-    def other(
-        self, source: Mapping[str, Any], execution: Mapping[str, Any], evaluated: ImageSet, *, device: str
-    ) -> Loaded:
+    def other(self, source: Mapping[str, Any], execution: Mapping[str, Any], *, device: str) -> Loaded:
         """The classifier of another job, for attacks that need a second model.
 
         Args:
             source: {"spec", "weights"}: of the training job, and the path of its weights.
             execution: Of the present job.
-            evaluated: The data of the evaluation.
             device: "cpu", "cuda" or "auto".
 
         Raises:
             BadWeights: they are gone, or do not fit.
-            ValueError: it is made for other data.
+            MissingData: the data that it was trained on is not there.
         """
-        key = _key(source, execution, device, evaluated.name)
+        key = _key(source, execution, device)
         if self._other is None or self._other[0] != key:
             self._other = None
             # Its weights are in the file, wherever they came from at first.
             model = {**source["spec"]["model"], "weights": {"job": ""}}
             spec = {**source["spec"], "kind": "evaluate", "execution": execution, "model": model}
             data = self.data(spec["data"], "test")
-            theirs, ours = (data.classes, data.channels), (evaluated.classes, evaluated.channels)
-            if theirs != ours:
-                raise ValueError(
-                    f"the other model is made for {theirs[0]} classes and {theirs[1]} channels,"
-                    f" {evaluated.name!r} has {ours[0]} and {ours[1]}"
-                )
             self._other = (key, _load(spec, data, device, source["weights"]))
         return self._other[1]
 

@@ -14,6 +14,7 @@ from typing import Any
 from service.contract.results import StageBreakdown, Warning
 from service.contract.validity import BLACK_BOX, FEWEST_EXAMPLES, TOLERANCE
 from service.contract.warning_codes import WarningCode
+from workers.jobs.libraries import describe
 
 # What is counted example by example, in the shards' evidence under the warning's code.
 COUNTED: dict[WarningCode, str] = {
@@ -50,12 +51,6 @@ UNDEFINED = {
     "miou": "no pixel has a class",
     "mean_accuracy": "no pixel has a class",
     "pixel_accuracy": "no pixel has a class",
-}
-LIBRARIES = {
-    "cleverhans": "its iterates are float32, only the last one counts, and its loss is a mean over the batch,"
-    " so that very small gradients depend on the batch size",
-    "compatible": "random numbers are drawn for a whole batch, as the library does; so an example's result"
-    " depends on the batch size and on its neighbours",
 }
 # Smallest number of classes for which the DLR losses are defined (they take the third or fourth logit).
 DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}
@@ -216,7 +211,8 @@ def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row:
         )
         yield Warning(code="reduced_batch", message=message, evidence={"asked": asked, "used": used})
     if row.backend != "native":
-        message = f"backend {row.backend}: {LIBRARIES.get(row.backend, LIBRARIES['compatible'])}"
+        stages = [stage.stage for stage in row.breakdown]
+        message = f"backend {row.backend}: {describe(row.backend, row.name, row.params, stages)}"
         size = {"batch_size": plan["batch_size"]}
         yield Warning(code="library_backend", message=message, evidence=size)
 

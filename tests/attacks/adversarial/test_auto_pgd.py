@@ -16,7 +16,7 @@ from attacks.adversarial.apgd_ce import apgd_ce
 from attacks.adversarial.apgd_dlr import apgd_dlr
 from attacks.adversarial.apgd_t import apgd_t
 from attacks.adversarial.auto_pgd import windows
-from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, frozen, select
+from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, frozen, judged, select
 from attacks.randomness import LibraryStream, Randomness
 from attacks.threat import Norm
 
@@ -87,7 +87,7 @@ def drive(
             assert state is not None
             attack.step(setting, model, state)
             out = state["done"] | state["broken"]
-            finished.append(select(state, out))
+            finished.append(judged(select(state, out)))
             state = None if out.all() else select(state, ~out)
     found = concatenate(finished)
     return select(found, found["row"].argsort())
@@ -344,6 +344,18 @@ def test_the_library_as_a_backend_outside_the_unit_interval(cases: dict[str, Cas
 class _Shift(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         return (values + 1) / 2
+
+
+def test_no_step_asks_the_device() -> None:
+    """Tensors on the device `meta` have no values: whoever asks for one, fails."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4)).to("meta")
+    images, labels = torch.empty(2, 1, 2, 2, device="meta"), torch.empty(2, dtype=torch.int64, device="meta")
+    attack, setting = apgd_t(steps=10, targets=2, restarts=2), Setting(["a", "b"], Randomness(0, "apgd_t"))
+    with torch.no_grad(), frozen(model):
+        state = attack.start(setting, Examples(torch.arange(2), images, labels, labels, model(images)))
+        while not state["done"].all():
+            attack.step(setting, model, state)
+    assert state["target"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("backend", ["native", "pyautoattack"])

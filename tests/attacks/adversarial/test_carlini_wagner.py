@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks.adversarial.carlini_wagner import carlini_wagner
-from attacks.judgement import judge
-from attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen, select
+from attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen, judged, select
 from attacks.randomness import Randomness
 from attacks.threat import sizes
 
@@ -115,7 +114,7 @@ def test_slots_in_different_searches_do_not_touch_each_other(
                 attack.step(setting, model, late)
     finally:
         network.float()
-    apart = concatenate([early, late])
+    apart = judged(concatenate([early, late]))
     for key in ("prediction", "forward", "backward", "constant", "restart"):
         assert torch.equal(apart[key], whole[key]), key
     torch.testing.assert_close(apart["best"], whole["best"], rtol=0, atol=1e-9)
@@ -194,7 +193,7 @@ def test_success_at_equal_logits_is_that_of_argmax(targeted: bool, confidence: f
     # numpy documents that the first of several maxima wins.
     top = torch.from_numpy(changed.numpy().argmax(1))
     expected = top == goal if targeted else top != goal
-    assert torch.equal(attack._succeeds(logits, goal, judge(logits, goal)), expected)
+    assert torch.equal(attack._succeeds(logits, goal), expected)
     assert 10 < int(expected.sum()) < 390
 
 

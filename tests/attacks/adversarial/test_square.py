@@ -127,6 +127,19 @@ def test_slots_of_one_batch_may_be_at_different_queries() -> None:
         torch.testing.assert_close(mixed["best"][2:], alone["best"], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_no_step_asks_the_device(restarts: int) -> None:
+    """Tensors on the device `meta` have no values: whoever asks for one, fails."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)).to("meta")
+    images, labels = torch.empty(2, 1, 4, 4, device="meta"), torch.empty(2, dtype=torch.int64, device="meta")
+    attack, setting = square(queries=70, restarts=restarts), Setting(["a", "b"], Randomness(0, "square"))
+    with torch.no_grad():
+        state = attack.start(setting, Examples(torch.arange(2), images, labels, labels, model(images)))
+        while not state["done"].all():
+            attack.step(setting, model, state)
+    assert state["restart"].tolist() == [restarts, restarts]
+
+
 @pytest.mark.parametrize(("norm", "epsilon"), BALLS)
 def test_robust_accuracy_is_near_the_librarys(norm: Norm, epsilon: float) -> None:
     """Other draws, the same search: 300 examples, of which 5 points are 15. About 2 points were seen."""
@@ -213,7 +226,7 @@ def test_schedule() -> None:
 
 def test_windows() -> None:
     assert positions(torch.tensor([0.0, 0.999, 1.0]), 10, torch.tensor([4, 4, 4])).tolist() == [0, 5, 6]
-    mask = inside(torch.tensor([1]), torch.tensor([2]), torch.tensor([2]), 4, 5)
+    mask = inside(torch.tensor([1]), torch.tensor([2]), 2, 4, 5)
     assert mask[0, 0].nonzero().tolist() == [[1, 2], [1, 3], [2, 2], [2, 3]]
     side, corners = tiles(32, 32)
     assert (side, len(corners), corners[0]) == (6, 25, (1, 1))

@@ -202,8 +202,15 @@ def test_foreign_jobs_do_not_leak_through_other_calls(
         model = {"name": "tiny_vit", "weights": {"job": other}}
         return api.post("/api/v1/jobs", json=evaluate_body(model=model), params=params, headers=theirs)
 
-    assert both(weights)[0].status_code == 422
-    assert both(lambda other: weights(other, dry_run="true"))[0].status_code == 422
+    def attack(other: str, **params: str) -> httpx.Response:
+        evaluations = [{"name": "transfer", "params": {"job": other}}]
+        spec = evaluate_body(evaluations=evaluations)
+        return api.post("/api/v1/jobs", json=spec, params=params, headers=theirs)
+
+    for need in (weights, attack):
+        assert both(need)[0].status_code == 422
+        assert both(lambda other, need=need: need(other, dry_run="true"))[0].status_code == 422  # type: ignore[misc]
+    assert attack(mine).status_code == weights(mine).status_code == 201
     # Another's idempotency key tells nothing, neither that it was used nor with which body.
     again = api.post("/api/v1/jobs", json=body, headers={**theirs, "Idempotency-Key": "k"})
     assert again.status_code == 201

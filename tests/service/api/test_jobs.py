@@ -362,6 +362,26 @@ def test_a_failed_training_fails_what_waits_for_it(
     assert "failed" in found["message"]
 
 
+def test_what_needs_several_trainings_waits_for_all_and_keeps_them(
+    api: httpx.Client, post: Any, worker: Any, train_body: Make, evaluate_body: Make
+) -> None:
+    own, other = post(train_body()), post(train_body(seed=1))
+    attack = {"name": "transfer", "params": {"job": other}}
+    needing = post(evaluate_body(**weights(own), evaluations=[{"name": "clean"}, attack]))
+    for source in (own, other):
+        assert api.get(f"{JOBS}/{needing}").json()["state"] == "waiting"
+        worker.train(source)
+        refused = api.delete(f"{JOBS}/{source}")
+        assert refused.status_code == 409
+        assert needing in refused.json()["error"]["message"]
+    assert api.get(f"{JOBS}/{needing}").json()["state"] == "queued"
+    api.post(f"{JOBS}/{needing}/cancel")
+    assert api.delete(f"{JOBS}/{other}").status_code == 204
+    refused = api.post(f"{JOBS}/{needing}/retry")
+    assert refused.status_code == 409
+    assert other in refused.json()["error"]["message"]
+
+
 def test_weights_that_cannot_be_are_422(
     api: httpx.Client, post: Any, train_body: Make, evaluate_body: Make
 ) -> None:

@@ -28,7 +28,6 @@ def row(**changes: Any) -> JobRow:
         "provenance": None,
         "message": "",
         "error": None,
-        "depends_on": None,
         "progress_done": 25,
         "progress_total": 100,
         "progress_unit": "examples",

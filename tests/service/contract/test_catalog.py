@@ -17,6 +17,7 @@ from service.contract.catalog import Catalog, load
 from service.contract.errors import InvalidSpec, NotFound
 from service.contract.report import MAX_DETAILS, path_text
 from service.contract.validation import ValidSpec
+from service.contract.weights import EXPIRED
 
 FRACTION = {"type": ["number", "string"], "fraction": True, "minimum": 0, "maximum": 1}
 REFERENCE = {"type": ["object", "string"], "component": "attention"}
@@ -79,6 +80,7 @@ class FoundJob:
     kind: str
     state: str
     spec: dict[str, Any]
+    expired: bool = False
 
 
 def evaluate_body(**changes: Any) -> dict[str, Any]:
@@ -512,6 +514,7 @@ class TestWeights:
             (FoundJob("train", "failed", {}), "this job is failed: it leaves no weights"),
             (FoundJob("train", "canceled", {}), "this job is canceled: it leaves no weights"),
             (FoundJob("train", "timed_out", {}), "this job is timed_out: it leaves no weights"),
+            (FoundJob("train", "succeeded", {}, expired=True), EXPIRED),
         ],
     )
     def test_jobs_without_weights(self, job: FoundJob | None, message: str) -> None:

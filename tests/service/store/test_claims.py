@@ -39,7 +39,6 @@ def test_the_first_claim_starts_the_job_and_its_clock(store: Store) -> None:
         stop=0,
         failures=0,
         losses=0,
-        depends_on=None,
     )
     job = store.jobs.get(job_id)
     assert job.state == "starting"

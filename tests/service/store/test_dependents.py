@@ -10,23 +10,33 @@ import pytest
 
 from service.contract.errors import InvalidSpec, InvalidState
 from service.store.session import Store
-from tests.support.jobs import add, claim, evaluate_spec, outcome, planned, states, succeeded, train_spec
+from tests.support.jobs import (
+    WAYS,
+    Using,
+    add,
+    claim,
+    evaluate_spec,
+    outcome,
+    planned,
+    states,
+    succeeded,
+    train_spec,
+)
 
 UNKNOWN = "0" * 26
 
 
-def test_a_job_waits_until_its_weights_are_there(store: Store) -> None:
+@WAYS
+def test_a_job_waits_until_its_weights_are_there(store: Store, using: Using) -> None:
     train = add(store, train_spec())
-    waiting = [add(store, evaluate_spec(weights_from=train)) for _ in range(2)]
+    waiting = [add(store, evaluate_spec(**using(train))) for _ in range(2)]
     other = add(store, evaluate_spec())
     assert states(store, *waiting, other) == ["waiting", "waiting", "queued"]
-    assert store.jobs.get(waiting[0]).depends_on == train
     assert store.jobs.queue_positions([store.jobs.get(waiting[0])]) == {}
     succeeded(store, store.jobs.get(train))
     assert states(store, *waiting, other) == ["queued", "queued", "queued"]
-    assert claim(store).depends_on == train
     # One that comes later need not wait.
-    assert states(store, add(store, evaluate_spec(weights_from=train))) == ["queued"]
+    assert states(store, add(store, evaluate_spec(**using(train)))) == ["queued"]
 
 
 @pytest.mark.parametrize("how", ["failed", "was canceled", "timed out"])
@@ -59,9 +69,10 @@ def test_a_long_chain_fails_to_its_end(store: Store) -> None:
     assert states(store, *chain) == ["canceled"] + ["failed"] * 30
 
 
-def test_canceling_alone_does_not_fail_who_waits(store: Store) -> None:
+@WAYS
+def test_canceling_alone_does_not_fail_who_waits(store: Store, using: Using) -> None:
     train = add(store, train_spec())
-    waiting = add(store, evaluate_spec(weights_from=train))
+    waiting = add(store, evaluate_spec(**using(train)))
     held = claim(store)
     store.jobs.cancel(train)
     assert states(store, train, waiting) == ["canceling", "waiting"]
@@ -78,9 +89,10 @@ def test_a_waiting_job_can_be_canceled_and_failed(store: Store) -> None:
     assert states(store, first, second) == ["canceled", "failed"]
 
 
-def test_a_retry_waits_again_and_does_not_revive_others(store: Store) -> None:
+@WAYS
+def test_a_retry_waits_again_and_does_not_revive_others(store: Store, using: Using) -> None:
     train = add(store, train_spec())
-    first, second = (add(store, evaluate_spec(weights_from=train)) for _ in range(2))
+    first, second = (add(store, evaluate_spec(**using(train))) for _ in range(2))
     store.jobs.fail(train, "boom", "no")
     retried = store.jobs.retry(first)
     assert (retried.state, retried.attempt) == ("waiting", 2)
@@ -104,22 +116,82 @@ def test_weights_that_cannot_come_are_refused(store: Store) -> None:
     assert len(store.jobs.page()[0]) == 1
 
 
-def test_a_job_whose_weights_are_still_wanted_is_not_deleted(store: Store) -> None:
+@WAYS
+def test_a_job_whose_weights_are_still_wanted_is_not_deleted(store: Store, using: Using) -> None:
     train = add(store, train_spec())
     succeeded(store, store.jobs.get(train))
-    user = add(store, evaluate_spec(weights_from=train))
+    user = add(store, evaluate_spec(**using(train)))
     with pytest.raises(InvalidState, match=user):
         store.jobs.delete(train)
     store.jobs.cancel(user)
     store.jobs.delete(train)
-    assert store.jobs.get(user).depends_on == train
     with pytest.raises(InvalidState, match="deleted"):
         store.jobs.retry(user)
     assert states(store, user) == ["canceled"]
     assert [row.state for row in store.shards.of(user)] == ["canceled"]
 
 
-def test_who_comes_while_the_training_ends_never_waits_for_ever(store: Store) -> None:
+def test_a_job_that_needs_several_waits_for_the_last(store: Store) -> None:
+    first, second, third = (add(store, train_spec()) for _ in range(3))
+    # One of them twice, as its own weights and as an attack's.
+    user = add(store, evaluate_spec(weights_from=first, attacks_from=[second, first, third]))
+    for source in (third, first):
+        succeeded(store, store.jobs.get(source))
+        assert states(store, user) == ["waiting"]
+    succeeded(store, store.jobs.get(second))
+    assert states(store, user) == ["queued"]
+    for source in (first, second, third):
+        with pytest.raises(InvalidState, match=user):
+            store.jobs.delete(source)
+
+
+def test_a_job_that_needs_several_fails_with_the_first_that_fails(store: Store) -> None:
+    first, second = (add(store, train_spec()) for _ in range(2))
+    finer = add(store, train_spec(weights_from=first))
+    user = add(store, evaluate_spec(weights_from=second, attacks_from=[finer, first]))
+    succeeded(store, store.jobs.get(second))
+    store.jobs.fail(first, "boom", "no")
+    assert states(store, finer, user) == ["failed", "failed"]
+    message = f"job {first}, whose weights this job needs, failed"
+    assert store.jobs.get(user).error == {"type": "dependency_failed", "message": message}
+    retried = store.jobs.retry(user)
+    assert (retried.state, retried.attempt) == ("waiting", 2)
+    assert first in retried.message
+    assert finer in retried.message
+    assert second not in retried.message
+    for source in (first, finer):
+        store.jobs.retry(source)
+        assert states(store, user) == ["waiting"]
+        succeeded(store, store.jobs.get(source))
+    assert states(store, user) == ["queued"]
+
+
+def test_each_field_that_names_a_job_without_weights_is_named(store: Store) -> None:
+    canceled, good = add(store, train_spec()), add(store, train_spec())
+    store.jobs.cancel(canceled)
+    with pytest.raises(InvalidSpec) as caught:
+        add(store, evaluate_spec(weights_from=UNKNOWN, attacks_from=[good, canceled]))
+    assert [(detail.loc, detail.message, detail.given) for detail in caught.value.details] == [
+        (["model", "weights", "job"], "there is no such job", UNKNOWN),
+        (["evaluations", 2, "params", "job"], "this job is canceled and has no weights", canceled),
+    ]
+    assert {row.id for row in store.jobs.page()[0]} == {canceled, good}
+
+
+def test_two_that_succeed_at_once_release_who_needs_both(store: Store) -> None:
+    pairs = [(add(store, train_spec()), add(store, train_spec())) for _ in range(4)]
+    users = [add(store, evaluate_spec(weights_from=one, attacks_from=[other])) for one, other in pairs]
+    sources = [source for pair in pairs for source in pair]
+    for source in sources:
+        held = claim(store, warm_job=source)
+        store.shards.finish(held, outcome(held))
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda source: store.jobs.succeed(source, {}), sources))
+    assert states(store, *users) == ["queued"] * 4
+
+
+@WAYS
+def test_who_comes_while_the_training_ends_never_waits_for_ever(store: Store, using: Using) -> None:
     sources = [add(store, train_spec()) for _ in range(4)]
     held = [claim(store) for _ in sources]
     for one in held[:2]:
@@ -131,7 +203,7 @@ def test_who_comes_while_the_training_ends_never_waits_for_ever(store: Store) ->
 
     def use(source: str) -> str | None:
         try:
-            return add(store, evaluate_spec(weights_from=source))
+            return add(store, evaluate_spec(**using(source)))
         except InvalidSpec:
             return None
 
@@ -152,13 +224,16 @@ def test_who_comes_while_the_training_ends_never_waits_for_ever(store: Store) ->
 
 def test_calls_on_a_job_and_its_dependents_do_not_lock_each_other_out(store: Store) -> None:
     train = add(store, train_spec())
-    users = [add(store, evaluate_spec(weights_from=train)) for _ in range(4)]
+    second = add(store, train_spec(weights_from=train))
+    both = evaluate_spec(weights_from=train, attacks_from=[second])
+    users = [add(store, spec) for spec in (both, evaluate_spec(weights_from=train)) * 2]
     other = planned(store, 6)
 
     def stir(turn: int) -> None:
         for call, job_id in (
             ("fail", train),
             ("retry", users[turn % 4]),
+            ("retry", second),
             ("retry", train),
             ("cancel", users[turn % 3]),
         ):

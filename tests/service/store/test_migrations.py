@@ -10,14 +10,14 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from service.store.database import Database
 from service.store.session import Store, open_store
 from service.store.tables import metadata
 from service.store.upgrade import configuration, upgrade
-from tests.support.jobs import add, evaluate_spec
+from tests.support.jobs import add, evaluate_spec, states, succeeded, train_spec
 
 
 @pytest.fixture
@@ -177,3 +177,21 @@ def test_jobs_and_idempotency_keys_outlive_the_revision_of_keys(database: Databa
             store.jobs.add(evaluate_spec(), body_sha256=body, idempotency_key=key)[0].id
             for body, key in (("a", "k"), ("c", "l"))
         ] == [first, other]
+
+
+def test_needed_weights_outlive_the_revision_of_dependencies(database: Database) -> None:
+    column = "SELECT id, depends_on FROM jobs WHERE depends_on IS NOT NULL ORDER BY id"
+    upgrade(database)
+    with Store(database) as store:
+        one, other = add(store, train_spec()), add(store, train_spec())
+        plain = add(store, evaluate_spec())
+        both = add(store, evaluate_spec(weights_from=other, attacks_from=[one]))
+        attacking = add(store, evaluate_spec(attacks_from=[one, one]))
+        with database.writing() as connection:
+            command.downgrade(configuration(connection), "0004")
+            assert [tuple(row) for row in connection.execute(text(column))] == [(both, other)]
+        upgrade(database)
+        succeeded(store, store.jobs.get(one))
+        assert states(store, plain, both, attacking) == ["queued", "waiting", "queued"]
+        succeeded(store, store.jobs.get(other))
+        assert states(store, both) == ["queued"]

@@ -10,10 +10,11 @@ import pytest
 from sqlalchemy import select
 
 from service.contract.errors import IdempotencyMismatch, InvalidSpec, InvalidState, NotFound
+from service.contract.needs import needs_of
 from service.store.session import Store
 from service.store.tables import jobs
 from service.store.tenants import TenantStore, View, _Part
-from tests.support.jobs import claim, evaluate_spec, finish_all, outcome, plan, train_spec
+from tests.support.jobs import WAYS, Using, claim, evaluate_spec, finish_all, outcome, plan, train_spec
 
 OURS = View("ours", everything=False)
 THEIRS = View("theirs", everything=False)
@@ -74,7 +75,7 @@ def test_no_method_reaches_the_job_of_another_tenant(store: Store, ours: TenantS
     assert {"jobs.get", "jobs.cancel", "jobs.retry", "jobs.delete", "results.of", "results.outcomes"} < set(
         found
     )
-    assert {"events.newest", "events.of", "artifacts.of", "artifacts.get"} < set(found)
+    assert {"jobs.source", "events.newest", "events.of", "artifacts.of", "artifacts.get"} < set(found)
     for view in (OURS, ADMIN, NO_KEYS):
         for name, method, others in calls_with_a_job(store.seen_by(view)):
             if name not in ("jobs.cancel", "jobs.retry", "jobs.delete"):
@@ -137,17 +138,21 @@ def test_idempotency_keys_are_the_tenants_own(store: Store, ours: TenantStore, t
             part.jobs.known("k", "b")
 
 
-def test_weights_come_from_jobs_that_one_sees(store: Store, ours: TenantStore, theirs: TenantStore) -> None:
+@WAYS
+def test_weights_come_from_jobs_that_one_sees(
+    store: Store, ours: TenantStore, theirs: TenantStore, using: Using
+) -> None:
     training = add(ours, train_spec())
     with pytest.raises(InvalidSpec) as foreign:
-        add(theirs, evaluate_spec(weights_from=training))
+        add(theirs, evaluate_spec(**using(training)))
     with pytest.raises(InvalidSpec) as missing:
-        add(theirs, evaluate_spec(weights_from=NOBODY))
+        add(theirs, evaluate_spec(**using(NOBODY)))
     told = [(error.value.message, error.value.details[0].message) for error in (foreign, missing)]
     assert told[0] == told[1]
+    assert foreign.value.details[0].loc == [*needs_of(evaluate_spec(**using(training)))[0].loc]
     assert theirs.jobs.page() == ([], None)
-    assert ours.jobs.get(add(ours, evaluate_spec(weights_from=training))).state == "waiting"
-    assert store.seen_by(ADMIN).jobs.get(add(store.seen_by(ADMIN), evaluate_spec(weights_from=training)))
+    assert ours.jobs.get(add(ours, evaluate_spec(**using(training)))).state == "waiting"
+    assert store.seen_by(ADMIN).jobs.get(add(store.seen_by(ADMIN), evaluate_spec(**using(training))))
 
 
 def test_a_refused_deletion_names_no_job_of_another_tenant(store: Store, ours: TenantStore) -> None:

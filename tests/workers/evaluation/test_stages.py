@@ -136,9 +136,8 @@ class Planted:
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         state["best"] = self.make(state["images"])
-        state["rank"] = torch.ones_like(state["rank"])
         state["broken"] = torch.ones_like(state["broken"])
-        state["prediction"] = (state["truth"] + 1) % 10
+        state["logits"] = nn.functional.one_hot((state["truth"] + 1) % 10, 10).to(state["images"])
         state["forward"] += 1
 
 

@@ -44,7 +44,7 @@ SPECS = {
     "SymViT-base": ("symvit_base", TINY),
     "RPC-SymViT-base (2iter/all-layer)": ("rpc_symvit_base", TINY | ALL | {"regularization": 4.0}),
     "ViT": ("vit", TINY | SOFTMAX | {"mlp_ratio": 4.0, "dropout": 0.0}),
-    "FAN-tiny": ("fan_vit_tiny", TINY),
+    "FAN-tiny": ("fan_vit_tiny", TINY | {"attention": {"name": "symmetric", "params": {"dropout": 0.0}}}),
     "RPC-FAN-tiny (4iter/layer1)": ("rpc_fan_vit_tiny", TINY | RPC),
 }
 PGD = {
@@ -142,6 +142,39 @@ def test_another_architecture_has_no_published_number(changes: dict[str, Any]) -
     assert found((name, params | {"drop_path": 0.0}))
     assert not found((name, params | changes))
     assert not found(("linear", {}))
+
+
+def symmetric(**params: Any) -> dict[str, Any]:
+    return {"attention": {"name": "symmetric", "params": params}}
+
+
+FREE = {"layers": "all", "width": 192, "depth": 12, "mlp_ratio": 4.0, "dropout": 0.1}
+RPC_FREE = {"width": 192, "depth": 12, "heads": 4, "mlp_ratio": 4.0, "attention_dropout": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("model", "same"),
+    [
+        (("fan_vit", TINY | FREE | {"heads": 4} | symmetric()), "FAN-tiny"),
+        (("rpc_fan_vit", TINY | RPC | RPC_FREE), "RPC-FAN-tiny (4iter/layer1)"),
+        (("vit", TINY | FREE | {"heads": 3} | symmetric(dropout=0.1)), "SymViT"),
+        (("vit", TINY | FREE | {"heads": 3} | symmetric() | {"layers": "first"}), None),
+        (("vit", TINY | FREE | {"heads": 4} | symmetric()), None),
+        (
+            ("vit", TINY | FREE | {"heads": 3, "attention": {"name": "softmax", "params": {"dropout": 0.1}}}),
+            "ViT",
+        ),
+        (("fan_vit_tiny", TINY | {"attention": {"name": "softmax", "params": {}}}), None),
+        (("fan_vit_small", TINY | symmetric()), None),
+    ],
+)
+def test_a_model_whose_sizes_are_written_out_is_the_same_model(
+    model: tuple[str, dict[str, Any]], same: str | None
+) -> None:
+    crop = {"crop_fraction": 1.0 if "fan" in model[0] else 0.875}
+    references = found(model, ("clean", {}), data=crop)
+    assert references == (found(SPECS[same], ("clean", {}), data=crop) if same else [])
+    assert bool(references) == bool(same)
 
 
 def test_an_attack_has_references_under_its_own_protocol_only() -> None:

@@ -19,6 +19,7 @@ FACTS = {"batch_size": 4, "untrained": False}
 PLANNED = {"n": 12, "available": 12, "classes": 10}
 PGD = Row("pgd", {"epsilon": "8/255"}, "native", attack=True, pixel=False, planned=PLANNED)
 STANDARD = {"epsilon": "8/255", "version": "standard"}
+STAGES = ["apgd_ce", "apgd_t", "fab_t", "square"]
 
 
 def raised(
@@ -65,6 +66,35 @@ def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
 )
 def test_facts_of_the_plan_and_the_row(changes: dict[str, Any], expected: dict[str, Any]) -> None:
     assert raised(**changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "params", "stages", "said", "unsaid"),
+    [
+        ("cleverhans", "pgd", {}, [], "mean over the batch", "depends on those"),
+        ("cleverhans", "carlini_wagner", {}, [], "keyed by example", "mean"),
+        ("cleverhans", "spsa", {}, [], "only the images that it returns", "mean"),
+        ("cleverhans", "uniform_noise", {}, [], "float32", "mean"),
+        ("pyautoattack", "apgd_ce", {"restarts": 3}, [], "library's own code ran", "depends on those"),
+        ("pyautoattack", "square", {}, [], "of square were drawn for a whole batch", "not depend"),
+        ("pyautoattack", "fab", {}, [], "of fab were drawn for a whole batch", "not depend"),
+        ("pyautoattack", "fab_t", {"restarts": 1}, [], "does not depend on the batch", "drawn for"),
+        ("compatible", "apgd_ce", {}, [], "our kernels ran the attack; the random numbers of apgd", "not"),
+        ("compatible", "fab", {"restarts": 1}, [], "our kernels ran the attack; an example's", "drawn for"),
+        ("pyautoattack", "autoattack", {}, STAGES, "numbers of square were drawn", "apgd_ce"),
+        ("pyautoattack", "autoattack", {}, ["apgd_ce", "apgd_dlr"], "does not depend", "drawn for"),
+        ("compatible", "autoattack", {}, STAGES, "numbers of apgd_ce, apgd_t, square were", "fab_t"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_library_is_true_for_its_attack(
+    backend: str, name: str, params: dict[str, Any], stages: list[str], said: str, unsaid: str
+) -> None:
+    breakdown = [part(stage, 12, 0) for stage in stages]
+    row = replace(PGD, name=name, params=params, backend=backend, breakdown=breakdown)
+    (message,) = [w.message for w in of_evaluation(FACTS, [{}], row) if w.code == "library_backend"]
+    assert message.startswith(f"backend {backend}: ")
+    assert said in message
+    assert unsaid not in message
 
 
 def test_every_metric_that_may_have_no_value_has_a_reason() -> None:

@@ -19,7 +19,7 @@ from service.api.results import finished_results
 from service.contract.results import EvaluationResult, Results, StageBreakdown
 from service.store.rows import Claim, OutcomeRow
 from service.store.session import Store, open_store
-from tests.support.jobs import add, claim, evaluate_spec
+from tests.support.jobs import add, claim, evaluate_spec, succeeded, train_spec
 from workers.catalog import load
 from workers.finishing import merge_and_finish
 from workers.jobs import evaluate, plan
@@ -45,8 +45,8 @@ class Prepared(Session):
     def classifier(self, spec: Any, *, device: str, weights: str | None) -> Loaded:
         return self._of("")
 
-    def other(self, source: Any, execution: Any, evaluated: Any, *, device: str) -> Loaded:
-        return self._of(source)
+    def other(self, source: Any, execution: Any, *, device: str) -> Loaded:
+        return self._of(source["weights"])
 
 
 Run = Callable[..., Results]
@@ -69,8 +69,11 @@ class Bench:
         shard_seconds: float = 1e9,
         **spec: Any,
     ) -> Results:
-        self.job_id = add(self.store, self._spec(evaluations, spec))
-        session = Prepared(model, others or {})
+        trained = {name: self._trained() for name in others or {}}
+        planted = {trained[name]: other for name, other in (others or {}).items()}
+        renamed = [self._with_job(item, trained) for item in evaluations]
+        self.job_id = add(self.store, self._spec(renamed, spec))
+        session = Prepared(model, planted)
         while not self._over():
             held = claim(self.store)
             self._work(held, session, shard_seconds)
@@ -79,6 +82,16 @@ class Bench:
     def table(self, index: int, name: str) -> list[dict[str, str]]:
         path = self.settings.folder(self.job_id) / f"outcomes-{index:03d}-{name}.csv"
         return list(csv.DictReader(path.read_text().splitlines()))
+
+    def _trained(self) -> str:
+        """A training job that has succeeded."""
+        job_id = add(self.store, train_spec())
+        succeeded(self.store, self.store.jobs.get(job_id))
+        return job_id
+
+    def _with_job(self, item: Mapping[str, Any], trained: Mapping[str, str]) -> dict[str, Any]:
+        params = dict(item.get("params", {}))
+        return {**item, "params": params | ({"job": trained[params["job"]]} if "job" in params else {})}
 
     def _spec(self, evaluations: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
         spec = evaluate_spec() | {"data": {"name": "digits", "params": {}}, **changes}
@@ -102,7 +115,8 @@ class Bench:
             "kind": held.kind, "job": held.job_id, "spec": held.spec, "plan": held.plan,
             "evaluation": held.evaluation, "start": held.start, "stop": held.stop,
             "folder": str(self.settings.folder(held.job_id)), "weights": None,
-            "sources": {name: name for name in session.models}, "shard_seconds": shard_seconds,
+            "sources": {name: {"spec": train_spec(), "weights": name} for name in session.models},
+            "shard_seconds": shard_seconds,
         }  # fmt: skip
 
         def report(message: Mapping[str, Any]) -> None:
@@ -343,6 +357,9 @@ def test_a_transfer_attack_uses_the_other_model(bench: Bench) -> None:
     clean = transferred.metrics["attack_success_rate"]
     assert 0 < clean.value < attacked.metrics["attack_success_rate"].value
     assert transferred.forward_passes > 355 * 41
+    assert results.provenance is not None
+    (source,) = results.provenance.sources.values()
+    assert source.model_dump() == {"model": {"name": "symvit", "params": {}}, "weights_sha256": "planted"}
     same = bench.run(Plain(), attack, others={"twin": Plain()}).evaluations[0]
     assert same.metrics["top1"].value < transferred.metrics["top1"].value
 

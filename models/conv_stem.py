@@ -1,0 +1,74 @@
+"""The convolutional stem: a few 3 x 3 convolutions of stride 2 in the place of one wide patch embedding.
+
+El-Nouby et al., "XCiT: Cross-covariance image transformers", NeurIPS 2021, for patches of 16 and 8 pixels;
+the released code of Zhou et al., "Understanding the robustness in vision transformers", ICML 2022, for 4
+pixels. Names and layouts of the weights are those of both.
+
+B = batch, C = width, H and W = height and width in pixels, N = tokens.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+from torch import Tensor, nn
+
+StemPatchSize = Literal[4, 8, 16]  # pixels
+
+# By patch size, C divided by the channels after each convolution.
+DIVISORS = {16: (8, 4, 2, 1), 8: (4, 2, 1), 4: (4, 1)}
+SMALLEST_WIDTH = 8  # below it, a convolution has no channels left
+
+STEM_RULES = ((f"model.width >= {SMALLEST_WIDTH}", f"width must be at least {SMALLEST_WIDTH}"),)
+
+
+class ConvStem(nn.Module):
+    """Embeds an image as one token for each patch: (B, channels, H, W) to (B, N, C), row by row.
+
+    Each convolution halves height and width and is followed by batch normalisation, and all but the last by
+    a GELU. Neighbouring tokens see overlapping pixels. In training mode the batch normalisation makes the
+    tokens of an example depend on the other examples of the batch.
+
+    Args:
+        channels: channels of the images.
+        patch_size: pixels for each token, in height and width: 4, 8 or 16.
+        width: C, at least 8.
+
+    Raises:
+        ValueError: another patch size, or a smaller width.
+    """
+
+    def __init__(self, channels: int, patch_size: int, width: int) -> None:
+        super().__init__()
+        if patch_size not in DIVISORS:
+            raise ValueError(f"patch_size must be one of {sorted(DIVISORS)}: got {patch_size}")
+        if width < SMALLEST_WIDTH:
+            raise ValueError(f"width must be at least {SMALLEST_WIDTH}: got {width}")
+        self.patch_size = patch_size
+        widths = [channels, *(width // divisor for divisor in DIVISORS[patch_size])]
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            layers += [_halving(before, after), nn.GELU()]
+        self.proj = nn.Sequential(*layers[:-1])
+
+    def forward(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """The tokens (B, N, C), and their (height, width) in tokens.
+
+        Raises:
+            ValueError: the patch size does not divide the height or the width of the images.
+        """
+        height, width = images.shape[-2:]
+        if height % self.patch_size or width % self.patch_size:
+            raise ValueError(
+                f"patch_size must divide height and width of the images: got {self.patch_size}"
+                f" and {(height, width)}"
+            )
+        patches = self.proj(images)  # (B, C, H / patch, W / patch)
+        return patches.flatten(2).transpose(1, 2), (height // self.patch_size, width // self.patch_size)
+
+
+def _halving(before: int, after: int) -> nn.Sequential:
+    """A 3 x 3 convolution of stride 2 with batch normalisation in the place of a bias."""
+    convolution = nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(after))

@@ -1,0 +1,176 @@
+"""The fully attentional network (FAN): attention mixes the tokens, and attention gates the channels.
+
+Zhou et al., "Understanding the robustness in vision transformers", ICML 2022; here FAN-ViT, whose tokens keep
+one width. A convolutional stem, a Fourier position encoding, FAN blocks on the patches, two class-attention
+blocks in which the class token joins them, LayerNorm, and a head on the class token. Initialised as released:
+linear layers and the class token truncated normal with standard deviation 0.02, the biases of linear layers
+zero, depthwise convolutions as in `channel_processing`, other convolutions PyTorch's default.
+
+B = batch, C = width, P = patches, N = 1 + P tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from models.attention.heads import AttentionFactory
+from models.channel_processing import ChannelProcessing
+from models.class_attention import ClassAttentionBlock
+from models.conv_stem import ConvStem
+from models.fourier_positions import FourierPositions
+from models.layers import LAYER_NORM_EPSILON, DropPath
+
+CLASS_BLOCKS = 2
+
+
+class FanBlock(nn.Module):
+    """x + gamma1 attn(norm1(x)), then x + gamma2 mlp(norm2(x)) with channel processing for the MLP.
+
+    Args:
+        attention: maps (B, P, C) to (B, P, C), called with `grid`.
+        width: C.
+        heads: heads of the channel processing; must divide `width`.
+        mlp_ratio: hidden width of the MLP, as a multiple of C.
+        dropout: dropout rate inside and after the MLP and after the attention.
+        drop_path: rate of stochastic depth of both branches.
+    """
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        width: int,
+        heads: int,
+        *,
+        mlp_ratio: float,
+        dropout: float,
+        drop_path: float,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.attn = attention
+        self.norm2 = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.mlp = ChannelProcessing(width, heads, int(width * mlp_ratio), dropout)
+        self.gamma1 = nn.Parameter(torch.ones(width))
+        self.gamma2 = nn.Parameter(torch.ones(width))
+        self.dropout = nn.Dropout(dropout)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
+        """Apply the block to (B, P, C); `grid` is the (height, width) of the patch tokens."""
+        x = x + self.drop_path(self.gamma1 * self.dropout(self.attn(self.norm1(x), grid=grid)))
+        output: Tensor = x + self.drop_path(self.gamma2 * self.mlp(self.norm2(x), grid))
+        return output
+
+
+class FullyAttentionalNetwork(nn.Module):
+    """FAN-ViT with one attention factory for each FAN block.
+
+    No weight depends on the size of the images: any height and width that `patch_size` divides will do.
+
+    Args:
+        attentions: the attention of each FAN block; their number is the depth.
+        classes: number of classes; 0 = no head, the class token's features are the output.
+        channels: channels of the images.
+        image_size: height and width of the images that it is made for, in pixels.
+        patch_size: height and width of a patch in pixels: 4, 8 or 16; must divide `image_size`.
+        width: width C of the tokens, at least 8.
+        heads: attention heads of each block, for tokens and channels; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of C.
+        dropout: dropout rate of embedding, attention output and MLP.
+        drop_path: rate of stochastic depth, the same in every FAN block, as released.
+
+    Raises:
+        ValueError: a size does not divide as stated, or is not one of those stated.
+    """
+
+    def __init__(
+        self,
+        attentions: Sequence[AttentionFactory],
+        *,
+        classes: int,
+        channels: int,
+        image_size: int,
+        patch_size: int,
+        width: int,
+        heads: int,
+        mlp_ratio: float = 4.0,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.image_size = image_size
+        self.num_features = width
+        self.patch_embed = ConvStem(channels, patch_size, width)
+        if image_size < patch_size or image_size % patch_size:
+            raise ValueError(f"patch_size must divide image_size: got {patch_size} and {image_size}")
+        self.pos_embed = FourierPositions(width)
+        self.pos_drop = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            FanBlock(
+                attention(width, heads, prefix_tokens=0),
+                width,
+                heads,
+                mlp_ratio=mlp_ratio,
+                dropout=dropout,
+                drop_path=drop_path,
+            )
+            for attention in attentions
+        )
+        self.cls_token = nn.Parameter(torch.empty(1, 1, width))
+        self.cls_attn_blocks = nn.ModuleList(
+            ClassAttentionBlock(width, heads, mlp_ratio=mlp_ratio, dropout=dropout)
+            for _ in range(CLASS_BLOCKS)
+        )
+        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
+        self.head: nn.Module
+        self.reset_classifier(classes)
+        nn.init.trunc_normal_(self.cls_token, std=0.02)
+        self.apply(_initialize)
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
+        patches, grid = self.patch_embed(images)  # (B, P, C)
+        patches = self.pos_drop(patches + self.pos_embed(grid))
+        for block in self.blocks:
+            patches = block(patches, grid)
+        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)  # (B, N, C)
+        for block in self.cls_attn_blocks:
+            tokens = block(tokens)
+        normalized: Tensor = self.norm(tokens)
+        return normalized
+
+    def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
+        """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""
+        features = tokens[:, 0]
+        if pre_logits:
+            return features
+        logits: Tensor = self.head(features)
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, classes) of normalised images (B, channels, H, W)."""
+        return self.forward_head(self.forward_features(images))
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the parameters that the FAN recipe does not decay, besides vectors."""
+        return {"cls_token"}
+
+    def get_classifier(self) -> nn.Module:
+        """The head (timm's name for it)."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the head by a fresh one (timm's name for it); 0 classes = no head."""
+        self.num_classes = num_classes
+        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+
+
+def _initialize(module: nn.Module) -> None:
+    """Draw the weights of a linear layer anew, as released."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,87 @@
+"""FAN-ViT: the fully attentional network with any attention of the catalog for its tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import nn
+
+from models.attention.heads import AttentionFactory
+from models.attention.lookup import find_attention
+from models.attention.softmax import SoftmaxAttention
+from models.conv_stem import STEM_RULES, StemPatchSize
+from models.fan import FullyAttentionalNetwork
+from models.parameters import (
+    PATCH_RULES,
+    WIDTH_RULES,
+    Depth,
+    DropRate,
+    Heads,
+    ImageSize,
+    Layers,
+    MlpRatio,
+    Width,
+    layer_rule,
+    select_layers,
+)
+
+__all__ = ["fan_vit"]
+
+TASKS = ("classification",)
+RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
+PAPER = "Zhou et al., Understanding the robustness in vision transformers, ICML 2022"
+
+
+def fan_vit(
+    classes: int,
+    channels: int,
+    *,
+    image_size: ImageSize = 224,
+    patch_size: StemPatchSize = 16,
+    width: Width = 192,
+    depth: Depth = 12,
+    heads: Heads = 4,
+    mlp_ratio: MlpRatio = 4.0,
+    attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
+    layers: Layers = "all",
+    dropout: DropRate = 0.0,
+    drop_path: DropRate = 0.0,
+) -> nn.Module:
+    """Fully attentional network, at any size, with any attention in all or some layers and softmax elsewhere.
+
+    The defaults are the published tiny model's.
+
+    Args:
+        classes: number of classes.
+        channels: channels of the images.
+        image_size: height and width of the images in pixels.
+        patch_size: height and width of a patch in pixels; must divide `image_size`.
+        width: width of the tokens, at least 8.
+        depth: number of FAN blocks; two class-attention blocks follow them.
+        heads: heads for tokens and for channels; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
+        attention: the attention mechanism between tokens with its parameters, or its name.
+        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
+        dropout: dropout rate of embedding, attention output and MLP.
+        drop_path: rate of stochastic depth, the same in every FAN block.
+
+    Returns:
+        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
+
+    Raises:
+        ValueError: a rule is broken, or no attention has that name.
+    """
+    chosen = select_layers(layers, depth)
+    factory = find_attention(attention) if isinstance(attention, str) else attention
+    return FullyAttentionalNetwork(
+        [factory if layer in chosen else SoftmaxAttention for layer in range(depth)],
+        classes=classes,
+        channels=channels,
+        image_size=image_size,
+        patch_size=patch_size,
+        width=width,
+        heads=heads,
+        mlp_ratio=mlp_ratio,
+        dropout=dropout,
+        drop_path=drop_path,
+    )

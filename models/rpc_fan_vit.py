@@ -1,0 +1,107 @@
+"""RPC-FAN: the fully attentional network with RPC-Attention in chosen layers, and symmetric in the rest."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import nn
+
+from models.attention import rpc
+from models.attention.heads import AttentionFactory, Dropout
+from models.attention.rpc import RPCAttention
+from models.attention.symmetric import SymmetricAttention
+from models.conv_stem import STEM_RULES, StemPatchSize
+from models.fan import FullyAttentionalNetwork
+from models.parameters import (
+    PATCH_RULES,
+    WIDTH_RULES,
+    Depth,
+    DropRate,
+    Heads,
+    ImageSize,
+    Layers,
+    MlpRatio,
+    Width,
+    layer_rule,
+    select_layers,
+)
+
+__all__ = ["rpc_fan_vit"]
+
+TASKS = ("classification",)
+RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
+PAPER = rpc.PAPER
+
+
+def rpc_fan_vit(
+    classes: int,
+    channels: int,
+    *,
+    image_size: ImageSize = 224,
+    patch_size: StemPatchSize = 16,
+    width: Width = 192,
+    depth: Depth = 12,
+    heads: Heads = 4,
+    mlp_ratio: MlpRatio = 4.0,
+    rpc_layers: Layers = "first",
+    iterations: rpc.Iterations = 4,
+    regularization: rpc.Regularization = 4.0,
+    threshold: rpc.Threshold = "code",
+    mu_width: rpc.MuWidth = "full",
+    dual_sign: rpc.DualSign = -1,
+    dropout: DropRate = 0.0,
+    attention_dropout: Dropout = 0.0,
+    drop_path: DropRate = 0.0,
+) -> nn.Module:
+    """Fully attentional network with RPC-Attention in the first or other layers, and symmetric in the rest.
+
+    The defaults are the published tiny model's, with four iterations in the first layer.
+
+    Args:
+        classes: number of classes.
+        channels: channels of the images.
+        image_size: height and width of the images in pixels.
+        patch_size: height and width of a patch in pixels; must divide `image_size`.
+        width: width of the tokens, at least 8.
+        depth: number of FAN blocks; two class-attention blocks follow them.
+        heads: heads for tokens and for channels; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
+        rpc_layers: the layers with RPC-Attention: all, first, last, or a list of layer numbers from 0.
+        iterations: iterations of Principal Attention Pursuit.
+        regularization: lambda, the weight of the sparse part.
+        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
+        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
+        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
+        dropout: dropout rate of embedding, attention output and MLP.
+        attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
+        drop_path: rate of stochastic depth, the same in every FAN block.
+
+    Returns:
+        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
+
+    Raises:
+        ValueError: a rule is broken.
+    """
+    chosen = select_layers(rpc_layers, depth)
+    robust: AttentionFactory = functools.partial(
+        RPCAttention,
+        iterations=iterations,
+        regularization=regularization,
+        threshold=threshold,
+        mu_width=mu_width,
+        dual_sign=dual_sign,
+        dropout=attention_dropout,
+    )
+    symmetric: AttentionFactory = functools.partial(SymmetricAttention, dropout=attention_dropout)
+    return FullyAttentionalNetwork(
+        [robust if layer in chosen else symmetric for layer in range(depth)],
+        classes=classes,
+        channels=channels,
+        image_size=image_size,
+        patch_size=patch_size,
+        width=width,
+        heads=heads,
+        mlp_ratio=mlp_ratio,
+        dropout=dropout,
+        drop_path=drop_path,
+    )

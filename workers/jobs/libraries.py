@@ -1,0 +1,62 @@
+"""What is different about a row where a library ran the attack, or lent its draws: `library_backend`.
+
+Whether an example's result depends on the examples beside it is a property of backend and attack, held by
+`tests/laws/test_attack_laws.py`: of cleverhans and of pyautoattack's Auto-PGD the draws are ours, keyed by
+example; `compatible` kernels and the library's Square and FAB take one stream of draws for each batch. FAB
+draws nothing in its first restart. Passes of the library's Square and FAB are shared out evenly in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from service.contract.catalog import load
+
+# Those of cleverhans that differentiate one mean over the batch; of the others each example stands alone.
+MEAN_LOSS = frozenset({"fgsm", "pgd", "sparse_l1_descent"})
+FAB = frozenset({"fab", "fab_t"})
+
+
+def draws_for_a_batch(backend: str, attack: str, params: Mapping[str, Any]) -> bool:
+    """Whether an attack's random numbers are drawn for a whole batch, so that its neighbours matter.
+
+    Args:
+        backend: Of the attack.
+        attack: Its catalog name; not that of an ensemble, but of a stage.
+        params: Its parameters; those that are missing have their defaults.
+    """
+    if backend in ("native", "cleverhans"):
+        return False
+    if attack in FAB:
+        default = load().find("attack", attack).parameters["properties"]["restarts"]["default"]
+        return bool(params.get("restarts", default) > 1)
+    return backend == "compatible" or attack == "square"
+
+
+def describe(backend: str, attack: str, params: Mapping[str, Any], stages: Sequence[str]) -> str:
+    """What the reader of a row must know of its backend.
+
+    Args:
+        backend: cleverhans, compatible or pyautoattack.
+        attack: Its catalog name.
+        params: Its parameters.
+        stages: Of an ensemble, the names of its attacks, which have their default parameters; else empty.
+    """
+    if backend == "cleverhans":
+        own = (
+            "the library's own code ran the attack, on random numbers keyed by example; its iterates are"
+            " float32, and only the images that it returns were judged"
+        )
+        mean = "its loss is a mean over the batch, so that very small gradients depend on the batch size"
+        return f"{own}; {mean}" if attack in MEAN_LOSS else own
+    who = "our kernels" if backend == "compatible" else "the library's own code"
+    ran = f"{who} ran the attack"
+    parts: list[tuple[str, Mapping[str, Any]]] = [(name, {}) for name in stages] or [(attack, params)]
+    drawing = list(dict.fromkeys(name for name, own in parts if draws_for_a_batch(backend, name, own)))
+    if not drawing:
+        return f"{ran}; an example's result does not depend on the batch"
+    whose = f"the random numbers of {', '.join(drawing)}"
+    return (
+        f"{ran}; {whose} were drawn for a whole batch, so that an example's result depends on those beside it"
+    )

@@ -1,0 +1,95 @@
+"""The models of other jobs that evaluations use: they have to fit, and to be the same from plan to result.
+
+The plan records each with the hash of its weights' content; a shard takes no other weights than those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.contract.needs import Need, needs_of
+from service.contract.report import path_text
+from workers.jobs.failures import BadWeights
+from workers.jobs.session import Loaded, Session
+
+
+def planned_sources(request: Mapping[str, Any], session: Session, loaded: Loaded) -> dict[str, Any]:
+    """What the plan keeps of the other models that a job uses.
+
+    Args:
+        request: The plan request; its `sources` are {job: {"spec", "weights"}}, with the path of the weights.
+        session: Loads them, one after the other.
+        loaded: The evaluated model.
+
+    Returns:
+        {job: {"model": {"name", "params"}, "weights_sha256"}}
+
+    Raises:
+        BadWeights: weights are gone, or do not fit their model.
+        ValueError: a model is made for other images or classes.
+    """
+    found: dict[str, Any] = {}
+    for need in _needs(request):
+        source = _source(need, request)
+        _check_data(need, source, request["spec"], session)
+        if need.job not in found:
+            other = _load(need, source, request["spec"], session, loaded)
+            model = {key: source["spec"]["model"][key] for key in ("name", "params")}
+            found[need.job] = {"model": model, "weights_sha256": other.weights_sha256}
+    return found
+
+
+def shard_sources(request: Mapping[str, Any], session: Session, loaded: Loaded) -> dict[str, Loaded]:
+    """The other models of the evaluation that an evaluate request is about, by job.
+
+    Raises:
+        BadWeights: weights are gone, or do not fit their model.
+        ValueError: weights changed since the job was planned.
+    """
+    planned = request["plan"].get("sources", {})  # plans of earlier versions have none
+    found: dict[str, Loaded] = {}
+    for need in _needs(request):
+        if need.evaluation != request["evaluation"]:
+            continue
+        other = _load(need, _source(need, request), request["spec"], session, loaded)
+        if need.job in planned and other.weights_sha256 != planned[need.job]["weights_sha256"]:
+            raise ValueError(f"the weights of job {need.job} changed since the job was planned")
+        found[need.job] = other
+    return found
+
+
+def _needs(request: Mapping[str, Any]) -> list[Need]:
+    return [need for need in needs_of(request["spec"]) if need.evaluation is not None]
+
+
+def _source(need: Need, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    source: Mapping[str, Any] | None = request.get("sources", {}).get(need.job)
+    if source is None:
+        raise BadWeights(f"{path_text(need.loc)}: job {need.job}, whose model is needed, was deleted")
+    return source
+
+
+def _check_data(need: Need, source: Mapping[str, Any], spec: Mapping[str, Any], session: Session) -> None:
+    assert need.evaluation is not None
+    evaluated = session.data(spec["evaluations"][need.evaluation]["data"] or spec["data"], "test")
+    trained_on = session.data(source["spec"]["data"], "test")
+    for fact in ("classes", "channels"):
+        theirs, ours = getattr(trained_on, fact), getattr(evaluated, fact)
+        if theirs != ours:
+            raise ValueError(
+                f"{path_text(need.loc)}: the model of job {need.job} is made for {theirs} {fact},"
+                f" {evaluated.name!r} has {ours}"
+            )
+
+
+def _load(
+    need: Need, source: Mapping[str, Any], spec: Mapping[str, Any], session: Session, loaded: Loaded
+) -> Loaded:
+    other = session.other(source, spec["execution"], device=loaded.device.type)
+    if other.image_size != loaded.image_size:
+        raise ValueError(
+            f"{path_text(need.loc)}: the model of job {need.job} is for images of {other.image_size} pixels,"
+            f" the evaluated one for {loaded.image_size}"
+        )
+    return other
