@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from models.attention.heads import AttentionFactory
 from models.layers import LAYER_NORM_EPSILON, Block, PatchEmbedding
@@ -83,13 +84,30 @@ class VisionTransformer(nn.Module):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
-        patches: Tensor = self.patch_embed(images)  # (B, P, C)
+        return self.encode(self.patch_embed(images), self.patch_embed.grid)
+
+    def encode(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
+        """Normalised tokens (B, N, C), the class token first, of embedded patches.
+
+        Args:
+            patches: (B, P, C), row by row.
+            grid: (height, width) of the patches; on another grid than the model's own the position embedding
+                is resized, bilinear with half-pixel centres.
+        """
         tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)  # (B, N, C)
-        tokens = self.pos_drop(tokens + self.pos_embed)
+        tokens = self.pos_drop(tokens + self._positions(grid))
         for block in self.blocks:
-            tokens = block(tokens, grid=self.patch_embed.grid)
+            tokens = block(tokens, grid=grid)
         normalized: Tensor = self.norm(tokens)
         return normalized
+
+    def _positions(self, grid: tuple[int, int]) -> Tensor:
+        """The position embedding (1, N, C) of a grid."""
+        if grid == self.patch_embed.grid:
+            return self.pos_embed
+        plane = self.pos_embed[:, 1:].transpose(1, 2).unflatten(2, self.patch_embed.grid)  # (1, C, h, w)
+        resized = interpolate(plane, size=grid, mode="bilinear", align_corners=False)
+        return torch.cat([self.pos_embed[:, :1], resized.flatten(2).transpose(1, 2)], dim=1)
 
     def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
         """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""

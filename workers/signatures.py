@@ -4,7 +4,7 @@
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks what a type cannot
 say: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden from users),
-and `attention` (the name of another component with its parameters).
+and `attention` or `model` (the name of another component of that kind with its parameters).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from service.contract.parameters import check
 from service.contract.report import Report, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-MARKERS = ("attention", "folder", "fraction", "job", "system")
+MARKERS = ("attention", "folder", "fraction", "job", "model", "system")
+# Of the markers, those that are kinds of components.
+REFERRED = ("attention", "model")
 NUMBERS = ("integer", "number")
 
 # Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.
@@ -135,8 +137,9 @@ def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, An
         raise ValueError(f"the marker {unknown[0]!r} is unknown; allowed: {', '.join(MARKERS)}")
     if "system" in markers:
         return None
-    if "attention" in markers:
-        return {**REFERENCE, "component": "attention"}
+    for kind in REFERRED:
+        if kind in markers:
+            return {**REFERENCE, "component": kind}
     schema = schema_of_annotation(annotation)
     if schema is None:
         return None

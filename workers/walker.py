@@ -41,7 +41,7 @@ PACKAGES: Mapping[str, str] = {
 }
 # What a module may state about its components.
 CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES")
-WITH_TASKS = ("attack", "data", "evaluation", "model")
+WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 

@@ -252,7 +252,10 @@ class Catalog:
                 report.add(loc, f"{rule.message} ({values}){reason}", given=used, allowed=rule.expression)
         for parameter, kind, reference in component.references(params):
             nested = self.find(kind, reference["name"])
-            self.check_rules(nested, reference["params"], namespaces, report, (*loc, parameter, "params"))
+            inner = dict(namespaces)
+            if kind == "model":  # its rules are about itself, not about the model that it is a part of
+                inner["model"] = numbers(nested.parameters, reference["params"])
+            self.check_rules(nested, reference["params"], inner, report, (*loc, parameter, "params"))
 
     def _check_nested(self, kind: str, value: object, loc: Loc, report: Report) -> object:
         before = len(report)

@@ -68,16 +68,17 @@ def check(
 
 
 def numbers(schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked parameters with the fractions as floats: what rules and components see."""
-    marked = {name for name, part in schema["properties"].items() if _takes_fraction(part)}
-    return {
-        name: parse_fraction(value) if name in marked and isinstance(value, str) and "/" in value else value
-        for name, value in values.items()
-    }
+    """Checked parameters with the fractions as floats and components by their names: what rules see."""
+    return {name: _plain(schema["properties"].get(name, {}), value) for name, value in values.items()}
 
 
-def _takes_fraction(schema: Schema) -> bool:
-    return any(branch.get("fraction", False) for branch in schema.get("anyOf", [schema]))
+def _plain(schema: Schema, value: Any) -> Any:
+    branches = schema.get("anyOf", [schema])
+    if isinstance(value, str) and "/" in value and any(branch.get("fraction", False) for branch in branches):
+        return parse_fraction(value)
+    if isinstance(value, Mapping) and any("component" in branch for branch in branches):
+        return value["name"]
+    return value
 
 
 def _type_of(value: object) -> str:

@@ -14,15 +14,17 @@ import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
 import workers.data
-from workers.data.dataset import DataSet
+from workers.data.dataset import ImageSet
+from workers.data.segmentation import IGNORE
 
 REPOSITORY = Path(__file__).parents[2]
 SPLITS = ("train", "test")
@@ -39,7 +41,28 @@ def components() -> Iterator[tuple[str, str]]:
 COMPONENTS = list(components())
 each_set = pytest.mark.parametrize("component", COMPONENTS, ids=[name for _, name in COMPONENTS])
 each_split = pytest.mark.parametrize("split", SPLITS)
-Build = Callable[..., Callable[[str], DataSet]]
+Build = Callable[..., Callable[[str], Any]]
+
+
+def task_of(component: tuple[str, str]) -> str:
+    """The task that the module of a set states."""
+    [task] = importlib.import_module(f"workers.data.{component[0]}").TASKS
+    return str(task)
+
+
+LABELLED = [component for component in COMPONENTS if task_of(component) == "classification"]
+MAPPED = [component for component in COMPONENTS if task_of(component) == "segmentation"]
+each_labelled = pytest.mark.parametrize("component", LABELLED, ids=[name for _, name in LABELLED])
+each_mapped = pytest.mark.parametrize("component", MAPPED, ids=[name for _, name in MAPPED])
+
+
+def truth(data: Any, indices: Sequence[int]) -> torch.Tensor:
+    """The labels of some examples, or their label maps."""
+    if data.task == "segmentation":
+        maps: torch.Tensor = data.label_maps(indices, 12)
+        return maps
+    labels: torch.Tensor = data.labels[torch.tensor(indices)]
+    return labels
 
 
 def own_test(module: str) -> ModuleType:
@@ -61,15 +84,17 @@ def build(
     """A new tiny set in a new folder."""
     case = own_test(component[0]).law_case
 
-    def make(change: str = "none") -> Callable[[str], DataSet]:
-        result: Callable[[str], DataSet] = case(tmp_path_factory.mktemp("root"), monkeypatch, change)
+    def make(change: str = "none") -> Callable[[str], ImageSet]:
+        result: Callable[[str], ImageSet] = case(tmp_path_factory.mktemp("root"), monkeypatch, change)
         return result
 
     return make
 
 
 def test_there_are_data_sets() -> None:
-    assert {"digits", "cifar10", "image_folder"} <= {name for _, name in COMPONENTS}
+    assert {"digits", "cifar10", "image_folder"} <= {name for _, name in LABELLED}
+    assert {"ade20k", "camvid", "shapes"} <= {name for _, name in MAPPED}
+    assert len(LABELLED) + len(MAPPED) == len(COMPONENTS)
 
 
 @each_set
@@ -84,7 +109,7 @@ def test_component_is_a_documented_function_with_its_name(component: tuple[str, 
 def test_description_is_consistent(build: Build, component: tuple[str, str], split: str) -> None:
     data = build()(split)
     assert data.name == component[1]
-    assert data.task == "classification"
+    assert data.task == task_of(component)
     assert data.classes == len(data.class_names) == len(set(data.class_names)) >= 2
     assert len(data.mean) == len(data.std) == data.channels
     assert min(data.std) > 0
@@ -93,10 +118,16 @@ def test_description_is_consistent(build: Build, component: tuple[str, str], spl
 
 @each_split
 @each_set
-def test_lengths_ids_and_labels(build: Build, split: str) -> None:
+def test_ids_are_unique(build: Build, split: str) -> None:
     data = build()(split)
-    assert len(data) == len(data.ids) == len(data.labels) > 0
-    assert len(set(data.ids)) == len(data)
+    assert len(data) == len(data.ids) == len(set(data.ids)) > 0
+
+
+@each_split
+@each_labelled
+def test_labels_are_classes(build: Build, split: str) -> None:
+    data = build()(split)
+    assert len(data) == len(data.labels)
     assert data.labels.dtype == torch.int64
     assert data.labels.min() >= 0
     assert data.labels.max() < data.classes
@@ -116,6 +147,36 @@ def test_images_have_the_size_dtype_and_range_asked_for(build: Build, split: str
     assert images.max() > images.min()
 
 
+@each_split
+@each_mapped
+@pytest.mark.parametrize("size", [8, 33])
+def test_label_maps_are_classes_or_ignored(build: Build, split: str, size: int) -> None:
+    data = build()(split)
+    maps = data.label_maps(range(len(data)), size)
+    assert maps.shape == (len(data), size, size)
+    assert maps.dtype == torch.uint8
+    assert maps.device.type == "cpu"
+    assert maps[maps != IGNORE].max() < data.classes <= IGNORE
+
+
+@each_mapped
+def test_label_maps_belong_to_their_examples(build: Build) -> None:
+    load = build()
+    data = load("test")
+    together = data.label_maps(range(len(data)), 20)
+    backwards = load("test").label_maps(list(range(len(data)))[::-1], 20)
+    assert torch.equal(together, backwards.flip(0))
+    assert torch.equal(data.label_maps([1, 1], 20), together[[1, 1]])
+    assert data.label_maps([], 20).shape == (0, 20, 20)
+    data.label_maps([0], 20).zero_()
+    assert torch.equal(data.label_maps([0], 20), together[:1])
+    for index in (-1, len(data)):
+        with pytest.raises(IndexError, match=str(index)):
+            data.label_maps([index], 8)
+    with pytest.raises(ValueError, match="got 0"):
+        data.label_maps([0], 0)
+
+
 @each_set
 def test_splits_share_no_example(build: Build) -> None:
     load = build()
@@ -128,8 +189,8 @@ def test_order_and_pixels_are_stable(build: Build) -> None:
     load = build()
     first, second = load("test"), load("test")
     assert list(first.ids) == list(second.ids)
-    assert torch.equal(first.labels, second.labels)
     everything = range(len(first))
+    assert torch.equal(truth(first, everything), truth(second, everything))
     assert torch.equal(first.images(everything, 12), second.images(everything, 12))
 
 
@@ -168,7 +229,8 @@ def test_subset_is_a_part(build: Build) -> None:
     data = build()("test")
     part = data.subset([2, 0])
     assert list(part.ids) == [data.ids[2], data.ids[0]]
-    assert part.labels.tolist() == [int(data.labels[2]), int(data.labels[0])]
+    assert torch.equal(truth(part, [0, 1]), truth(data, [2, 0]))
+    assert torch.equal(truth(part.subset([1]), [0]), truth(data, [0]))
     assert torch.equal(part.images([0, 1], 8), data.images([2, 0], 8))
     assert part.content_sha256() != data.content_sha256()
     assert (part.name, part.classes, part.channels) == (data.name, data.classes, data.channels)

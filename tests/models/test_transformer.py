@@ -63,6 +63,20 @@ def test_position_embedding_and_class_token_are_learned_and_not_decayed() -> Non
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in names.values())
 
 
+def test_positions_are_resized_to_another_grid_without_the_class_token() -> None:
+    model = build(depth=0, width=2, heads=1, dropout=0.0).double()
+    model.norm = torch.nn.Identity()
+    with torch.no_grad():
+        model.cls_token.zero_()
+        model.pos_embed[0, 0] = 100.0
+        model.pos_embed[0, 1:] = torch.tensor([[0.0, 8.0], [4.0, 8.0], [0.0, 8.0], [4.0, 8.0]])
+    tokens = model.encode(torch.zeros(1, 2 * 4, 2, dtype=torch.float64), (2, 4))
+    assert tokens[0, 0].tolist() == [100.0, 100.0]
+    # Two columns at the centres 0.25 and 0.75 become four, at 0.125, 0.375, 0.625 and 0.875.
+    assert tokens[0, 1:, 0].tolist() == [0.0, 1.0, 3.0, 4.0] * 2
+    assert tokens[0, 1:, 1].tolist() == [8.0] * 8
+
+
 def test_head_can_be_replaced_or_left_out() -> None:
     model = build(classes=0)
     assert model(torch.randn(2, 1, 8, 8)).shape == (2, 32)

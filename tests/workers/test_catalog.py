@@ -224,7 +224,7 @@ class TestWalk:
         assert text == to_json(walk(packages))
         assert text.endswith("]\n")
         assert [entry["name"] for entry in json.loads(text)] == ["b", "z", "c"]
-        assert json.loads(text)[2]["tasks"] == []
+        assert json.loads(text)[2]["tasks"] == ["classification"]
 
     def test_only_what_states_all_is_imported_and_only_once(
         self, tree: Tree, monkeypatch: pytest.MonkeyPatch

@@ -11,10 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from workers.data.ade20k import ARCHIVE, ade20k
+from workers.data.camvid import camvid
 from workers.data.cifar10 import BINARY, PYTHON, cifar10
-from workers.data.dataset import DataSet, MissingData
+from workers.data.dataset import ImageSet, MissingData
 from workers.data.digits import digits
 from workers.data.image_folder import image_folder
+from workers.data.shapes import shapes
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,13 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
         hashes: read every file for its content hash.
 
     Returns:
-        `digits`, then one report per visible folder of the root, recognised as `cifar10` or else taken as
-        an `image_folder`.
+        `digits` and `shapes`, then one report per visible folder of the root, recognised as `cifar10`,
+        `ade20k` or `camvid`, or else taken as an `image_folder`.
     """
-    reports = [_report("digits", None, lambda split: digits(root, split), hashes)]
+    reports = [
+        _report("digits", None, lambda split: digits(root, split), hashes),
+        _report("shapes", None, lambda split: shapes(root, split), hashes),
+    ]
     if root is None or not root.is_dir():
         return reports
     names = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
@@ -58,11 +64,15 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
 def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
     if any((root / name / version).is_dir() for version in (BINARY, PYTHON)):
         return _report("cifar10", name, lambda split: cifar10(root, split, folder=name), hashes)
+    if (root / name / ARCHIVE).is_dir():
+        return _report("ade20k", name, lambda split: ade20k(root, split, folder=name), hashes)
+    if any((root / name / f"{part}annot").is_dir() for part in ("train", "val", "test")):
+        return _report("camvid", name, lambda split: camvid(root, split, folder=name), hashes)
     return _report("image_folder", name, lambda split: image_folder(root, split, folder=name), hashes)
 
 
 def _report(
-    name: str, folder: str | None, load: Callable[[Literal["train", "test"]], DataSet], hashes: bool
+    name: str, folder: str | None, load: Callable[[Literal["train", "test"]], ImageSet], hashes: bool
 ) -> SetReport:
     splits, classes = [], None
     both: tuple[Literal["train", "test"], ...] = ("train", "test")

@@ -22,8 +22,8 @@ class CorruptData(ValueError):
     """A file of the data is there but cannot be what it should be. The message names it."""
 
 
-class DataSet(Protocol):
-    """Labelled images, read lazily. All tensors live on the CPU."""
+class ImageSet(Protocol):
+    """Images of some classes, read lazily. All tensors live on the CPU."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class DataSet(Protocol):
 
     @property
     def task(self) -> str:
-        """For example `classification`."""
+        """`classification` or `segmentation`."""
 
     @property
     def classes(self) -> int:
@@ -39,7 +39,7 @@ class DataSet(Protocol):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The name of each label, (classes,)."""
+        """The name of each class, (classes,)."""
 
     @property
     def channels(self) -> int:
@@ -56,10 +56,6 @@ class DataSet(Protocol):
     @property
     def ids(self) -> Sequence[str]:
         """Unique example ids in stable order, (n,)."""
-
-    @property
-    def labels(self) -> Tensor:
-        """int64 (n,), in [0, classes)."""
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -80,20 +76,31 @@ class DataSet(Protocol):
     def content_sha256(self) -> str:
         """Hash of ids, labels and pixels (or files); the same in every process and on every machine."""
 
+    def subset(self, indices: Sequence[int]) -> ImageSet:
+        """The examples at these indices, in this order."""
+
+
+class DataSet(ImageSet, Protocol):
+    """Images with one label each."""
+
+    @property
+    def labels(self) -> Tensor:
+        """int64 (n,), in [0, classes)."""
+
     def subset(self, indices: Sequence[int]) -> DataSet:
         """The examples at these indices, in this order."""
 
 
-class Subset:
-    """Some examples of a data set. Nothing is copied but the ids and labels.
+class ImageSubset:
+    """Some images of a set. Nothing is copied but the ids.
 
     Raises:
         IndexError: an index is outside [0, n).
         ValueError: an index occurs twice (ids would not be unique).
     """
 
-    def __init__(self, parent: DataSet, indices: Sequence[int]) -> None:
-        self.parent = parent
+    def __init__(self, parent: ImageSet, indices: Sequence[int]) -> None:
+        self._images_of = parent
         self.indices = checked_indices(indices, len(parent))
         if len(set(self.indices)) != len(self.indices):
             raise ValueError("a subset holds every example at most once; an index was given twice")
@@ -106,22 +113,32 @@ class Subset:
         self.std = parent.std
         self.size = parent.size
         self.ids: Sequence[str] = [parent.ids[index] for index in self.indices]
-        self.labels = parent.labels[torch.tensor(self.indices, dtype=torch.int64)]
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size)."""
-        chosen = checked_indices(indices, len(self))
-        return self.parent.images([self.indices[index] for index in chosen], size)
+        return self._images_of.images(self._in_parent(indices), size)
 
     def content_sha256(self) -> str:
         """Hash of the parent's content and of which examples of it these are, in order."""
-        digest = hashlib.sha256(f"subset of {self.parent.content_sha256()}\n".encode())
+        digest = hashlib.sha256(f"subset of {self._images_of.content_sha256()}\n".encode())
         for identifier in self.ids:
             digest.update(f"{identifier}\n".encode())
         return digest.hexdigest()
+
+    def _in_parent(self, indices: Sequence[int]) -> list[int]:
+        return [self.indices[index] for index in checked_indices(indices, len(self))]
+
+
+class Subset(ImageSubset):
+    """Some examples of a data set, with their labels."""
+
+    def __init__(self, parent: DataSet, indices: Sequence[int]) -> None:
+        super().__init__(parent, indices)
+        self.parent = parent
+        self.labels = parent.labels[torch.tensor(self.indices, dtype=torch.int64)]
 
     def subset(self, indices: Sequence[int]) -> Subset:
         """The examples at these indices of this subset, in this order."""

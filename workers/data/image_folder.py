@@ -23,6 +23,7 @@ from torch import Tensor
 from workers.data.dataset import CorruptData, Subset, checked_indices, checked_size
 from workers.data.folders import resolve_folder
 from workers.data.image_files import ImageFiles, find_images
+from workers.data.pictures import open_picture, resize_and_crop
 
 __all__ = ["image_folder"]
 
@@ -122,15 +123,8 @@ class ImageFolder:
 
     def _decode(self, path: Path, size: int) -> Tensor:
         """One image, uint8 (3, size, size)."""
-        try:
-            with Image.open(path) as image:
-                deep = image.mode.startswith(("I", "F"))  # PIL would clip these to 0..255, not scale them
-                rgb = image.convert("RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise CorruptData(f"{path} cannot be read as an image ({error}); replace or remove it") from error
-        if deep:
-            raise CorruptData(f"{path} has more than 8 bits per channel; save it with 8")
-        prepared = _resize_and_crop(rgb, size, self.crop_fraction, self.resampling)
+        rgb = open_picture(path).convert("RGB")
+        prepared = resize_and_crop(rgb, size, self.crop_fraction, self.resampling)
         return torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
 
     def content_sha256(self) -> str:
@@ -152,16 +146,3 @@ class ImageFolder:
     def subset(self, indices: Sequence[int]) -> Subset:
         """The examples at these indices, in this order."""
         return Subset(self, indices)
-
-
-def _resize_and_crop(
-    image: Image.Image, size: int, crop_fraction: float, resampling: Image.Resampling
-) -> Image.Image:
-    """Short side to round(size / crop_fraction), then the centre; the same pixels as torchvision's."""
-    short = round(size / crop_fraction)
-    width, height = image.size
-    portrait = width <= height
-    target = (short, int(short * height / width)) if portrait else (int(short * width / height), short)
-    resized = image if target == image.size else image.resize(target, resampling)
-    left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
-    return resized.crop((left, top, left + size, top + size))

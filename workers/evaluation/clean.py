@@ -1,4 +1,8 @@
-"""Accuracy on the images as they are."""
+"""Accuracy on the images as they are.
+
+Of classification the outcomes come from `workers/evaluation/engine.py`, of segmentation from
+`workers/evaluation/segment.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from workers.evaluation.engine import Evaluation, classify
 
 __all__ = ["clean"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "segmentation")
 PASSES = ("1", "0")
 
 

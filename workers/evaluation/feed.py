@@ -37,17 +37,16 @@ class Loader:
         self,
         model: nn.Module,
         images_of: Images,
-        labels: Tensor,
+        labels: Tensor | None,
         ids: Sequence[str],
         batch_size: int,
         device: torch.device | str,
         dtype: DType,
         prepare: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        if len(ids) == 0 or len(labels) != len(ids):
-            raise ValueError(
-                f"there are {len(ids)} ids and {len(labels)} labels, at least one of each is needed"
-            )
+        known = len(ids) if labels is None else len(labels)
+        if len(ids) == 0 or known != len(ids):
+            raise ValueError(f"there are {len(ids)} ids and {known} labels, at least one of each is needed")
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, it must be at least 1")
         self.n = len(ids)
@@ -107,6 +106,7 @@ class Loader:
 
     def labels_of(self, rows: Tensor) -> Tensor:
         """The true classes of these examples, on the device, (B,)."""
+        assert self.labels is not None, "of segmentation there are label maps"
         return self.labels[rows].to(self._device)
 
 

@@ -38,6 +38,7 @@ def probe(model: Forward, images: Tensor) -> dict[str, int]:
 
 
 def _changed(one: Tensor, other: Tensor, tolerance: float) -> int:
+    one, other = one.flatten(1), other.flatten(1)  # of segmentation there are logits for each pixel
     scale = one.abs().masked_fill(~one.isfinite(), 0.0).amax(1).clamp(min=1e-12)
     # Not finite in both is a case of its own (`nonfinite`), not a change.
     difference = torch.where(one == other, 0.0, (one - other).abs()).amax(1)

@@ -18,12 +18,14 @@ from attacks.kernel import Attack, frozen
 from attacks.randomness import Randomness
 from service.contract.catalog import load as load_catalog
 from workers import artifacts, catalog, provenance
-from workers.data.dataset import DataSet
+from workers.data.dataset import ImageSet
 from workers.data.sampling import evaluation_order
+from workers.data.segmentation import truth_of
 from workers.evaluation.engine import attack_paper, attack_pixel
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
+from workers.evaluation.segment import PixelCounts, segment
 from workers.jobs.answers import keyed_answers
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import shard_sources
@@ -67,13 +69,13 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     }
     if shard.protocol is not None:
         extra["protocol"] = shard.protocol
-    if outcomes.adversarial is not None:
+    if isinstance(outcomes, Outcomes) and outcomes.adversarial is not None:
         name = f"adversarial-{request['evaluation']:03d}-{item['name']}-{request['start']:08d}.safetensors"
         extra["artifacts"] = [dict(save_adversarial(Path(request["folder"]) / name, outcomes))]
     return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
 
-def answer(outcomes: Outcomes, seconds: float) -> dict[str, Any]:
+def answer(outcomes: Outcomes | PixelCounts, seconds: float) -> dict[str, Any]:
     """The outcome report of a shard, without what is extra."""
     return {
         "type": "outcome",
@@ -107,7 +109,7 @@ class Shard:
 
     def __init__(
         self,
-        data: DataSet,
+        data: ImageSet,
         order: Sequence[int],
         loaded: Loaded,
         batch_size: int,
@@ -128,17 +130,19 @@ class Shard:
             "progress": self._progress,
         }
         self._ids = [data.ids[index] for index in order]
-        self._labels = data.labels[list(order)]
         self._message = ""
         self._done = 0
         self.protocol: str | None = None  # under which it was run, where that is not the job's
 
-    def evaluate(self, item: Mapping[str, Any]) -> Outcomes:
+    def evaluate(self, item: Mapping[str, Any]) -> Outcomes | PixelCounts:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
+        if self._data.task == "segmentation":
+            subject = (self._loaded.classifier, self._images, self._truth, self._ids)
+            return segment(*subject, classes=self._data.classes, **self._common)
         component = catalog.build("evaluation", item["name"], item["params"])()
         outcomes: Outcomes = component(
-            self._loaded.classifier, self._images, self._labels, self._ids, **self._common
+            self._loaded.classifier, self._images, self._labels(), self._ids, **self._common
         )
         return outcomes
 
@@ -150,7 +154,7 @@ class Shard:
         if isinstance(attack, Transfer):
             other = self._others[attack.job]
             attack = attack.on(Passes(other.classifier, other.device))
-        subject = (attack, self._loaded.classifier, self._images, self._labels, self._ids)
+        subject = (attack, self._loaded.classifier, self._images, self._labels(), self._ids)
         common = self._common | {
             "randomness": Randomness(self._spec["seed"], attack.name),
             "keep_adversarial": bool(self._spec.get("save_adversarial")),
@@ -173,6 +177,12 @@ class Shard:
 
     def _images(self, rows: Sequence[int]) -> Tensor:
         return self._data.images([self._order[row] for row in rows], self._loaded.image_size)
+
+    def _truth(self, rows: Sequence[int]) -> Tensor:
+        return truth_of(self._data, [self._order[row] for row in rows], self._loaded.image_size)
+
+    def _labels(self) -> Tensor:
+        return self._truth(range(len(self._order)))
 
     def _staged(self, stage: Stage) -> None:
         # What is left after the gradient attacks is a first answer, hours before the last stage is over.

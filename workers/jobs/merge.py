@@ -24,10 +24,13 @@ from workers.jobs.published import references
 from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.classification import classification_metrics
+from workers.metrics.segmentation import COUNTS, segmentation_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only attacks have, and outcomes of earlier versions do not.
 OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8")
+# Of segmentation: counts are lists over the classes.
+PIXEL_COLUMNS = ("id", *COUNTS, "forward", "backward")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
 
@@ -87,7 +90,9 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
         ValueError: an example was measured twice.
     """
     optional = [name for name in OPTIONAL_COLUMNS if all(name in row.columns for row in rows)]
-    joined = {name: [value for row in rows for value in row.columns[name]] for name in (*COLUMNS, *optional)}
+    of_pixels = any("intersection" in row.columns for row in rows)
+    names = PIXEL_COLUMNS if of_pixels else (*COLUMNS, *optional)
+    joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
     order = sorted(range(len(joined["id"])), key=joined["id"].__getitem__)
     if len(set(joined["id"])) != len(order):
         raise ValueError("an example was measured twice")
@@ -107,11 +112,14 @@ def merge_evaluation(
     protocol = rows[0].extra.get("protocol") or job.spec.get("protocol", "pixel")
     backend = str(item["params"].get("backend", "native"))
     evidence = [row.extra["evidence"] for row in rows]
-    metrics = classification_metrics(
-        columns,
-        initially_correct=columns["clean_correct"] if attack else None,
-        attacked=[True] * measured if protocol == "paper" else None,
-    )
+    if "intersection" in columns:
+        metrics = segmentation_metrics(columns)
+    else:
+        metrics = classification_metrics(
+            columns,
+            initially_correct=columns["clean_correct"] if attack else None,
+            attacked=[True] * measured if protocol == "paper" else None,
+        )
     stages = stage_breakdown(evidence, measured)
     row = Row(
         name=item["name"],
@@ -198,14 +206,23 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
 
 
 def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
-    """The outcome table: a row per example, sorted by id; booleans as 0 and 1, floats exactly."""
+    """The outcome table: a row per example, sorted by id.
+
+    Booleans are 0 and 1, floats exact, and the items of a list have spaces between them.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [name for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name in columns]
+    names = [name for name in dict.fromkeys((*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS)) if name in columns]
     writer.writerow(names)
     for row in zip(*(columns[name] for name in names), strict=True):
-        writer.writerow([int(value) if isinstance(value, bool) else value for value in row])
+        writer.writerow([_cell(value) for value in row])
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return int(value) if isinstance(value, bool) else value
 
 
 def _iso(seconds: float | None) -> str | None:

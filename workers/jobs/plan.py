@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from service.contract.results import data_label
 from workers import catalog
-from workers.data.dataset import DataSet
+from workers.data.dataset import ImageSet
 from workers.data.sampling import evaluation_order
 from workers.evaluation.stages import COMPATIBLE
 from workers.jobs.published import known_as
@@ -83,7 +83,7 @@ def run(
     return {"type": "plan", "plan": plan}
 
 
-def facts_of(examples: DataSet, n: int) -> dict[str, Any]:
+def facts_of(examples: ImageSet, n: int) -> dict[str, Any]:
     """What the merge must know of the data.
 
     Returns:
@@ -149,7 +149,7 @@ def measure_cost(loaded: Loaded, channels: int) -> tuple[float, int]:
     return max(float(counter.get_total_flops()), 1.0), saved
 
 
-def _check_fit(examples: DataSet, model_data: DataSet, index: int) -> None:
+def _check_fit(examples: ImageSet, model_data: ImageSet, index: int) -> None:
     for fact in ("classes", "channels"):
         given, wanted = getattr(examples, fact), getattr(model_data, fact)
         if given != wanted:

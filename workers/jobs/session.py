@@ -17,7 +17,7 @@ from torch import nn
 
 from models.layers import Classifier
 from workers import catalog
-from workers.data.dataset import DataSet
+from workers.data.dataset import ImageSet
 from workers.jobs.failures import BadWeights
 from workers.jobs.weights import Fit, fit, in_words, read_shapes
 from workers.training.files import content_sha256
@@ -65,7 +65,7 @@ class Session:
     """Builds data sets and classifiers by name and keeps the latest."""
 
     def __init__(self) -> None:
-        self._data: dict[str, DataSet] = {}
+        self._data: dict[str, ImageSet] = {}
         self._loaded: tuple[str, Loaded] | None = None
         self._other: tuple[str, Loaded] | None = None
 
@@ -74,7 +74,7 @@ class Session:
         self._data.clear()
         self._loaded = self._other = None
 
-    def data(self, spec: Mapping[str, Any], split: str) -> DataSet:
+    def data(self, spec: Mapping[str, Any], split: str) -> ImageSet:
         """The data set of a data spec.
 
         Raises:
@@ -153,7 +153,7 @@ def state_sha256(module: nn.Module) -> str:
     return content_sha256(sorted(module.state_dict().items()))
 
 
-def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str | None) -> Loaded:
+def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: str | None) -> Loaded:
     model, device = spec["model"], resolve_device(device_name)
     dtype = DTYPES[spec["execution"]["dtype"]]
     backbone = _backbone(spec, data)
@@ -177,7 +177,7 @@ def _load(spec: Mapping[str, Any], data: DataSet, device_name: str, weights: str
     )
 
 
-def _backbone(spec: Mapping[str, Any], data: DataSet) -> nn.Module:
+def _backbone(spec: Mapping[str, Any], data: ImageSet) -> nn.Module:
     model = spec["model"]
     build = catalog.build("model", model["name"], model["params"])
     # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
@@ -190,7 +190,7 @@ def _backbone(spec: Mapping[str, Any], data: DataSet) -> nn.Module:
 
 
 def _check_pretrained(
-    pretrained: Mapping[str, Any] | None, data: DataSet, model: Mapping[str, Any]
+    pretrained: Mapping[str, Any] | None, data: ImageSet, model: Mapping[str, Any]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     assert pretrained is not None
     if pretrained["num_classes"] != data.classes:
@@ -206,7 +206,7 @@ def _check_pretrained(
     return tuple(pretrained["mean"]), tuple(pretrained["std"])
 
 
-def _load_weights(classifier: Classifier, path: Path, data: DataSet) -> dict[str, str]:
+def _load_weights(classifier: Classifier, path: Path, data: ImageSet) -> dict[str, str]:
     """Load a weights file into the classifier; returns the metadata of the file."""
     shapes, metadata = read_shapes(path)
     own = classifier.state_dict()
@@ -226,7 +226,7 @@ def _load_weights(classifier: Classifier, path: Path, data: DataSet) -> dict[str
     return metadata
 
 
-def _misfit(found: Fit, data: DataSet) -> BadWeights:
+def _misfit(found: Fit, data: ImageSet) -> BadWeights:
     classes = found.other_classes(data.classes)
     if classes is not None:
         return BadWeights(

@@ -48,7 +48,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
     if isinstance(recipe, SegmentationRecipe):
         raise ValueError(
-            f"recipe {spec['recipe']['name']!r} is for segmentation, which cannot be trained yet"
+            f"recipe {spec['recipe']['name']!r} needs crops that cannot be made yet: train with small_segmenter"
         )
     trained = train(
         classifier,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.data.dataset import DataSet, MissingData
+from workers.data.dataset import ImageSet, MissingData
 from workers.jobs.session import Loaded, Session
 
 
@@ -55,7 +55,7 @@ def parse_trained_on(metadata: Mapping[str, str]) -> TrainedOn | None:
 
 
 def doubts(
-    session: Session, loaded: Loaded, spec: Mapping[str, Any], examples: DataSet, ids: Iterable[str]
+    session: Session, loaded: Loaded, spec: Mapping[str, Any], examples: ImageSet, ids: Iterable[str]
 ) -> dict[str, int]:
     """What is doubtful about evaluating a classifier on some examples; nothing is the rule.
 

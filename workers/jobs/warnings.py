@@ -48,6 +48,9 @@ UNDEFINED = {
     "attack_success_rate": "no example was right before the attack",
     "median_linf": "no example was broken",
     "median_l2": "no example was broken",
+    "miou": "no pixel has a class",
+    "mean_accuracy": "no pixel has a class",
+    "pixel_accuracy": "no pixel has a class",
 }
 # Smallest number of classes for which the DLR losses are defined (they take the third or fourth logit).
 DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}

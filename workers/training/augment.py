@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from workers.data.segmentation import IGNORE
 from workers.training.randomness import derive_seed, generator
 from workers.training.recipe import Augmentation
 
@@ -40,6 +41,27 @@ def move_pixels(images: Tensor, augmentation: Augmentation, *, seed: int, step: 
         transform.to(images), list(images.shape), align_corners=False
     )  # (B, S, S, 2)
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def move_maps(maps: Tensor, augmentation: Augmentation, *, seed: int, step: int) -> Tensor:
+    """Move label maps as `move_pixels` moves their images, to the nearest pixel.
+
+    Args:
+        maps: classes or IGNORE, (B, S, S); what comes in from outside an image is IGNORE.
+        augmentation: the largest amounts.
+        seed: the job's seed.
+        step: the step that the maps are for.
+
+    Returns:
+        int64 (B, S, S).
+    """
+    if not augmentation.moves:
+        return maps.to(torch.int64)
+    transform = _affine(len(maps), augmentation, generator(seed, "augment", step))
+    shifted = maps[:, None].to(torch.float32) - IGNORE  # 0, with which grid_sample pads, becomes IGNORE
+    grid = functional.affine_grid(transform.to(shifted), list(shifted.shape), align_corners=False)
+    moved = functional.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)
+    return (moved[:, 0] + IGNORE).to(torch.int64)
 
 
 def _affine(n: int, augmentation: Augmentation, draws: torch.Generator) -> Tensor:

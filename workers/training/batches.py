@@ -11,7 +11,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from workers.data.dataset import DataSet
+from workers.data.dataset import ImageSet
+from workers.data.segmentation import truth_of
 from workers.training.randomness import epoch_order
 
 CACHE_BYTES = 512 * 2**20
@@ -33,7 +34,7 @@ class Batches:
 
     def __init__(
         self,
-        data: DataSet,
+        data: ImageSet,
         *,
         seed: int,
         image_size: int,
@@ -52,8 +53,7 @@ class Batches:
             raise ValueError(f"data set {data.name!r} has no training examples")
         self.batch_size = min(batch_size, self._n)
         self.steps_per_epoch = self._n // self.batch_size
-        self._labels = data.labels.to(device)
-        self._cache: Tensor | None = None
+        self._cache: tuple[Tensor, Tensor] | None = None
         if self._n * data.channels * image_size**2 * 4 <= CACHE_BYTES:
             self._cache = self._load_all()
 
@@ -61,14 +61,16 @@ class Batches:
         """Batches of the steps start..stop-1.
 
         Yields:
-            Images, float32 (B, C, S, S) in [0, 1], and labels, int64 (B,), on the device.
+            Images, float32 (B, C, S, S) in [0, 1], and labels, int64 (B,), or label maps, uint8 (B, S, S),
+            on the device.
         """
         if self._cache is None:
             yield from self._loaded_ahead(start, stop)
             return
         for indices in self._indices(start, stop):
             chosen = indices.to(self._device)
-            yield self._cache[chosen], self._labels[chosen]
+            images, truth = self._cache
+            yield images[chosen], truth[chosen]
 
     def _indices(self, start: int, stop: int) -> Iterator[Tensor]:
         order: Tensor | None = None
@@ -82,23 +84,26 @@ class Batches:
 
     def _loaded_ahead(self, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
         threads = max(1, min(MOST_LOADERS, os.cpu_count() or 1))
-        pending: deque[tuple[Tensor, Future[Tensor]]] = deque()
+        pending: deque[Future[tuple[Tensor, Tensor]]] = deque()
         indices = self._indices(start, stop)
         pool = ThreadPoolExecutor(threads, thread_name_prefix="load-images")
         try:
             for chosen in islice(indices, threads):
-                pending.append((chosen, pool.submit(self._load, chosen)))
+                pending.append(pool.submit(self._load, chosen))
             while pending:
-                chosen, images = pending.popleft()
+                loaded = pending.popleft()
                 for following in islice(indices, 1):
-                    pending.append((following, pool.submit(self._load, following)))
-                yield images.result().to(self._device), self._labels[chosen.to(self._device)]
+                    pending.append(pool.submit(self._load, following))
+                images, truth = loaded.result()
+                yield images.to(self._device), truth.to(self._device)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _load(self, indices: Tensor) -> Tensor:
-        return self._data.images(indices.tolist(), self._size)
+    def _load(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = indices.tolist()
+        return self._data.images(chosen, self._size), truth_of(self._data, chosen, self._size)
 
-    def _load_all(self) -> Tensor:
-        chunks = torch.arange(self._n).split(LOAD_CHUNK)
-        return torch.cat([self._load(chunk) for chunk in chunks]).to(self._device)
+    def _load_all(self) -> tuple[Tensor, Tensor]:
+        chunks = [self._load(chunk) for chunk in torch.arange(self._n).split(LOAD_CHUNK)]
+        images, truth = (torch.cat(parts).to(self._device) for parts in zip(*chunks, strict=True))
+        return images, truth

@@ -7,17 +7,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
 
-from workers.data.dataset import DataSet
+from workers.data.dataset import DataSet, ImageSet
 from workers.training.recipe import Recipe
 
 
 def training_identity(
     classifier: nn.Module,
-    data: DataSet,
+    data: ImageSet,
     recipe: Recipe,
     seed: int,
     image_size: int,
@@ -25,10 +26,11 @@ def training_identity(
     dtype: torch.dtype,
 ) -> dict[str, object]:
     """What must be equal for a checkpoint to belong to this training; plain values."""
+    truth = cast(DataSet, data).labels.tolist() if data.task == "classification" else data.content_sha256()
     layout = [(name, list(tensor.shape)) for name, tensor in classifier.state_dict().items()]
     return {
         "model": _digest(layout),
-        "data": _digest([data.name, list(data.ids), data.labels.tolist()]),
+        "data": _digest([data.name, list(data.ids), truth]),
         "recipe": _digest(asdict(recipe)),
         "seed": seed,
         "image_size": image_size,

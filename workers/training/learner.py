@@ -11,10 +11,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from attacks.kernel import frozen
 from models.auxiliary import collected
-from workers.data.dataset import DataSet
-from workers.training.augment import mix, transform
+from workers.data.dataset import ImageSet
+from workers.training.augment import mix, move_maps, move_pixels, transform
 from workers.training.objective import Objective, attack, plain, robust
 from workers.training.optimisers import optimiser_of
+from workers.training.pixels import pixel_loss
 from workers.training.randomness import generator, seed_layers
 from workers.training.recipe import Recipe
 
@@ -26,14 +27,16 @@ class StepResult(NamedTuple):
     """What a batch came to before the update.
 
     Attributes:
-        loss: mean over the batch.
-        correct: how many of its examples were predicted right; in adversarial training the images without
-            attack, in eval mode.
+        loss: mean over the batch, of segmentation over its pixels.
+        correct: how many of its examples or pixels were predicted right; in adversarial training the images
+            without attack, in eval mode.
+        judged: how many there were; a pixel without a class is not judged.
         adversarial_correct: how many of the adversarial images were predicted right; None without any.
     """
 
     loss: float
     correct: int
+    judged: int
     adversarial_correct: int | None
 
 
@@ -46,7 +49,7 @@ class Learner:
         recipe: Recipe,
         *,
         seed: int,
-        data: DataSet,
+        data: ImageSet,
         device: torch.device,
         dtype: torch.dtype,
     ):
@@ -88,7 +91,7 @@ class Learner:
 
         Args:
             images: (B, C, S, S) in [0, 1], before augmentation.
-            labels: int64 (B,).
+            labels: int64 (B,), or of segmentation label maps, (B, S, S).
             step: number of steps done before; keys all randomness.
             learning_rate: of this step.
         """
@@ -96,13 +99,28 @@ class Learner:
         key = {"seed": self._seed, "step": step}
         augmentation, data = recipe.augmentation, self._data
         given = images.to(self._weights_dtype)
-        changed = transform(given, augmentation, mean=data.mean, std=data.std, **key)
-        mixed, target = mix(changed, labels, augmentation, classes=data.classes, **key)
-        seed_layers(self._seed, step, self._device)
-        objective = self._objective(mixed, target, step)
-        self._scaler.scale(objective.loss).backward()
+        if labels.dim() > 1:
+            moved = move_pixels(given, augmentation, **key)
+            target = move_maps(labels, augmentation, **key)
+            seed_layers(self._seed, step, self._device)
+            loss, result = self._pixels(moved, target)
+        else:
+            changed = transform(given, augmentation, mean=data.mean, std=data.std, **key)
+            mixed, target = mix(changed, labels, augmentation, classes=data.classes, **key)
+            seed_layers(self._seed, step, self._device)
+            objective = self._objective(mixed, target, step)
+            loss, result = objective.loss, _result(objective, labels)
+        self._scaler.scale(loss).backward()
         self._apply_gradients(learning_rate)
-        return _result(objective, labels)
+        return result
+
+    def _pixels(self, images: Tensor, maps: Tensor) -> tuple[Tensor, StepResult]:
+        """Loss of label maps (B, S, S), and the numbers of the step."""
+        with collected() as auxiliary:
+            loss, correct, judged = pixel_loss(self._logits(images), maps, self._recipe.label_smoothing)
+        loss = sum((added.to(loss) for added in auxiliary), loss)
+        numbers = torch.stack([loss.detach().double(), correct.double(), judged.double()]).tolist()
+        return loss, StepResult(numbers[0], int(numbers[1]), int(numbers[2]), None)
 
     def _objective(self, images: Tensor, target: Tensor, step: int) -> Objective:
         training, smoothing = self._recipe.adversarial, self._recipe.label_smoothing
@@ -118,7 +136,7 @@ class Learner:
         return objective.plus(auxiliary)
 
     def _logits(self, images: Tensor) -> Tensor:
-        """Logits (B, K) in the type of the weights."""
+        """Logits (B, K), or of segmentation (B, K, S, S), in the type of the weights."""
         with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
             logits: Tensor = self.classifier(images)
         return logits.to(self._weights_dtype)
@@ -164,7 +182,7 @@ def _result(objective: Objective, labels: Tensor) -> StepResult:
     if objective.adversarial_logits is not None:
         measured.append(_right(objective.adversarial_logits, labels))
     loss, correct, *adversarial = torch.stack(measured).tolist()
-    return StepResult(loss, int(correct), int(adversarial[0]) if adversarial else None)
+    return StepResult(loss, int(correct), len(labels), int(adversarial[0]) if adversarial else None)
 
 
 def _right(logits: Tensor, labels: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from workers.data.dataset import DataSet
+from workers.data.dataset import ImageSet
 from workers.training.batches import Batches
 from workers.training.checkpoint import Checkpoint, Checkpoints
 from workers.training.curves import draw
@@ -83,7 +83,7 @@ class Trained:
 
 def train(
     classifier: nn.Module,
-    data: DataSet,
+    data: ImageSet,
     recipe: Recipe,
     *,
     seed: int,
@@ -181,7 +181,7 @@ class _Run:
             rate = self._learning_rate(self._step)
             result = self._learner.update(images, labels, step=self._step, learning_rate=rate)
             self._step += 1
-            self._count(result, examples=len(labels))
+            self._count(result)
             if self._step % self._per_epoch == 0:
                 self._close_epoch(rate)
             now = time.monotonic()
@@ -226,20 +226,20 @@ class _Run:
             minimum=min(recipe.minimum_learning_rate, peak),
         )
 
-    def _count(self, result: StepResult, *, examples: int) -> None:
+    def _count(self, result: StepResult) -> None:
         if not math.isfinite(result.loss):
             raise self._diverged("the loss is not finite", result.loss)
         self._sums["loss"] += result.loss
         self._sums["correct"] += result.correct
         self._sums["adversarial_correct"] += result.adversarial_correct or 0
-        self._sums["examples"] += examples
+        self._sums["examples"] += result.judged
 
     def _diverged(self, what: str, loss: float) -> TrainingDiverged:
         return TrainingDiverged(what, step=self._step, steps=self._steps, loss=loss)
 
     def _close_epoch(self, learning_rate: float) -> None:
         attacked = self._recipe.adversarial is not None
-        examples = self._sums["examples"]
+        examples = max(self._sums["examples"], 1)
         record = EpochRecord(
             epoch=self._step // self._per_epoch,
             step=self._step,

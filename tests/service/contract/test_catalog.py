@@ -60,6 +60,9 @@ ENTRIES = [
     entry("evaluation", "miou", tasks=["segmentation"]),
     entry("evaluation", "slow"),
     entry("model", "other", SIZES),
+    entry("model", "pixels", {"backbone": {"type": ["object", "string"], "component": "model"},
+                              "width": {"type": "integer", "default": 7}},
+          tasks=["segmentation"], rules=[("model.backbone in ('vit', 'other')", "not as a part")]),
     entry("model", "timm", {"architecture": {"enum": ["vit_tiny"]}}),
     entry("model", "vit", SIZES | {"attention": {**REFERENCE, "default": {"name": "softmax", "params": {}}}},
           rules=[("model.width % model.heads == 0", "heads must divide width"),
@@ -393,6 +396,28 @@ class TestRules:
         params = {"attention": {"name": "rpc", "params": {"iterations": 100}}}
         found = problems(evaluate_body(model={"name": "vit", "params": params}))
         assert "more iterations than width" in found["model.params.attention.params"]
+
+    def test_rules_of_a_nested_model_are_about_itself(self) -> None:
+        def pixels(backbone: object) -> dict[str, str]:
+            model = {"name": "pixels", "params": {"backbone": backbone}}
+            body = evaluate_body(model=model, data={"name": "scenes"}, evaluations=[{"name": "miou"}])
+            return problems({**body, "extra": 0})
+
+        assert list(pixels({"name": "vit", "params": {"width": 48}})) == ["extra"]
+        found = pixels({"name": "vit", "params": {"width": 48, "heads": 5}})
+        message = "heads must divide width (model.heads is 5, model.width is 48)"
+        assert found["model.params.backbone.params"] == message
+        attention = {"name": "rpc", "params": {"iterations": 49}}
+        found = pixels({"name": "vit", "params": {"width": 48, "attention": attention}})
+        assert "model.params.backbone.params.attention.params" in found
+
+    def test_rules_see_a_nested_component_by_its_name(self) -> None:
+        model = {
+            "name": "pixels",
+            "params": {"backbone": {"name": "timm", "params": {"architecture": "vit_tiny"}}},
+        }
+        found = problems(evaluate_body(model=model, data={"name": "scenes"}, evaluations=[{"name": "miou"}]))
+        assert found == {"model.params": "not as a part (model.backbone is timm)"}
 
     def test_rules_hold_back_where_a_name_is_misspelt(self) -> None:
         found = problems(evaluate_body(model={"name": "vit", "params": {"heads": 5, "wdth": 100}}))

@@ -20,6 +20,8 @@ def root(tmp_path: Path) -> Path:
         Image.new("RGB", (8, 8)).save(tmp_path / "birds" / name)
     (tmp_path / "cifar" / cifar10.BINARY).mkdir(parents=True)
     (tmp_path / "notes").mkdir()
+    (tmp_path / "roads" / "trainannot").mkdir(parents=True)
+    (tmp_path / "scenes" / "ADEChallengeData2016").mkdir(parents=True)
     (tmp_path / ".hidden").mkdir()
     return tmp_path
 
@@ -28,22 +30,27 @@ def test_every_visible_folder_is_reported(root: Path) -> None:
     reports = list_sets(root)
     assert [(r.name, r.folder, r.classes) for r in reports] == [
         ("digits", None, 10),
+        ("shapes", None, 5),
         ("image_folder", "birds", 2),
         ("cifar10", "cifar", None),
         ("image_folder", "notes", None),
+        ("camvid", "roads", None),
+        ("ade20k", "scenes", None),
     ]
     train, test = reports[0].splits
     assert (train.split, train.examples, train.problem) == ("train", 1442, None)
     assert test.sha256 == digits(None, "test").content_sha256()
-    birds = reports[1].splits
+    birds = reports[2].splits
     assert birds[0].problem is not None
     assert (birds[1].examples, birds[1].problem) == (2, None)
-    assert "data_batch_1.bin is missing" in (reports[2].splits[0].problem or "")
+    assert "data_batch_1.bin is missing" in (reports[3].splits[0].problem or "")
+    assert "missing: train/" in (reports[5].splits[0].problem or "")
+    assert "objectInfo150.txt" in (reports[6].splits[1].problem or "")
 
 
 def test_no_hash_reads_no_image(root: Path) -> None:
     (root / "birds" / "val" / "crow" / "0.png").chmod(0)
-    report = list_sets(root, hashes=False)[1].splits[1]
+    report = list_sets(root, hashes=False)[2].splits[1]
     assert (report.examples, report.sha256) == (2, None)
 
 
@@ -63,7 +70,8 @@ def test_json_for_a_program(
     assert main(["--json", "--no-hash"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["root"] == str(root)
-    assert [entry["name"] for entry in body["sets"]] == ["digits", "image_folder", "cifar10", "image_folder"]
+    names = ["digits", "shapes", "image_folder", "cifar10", "image_folder", "camvid", "ade20k"]
+    assert [entry["name"] for entry in body["sets"]] == names
     assert body["sets"][0]["splits"][1] == {"split": "test", "examples": 355, "sha256": None, "problem": None}
 
 

@@ -29,6 +29,11 @@ def test_outputs_that_mix_the_batch_are_found() -> None:
     assert found == {"batch_dependent": 9}
 
 
+def test_logits_for_each_pixel_count_once_for_an_image() -> None:
+    assert probe(lambda images: images.expand(-1, 3, -1, -1), IMAGES) == {}
+    assert probe(lambda images: images + 0.01 * torch.randn_like(images), IMAGES) == {"random_outputs": 9}
+
+
 def test_rounding_raises_nothing() -> None:
     assert probe(lambda images: plain(images) * (1 + 1e-6 * len(images)), IMAGES) == {}
 

@@ -37,5 +37,5 @@ def test_passes_and_artifacts(
 
 
 def test_recipes_for_segmentation_are_refused(spec: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="recipe 'segmenter' is for segmentation"):
+    with pytest.raises(ValueError, match="recipe 'segmenter' needs crops"):
         answer(spec, {"name": "segmenter", "params": {}}, tmp_path)

@@ -1,0 +1,121 @@
+"""Segmentation jobs, from the spec to the columns of their shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from service.contract.catalog import load
+from service.contract.errors import InvalidSpec
+from workers.jobs import evaluate, plan, train
+from workers.jobs.session import Session
+from workers.metrics.segmentation import segmentation_metrics
+
+BACKBONE = {
+    "name": "vit",
+    "params": {"image_size": 32, "patch_size": 4, "width": 32, "depth": 2, "heads": 2, "drop_path": 0.0},
+}
+EXECUTION = {"device": "cpu", "batch_size": 32}
+SEGMENTER = {"name": "segmenter", "params": {"backbone": BACKBONE, "decoder": "linear"}}
+
+
+def training(**changes: Any) -> dict[str, Any]:
+    recipe = {"name": "small_segmenter", "params": {"epochs": 1, "warmup_epochs": 0.1}}
+    shared = {"model": SEGMENTER, "data": {"name": "shapes"}, "execution": EXECUTION}
+    return {"kind": "train", "recipe": recipe, **shared, **changes}
+
+
+def evaluating(**changes: Any) -> dict[str, Any]:
+    shared = {"model": SEGMENTER, "data": {"name": "shapes"}, "execution": EXECUTION}
+    return {"kind": "evaluate", "evaluations": [{"name": "clean"}], **shared, **changes}
+
+
+def problems(body: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(InvalidSpec) as caught:
+        load().validate(body)
+    return {".".join(map(str, detail.loc)): detail.message for detail in caught.value.details}
+
+
+def trained(folder: Path, **changes: Any) -> dict[str, Any]:
+    spec = load().validate(training(**changes)).spec
+    request = {"spec": spec, "weights": None, "folder": folder, "checkpoint_seconds": 60, "job": "j"}
+    with torch.random.fork_rng():
+        return train.run(request, Session(), lambda _: None)
+
+
+def shards(spec: dict[str, Any], weights: str | None, shard_seconds: float) -> list[dict[str, Any]]:
+    session = Session()
+    request = {"spec": spec, "weights": weights, "shard_seconds": shard_seconds}
+    made = plan.run(request, session, lambda _: None)["plan"]
+    common = {"spec": spec, "plan": made, "weights": weights}
+    return [evaluate.run(common | shard, session, lambda _: None) for shard in made["shards"]]
+
+
+def joined(outcomes: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {
+        name: [value for outcome in outcomes for value in outcome["columns"][name]]
+        for name in outcomes[0]["columns"]
+    }
+
+
+def test_what_is_for_classification_is_refused_with_the_reason() -> None:
+    found = problems(evaluating(evaluations=[{"name": "pgd"}, {"name": "autoattack"}]))
+    assert found == {
+        f"evaluations.{number}.name": f"{name!r} is for classification, "
+        "the model 'segmenter' is for segmentation"
+        for number, name in enumerate(["pgd", "autoattack"])
+    }
+    message = "'small_vit' is for classification, the model 'segmenter' is for segmentation"
+    assert problems(training(recipe={"name": "small_vit"})) == {"recipe.name": message}
+    message = "'digits' is data for classification, the model 'segmenter' is for segmentation"
+    assert problems(evaluating(data={"name": "digits"})) == {"data.name": message}
+    message = "'shapes' is data for segmentation, the model 'vit' is for classification"
+    assert problems(evaluating(model={"name": "vit"}))["data.name"] == message
+
+
+def test_a_backbone_that_does_not_fit_is_refused_with_the_reason() -> None:
+    resnet = {"name": "timm", "params": {"architecture": "resnet18"}}
+    found = problems(evaluating(model={"name": "segmenter", "params": {"backbone": resnet}}))
+    assert "backbone must be a vision transformer of the catalog" in found["model.params"]
+    uneven = {"name": "vit", "params": {"width": 50}}
+    found = problems(evaluating(model={"name": "segmenter", "params": {"backbone": uneven}}))
+    assert "heads must divide width" in found["model.params.backbone.params"]
+
+
+def test_shards_add_up_to_the_whole(tmp_path: Path) -> None:
+    spec = load().validate(evaluating(limit=100)).spec
+    whole, parts = shards(spec, None, 1e9), shards(spec, None, 1e-9)
+    assert (len(whole), len(parts)) == (1, 4)
+    assert joined(parts) == joined(whole)
+    assert sum(outcome["forward_passes"] for outcome in parts) == 100
+    targets = torch.tensor(joined(whole)["target"])
+    assert (targets.shape, bool((targets.sum(1) <= 32 * 32).all())) == ((100, 5), True)
+
+
+def test_a_trained_model_is_measured_as_at_the_end_of_its_training(tmp_path: Path) -> None:
+    answer = trained(tmp_path)
+    assert answer["extra"]["plan"]["evaluations"] == [{"n": 200, "available": 200, "classes": 5}]
+    model = {**SEGMENTER, "weights": {"job": "j"}}
+    spec = load().validate(evaluating(model=model)).spec
+    measured = joined(shards(spec, str(tmp_path / "weights.safetensors"), 1e-9))
+    assert measured == joined([answer])
+    again = trained(tmp_path / "again")
+    assert again["columns"] == answer["columns"]
+
+
+def test_training_learns_more_than_the_background(tmp_path: Path) -> None:
+    columns = joined([trained(tmp_path, recipe={"name": "small_segmenter", "params": {"epochs": 6}})])
+    nothing_found = {
+        "target": columns["target"],
+        "intersection": [[row[0], 0, 0, 0, 0] for row in columns["target"]],
+        "predicted": [[sum(row), 0, 0, 0, 0] for row in columns["target"]],
+    }
+    metrics, background = segmentation_metrics(columns), segmentation_metrics(nothing_found)
+    for name in ("pixel_accuracy", "miou", "mean_accuracy"):
+        low, constant = metrics[name].ci_low, background[name].ci_high
+        assert low is not None
+        assert constant is not None
+        assert low > constant

@@ -1,0 +1,81 @@
+"""ADE20K as in the scene parsing challenge: 150 classes, 20,210 training and 2,000 validation images.
+
+Zhou et al., "Scene parsing through ADE20K dataset", CVPR 2017.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from workers.data.dataset import CorruptData, MissingData
+from workers.data.folders import check_inside, resolve_folder
+from workers.data.image_folder import MEAN, STD
+from workers.data.segmentation import IGNORE, SegmentationFiles, find_pairs
+
+__all__ = ["ade20k"]
+
+TASKS = ("segmentation",)
+PAPER = "Zhou et al. 2017, Scene parsing through ADE20K dataset"
+FACTS = {"classes": 150, "channels": 3}
+
+ARCHIVE = "ADEChallengeData2016"
+NAMES_FILE = "objectInfo150.txt"
+CLASSES = 150
+PARTS = {"train": "training", "test": "validation"}
+# 0 is everything else.
+MEANING = {0: IGNORE} | {label + 1: label for label in range(CLASSES)}
+
+
+def ade20k(
+    root: Path | None, split: Literal["train", "test"], *, folder: Annotated[str, "folder"] = "ade20k"
+) -> SegmentationFiles:
+    """ADE20K: scenes, 150 classes, from FOLDER/ADEChallengeData2016 as the archive unpacks.
+
+    That is {images,annotations}/{training,validation}/X and objectInfo150.txt. Annotations have the values 1
+    to 150 for classes and 0 for pixels that count for nothing. The short side of an image becomes the side
+    asked for, and its centre is cut out. A folder with some of the images is accepted.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" reads `training`, "test" reads `validation`.
+        folder: relative name of the folder that holds `ADEChallengeData2016`, or of that folder itself.
+
+    Returns:
+        The part; files are read when they are asked for.
+
+    Raises:
+        MissingData: no such folder, or files of the split are not there; names them.
+        CorruptData: the list of classes is not as it should be.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    if (where / ARCHIVE).is_dir():
+        check_inside(where / ARCHIVE, root.resolve())
+        where = where / ARCHIVE
+    part = PARTS[split]
+    return SegmentationFiles(
+        name="ade20k",
+        class_names=_class_names(where / NAMES_FILE, root.resolve()),
+        folder=where,
+        pairs=find_pairs(where, root.resolve(), f"images/{part}", f"annotations/{part}"),
+        meaning=MEANING,
+        mean=MEAN,
+        std=STD,
+    )
+
+
+def _class_names(path: Path, base: Path) -> tuple[str, ...]:
+    """The last column of a table with a header: number, share, counts, name."""
+    if not path.is_file():
+        raise MissingData(
+            f"The names of ADE20K's classes are wanted in {path}. Unpack ADEChallengeData2016.zip from "
+            f"http://sceneparsing.csail.mit.edu there; the file is part of it."
+        )
+    check_inside(path, base)
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]]
+    names = tuple(row[-1].strip() for row in rows)
+    if len(set(names)) != CLASSES or len(names) != CLASSES:
+        raise CorruptData(f"{path} has {len(set(names))} different names; ADE20K has {CLASSES} classes")
+    return names

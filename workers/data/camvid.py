@@ -1,0 +1,67 @@
+"""CamVid in the layout of SegNet's tutorial: road scenes with 11 classes.
+
+Brostow et al., "Semantic object classes in video: A high-definition ground truth database", Pattern
+Recognition Letters 2009; classes and splits (367 train, 101 val, 233 test) of Badrinarayanan et al.,
+"SegNet", TPAMI 2017.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from workers.data.folders import resolve_folder
+from workers.data.image_folder import MEAN, STD
+from workers.data.segmentation import IGNORE, SegmentationFiles, find_pairs
+
+__all__ = ["camvid"]
+
+TASKS = ("segmentation",)
+PAPER = "Brostow et al. 2009, Semantic object classes in video; Badrinarayanan et al. 2017, SegNet"
+FACTS = {"classes": 11, "channels": 3}
+
+CLASS_NAMES = (
+    "sky", "building", "pole", "road", "pavement", "tree", "sign symbol", "fence", "car",
+    "pedestrian", "bicyclist",
+)  # fmt: skip
+VOID = 11
+MEANING = {label: label for label in range(len(CLASS_NAMES))} | {VOID: IGNORE}
+
+
+def camvid(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "camvid",
+    evaluated: Literal["test", "val"] = "test",
+) -> SegmentationFiles:
+    """CamVid: road scenes, 11 classes, from FOLDER/{train,val,test}/X.png and {train,val,test}annot/X.png.
+
+    Annotations have the values 0 to 10 for classes and 11 for pixels that count for nothing. The short side
+    of an image becomes the side asked for, and its centre is cut out.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" reads `train`.
+        folder: relative name of the folder.
+        evaluated: which part is read for evaluation.
+
+    Returns:
+        The part; files are read when they are asked for.
+
+    Raises:
+        MissingData: no such folder, or files of the split are not there; names them.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    part = "train" if split == "train" else evaluated
+    return SegmentationFiles(
+        name="camvid",
+        class_names=CLASS_NAMES,
+        folder=where,
+        pairs=find_pairs(where, root.resolve(), part, f"{part}annot"),
+        meaning=MEANING,
+        mean=MEAN,
+        std=STD,
+    )

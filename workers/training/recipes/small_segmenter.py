@@ -1,0 +1,64 @@
+"""A recipe for small segmentation models on small images: AdamW, cosine, mild geometric augmentation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Interval, Le
+
+from workers.training.recipe import Augmentation, Recipe
+
+__all__ = ["small_segmenter"]
+
+TASKS = ("segmentation",)
+RULES = (
+    ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),
+    (
+        "params.minimum_learning_rate <= params.learning_rate",
+        "minimum_learning_rate must not be larger than learning_rate",
+    ),
+)
+
+
+def small_segmenter(
+    *,
+    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 30,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    warmup_epochs: Annotated[float, Ge(0)] = 1.0,
+    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
+    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
+    label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
+    clip_norm: Annotated[float, Gt(0)] | None = 1.0,
+    ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
+    shift: Annotated[float, Interval(ge=0, le=1)] = 0.1,
+    rotate: Annotated[float, Interval(ge=0, le=180)] = 0.0,
+    scale: Annotated[float, Interval(ge=0, lt=1)] = 0.2,
+    flip: bool = True,
+) -> Recipe:
+    """Train a small segmentation model from scratch on small images; not the recipe of Segmenter's paper.
+
+    Args:
+        epochs: passes over the training set.
+        learning_rate: AdamW's peak, for batches of 32 to 64.
+        warmup_epochs: linear rise to the peak.
+        minimum_learning_rate: where the cosine ends.
+        weight_decay: of weight matrices only.
+        label_smoothing: probability spread evenly over the classes.
+        clip_norm: largest L2 norm of the gradient; null does not clip.
+        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
+        shift: largest translation, as a fraction of the side; what comes in from outside is ignored.
+        rotate: largest rotation either way, in degrees.
+        scale: largest relative change of size either way.
+        flip: mirror left to right at random.
+    """
+    return Recipe(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        warmup_epochs=warmup_epochs,
+        minimum_learning_rate=minimum_learning_rate,
+        weight_decay=weight_decay,
+        label_smoothing=label_smoothing,
+        clip_norm=clip_norm,
+        ema_decay=ema_decay,
+        augmentation=Augmentation(shift=shift, rotate=rotate, scale=scale, flip=flip),
+    )
