@@ -47,9 +47,8 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     classifier = loaded.classifier
     recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
     if isinstance(recipe, SegmentationRecipe):
-        raise ValueError(
-            f"recipe {spec['recipe']['name']!r} needs crops that cannot be made yet: train with small_segmenter"
-        )
+        name = spec["recipe"]["name"]
+        raise ValueError(f"recipe {name!r} needs crops that cannot be made yet: train with small_segmenter")
     trained = train(
         classifier,
         data,
