@@ -38,8 +38,7 @@ NETWORKS: dict[str, Callable[[Tensor, Tensor], nn.Module]] = {
     "cnn, fgsm-trained": partial(cnn, epsilon=0.15),
     "vit": partial(vit, epsilon=0.0),
     "vit, fgsm-trained": partial(vit, epsilon=24 / 255),
-    "vit, 32 px": partial(larger_vit, epsilon=0.0),
-    "vit, 32 px, fgsm-trained": partial(larger_vit, epsilon=16 / 255),
+    "vit, 32 px": larger_vit,
 }
 CASES = [
     ("cnn", 0.3),
@@ -49,7 +48,6 @@ CASES = [
     ("vit", 8 / 255),
     ("vit, fgsm-trained", 24 / 255),
     ("vit, 32 px", 8 / 255),
-    ("vit, 32 px, fgsm-trained", 16 / 255),
 ]
 
 
