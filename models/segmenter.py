@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
 from models.parameters import Depth, DropRate, Heads, ImageSize
+from models.rpc_asymvit import rpc_asymvit
+from models.rpc_asymvit_sizes import rpc_asymvit_base, rpc_asymvit_tiny
 from models.rpc_symvit import rpc_symvit
 from models.rpc_symvit_sizes import rpc_symvit_base, rpc_symvit_tiny
 from models.segmentation_decoders import LinearDecoder, MaskTransformer, set_epsilon
@@ -39,6 +41,9 @@ class Backbone(Protocol):
 # The models of the catalog that are a `VisionTransformer`.
 BACKBONES: Mapping[str, Backbone] = MappingProxyType(
     {
+        "rpc_asymvit": rpc_asymvit,
+        "rpc_asymvit_base": rpc_asymvit_base,
+        "rpc_asymvit_tiny": rpc_asymvit_tiny,
         "rpc_symvit": rpc_symvit,
         "rpc_symvit_base": rpc_symvit_base,
         "rpc_symvit_tiny": rpc_symvit_tiny,

@@ -71,7 +71,7 @@ class VisionTransformer(nn.Module):
             )
             for layer, attention in enumerate(attentions)
         )
-        if all(getattr(block.attn, "causal", False) for block in self.blocks):
+        if self.blocks and all(getattr(block.attn, "causal", False) for block in self.blocks):
             raise ValueError(
                 "causal attention must not be in every layer: "
                 "the class token comes first and would see no patch"
