@@ -58,6 +58,8 @@ def damaged(draw: st.DrawFn) -> bytes:
             parent[path[-1]]
         except (KeyError, IndexError, TypeError):
             continue
+        if isinstance(parent, str):
+            continue  # an earlier change put text there
         action = draw(st.sampled_from(["replace", "remove", "add"]))
         if action == "add" and isinstance(parent[path[-1]], dict):
             parent[path[-1]][draw(st.text(max_size=6))] = draw(ODD)
