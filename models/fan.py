@@ -136,7 +136,8 @@ class FullyAttentionalNetwork(nn.Module):
         patches = self.pos_drop(patches + self.pos_embed(grid))
         for block in self.blocks:
             patches = block(patches, grid)
-        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)  # (B, N, C)
+        # Not len(): torch.export takes that for a constant.
+        tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)  # (B, N, C)
         for block in self.cls_attn_blocks:
             tokens = block(tokens)
         normalized: Tensor = self.norm(tokens)

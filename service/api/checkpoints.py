@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -20,8 +20,10 @@ from service.body import parse_json
 from service.contract.catalog import Catalog
 from service.contract.checkpoints import GIVEN, INSIDE, NAME_PATTERN, Checkpoint, model_of_weights
 from service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from service.contract.program_file import BadProgram, is_archive, open_program
 from service.contract.report import Loc, Report
 from service.contract.results import Page
+from service.contract.weights import EXPORTED
 from service.dispatch import Dispatcher
 from service.safetensors_header import read_header
 from service.settings import Settings
@@ -42,7 +44,7 @@ Model = Annotated[
         min_length=1,
         max_length=4000,  # servers take no longer addresses than 64 KiB, and a character may be twelve bytes
         description="of which model the weights are: its name, or `{name, params}` as JSON; files of training"
-        " jobs say it themselves",
+        " jobs, and exported programs, say it themselves",
     ),
 ]
 
@@ -50,7 +52,7 @@ Model = Annotated[
 @router.post(
     "",
     operation_id="upload_checkpoint",
-    summary="Upload weights",
+    summary="Upload weights or an exported program",
     status_code=202,
     response_model=Checkpoint,
     responses={
@@ -77,7 +79,7 @@ async def upload_checkpoint(
     dispatcher: DispatcherDep,
     model: Model = None,
 ) -> Response:
-    """Stores a safetensors file. A worker checks it against its model; jobs that use it wait for that."""
+    """Stores a safetensors file, or an exported program (.pt2). A worker checks it; jobs that use it wait."""
     given = None if model is None else reference_in(model, GIVEN)
     upload = await run_in_threadpool(Upload, settings.artifacts)
     try:
@@ -141,16 +143,43 @@ def _register(
     catalog: Catalog,
     settings: Settings,
 ) -> tuple[CheckpointRow, bool]:
-    header = read_header(upload.path)
-    stated = header.metadata.get("model")
-    inside = None if stated is None else reference_in(stated, INSIDE)
+    program = is_archive(upload.path)
+    model = model_of_weights(catalog, given, _program(upload) if program else _stated_inside(upload))
+    if model["name"] == EXPORTED and not program:
+        _refuse(GIVEN, f"the model {EXPORTED!r} is an exported program (.pt2), and this file is none")
     return store.checkpoints.add(
         name,
-        model=model_of_weights(catalog, given, inside),
+        model=model,
         sha256=upload.sha256,
         size=upload.size,
         place=lambda job_id: upload.place(settings.artifacts / job_id / WEIGHTS),
     )
+
+
+def _program(upload: Upload) -> dict[str, Any]:
+    """The model of an exported program.
+
+    Raises:
+        InvalidSpec: the archive is none, or has what is never taken.
+    """
+    try:
+        open_program(upload.path)
+    except BadProgram as error:
+        _refuse(("body",), f"this is no exported program that can be taken: {error}")
+    return {"name": EXPORTED}
+
+
+def _stated_inside(upload: Upload) -> dict[str, Any] | None:
+    """The model that the header of a safetensors file names; None when it names none."""
+    stated = read_header(upload.path).metadata.get("model")
+    return None if stated is None else reference_in(stated, INSIDE)
+
+
+def _refuse(loc: Loc, message: str) -> NoReturn:
+    report = Report()
+    report.add(loc, message, allowed="a file that torch.export.save (.pt2) or safetensors has written")
+    report.raise_if_any()
+    raise AssertionError("there is a remark")
 
 
 def reference_in(text: str, loc: Loc) -> dict[str, Any]:

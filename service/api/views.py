@@ -127,6 +127,7 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
         layout=verdict.get("layout"),
         classes=verdict.get("classes"),
         channels=verdict.get("channels"),
+        program=verdict.get("program"),
         size=row.size,
         sha256=row.sha256,
         created_at=iso(row.created_at),

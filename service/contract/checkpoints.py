@@ -39,22 +39,38 @@ class Faults(Answer):
     other: list[str] = Field(default_factory=list)
 
 
+class ProgramFacts(Answer):
+    """What is known of an exported program.
+
+    Attributes:
+        image_size: height and width of its images, in pixels.
+        dtypes: the values of `execution.dtype` that it can be run with.
+        random: whether it draws random numbers while it answers.
+    """
+
+    image_size: int
+    dtypes: list[str]
+    random: bool
+
+
 class Verdict(Faults):
     """What a worker found out about a file.
 
     Attributes:
-        layout: whose names the tensors have, as in `models/weights.py`.
+        layout: whose names the tensors have, as in `models/weights.py`; "program" for an exported program.
         classes: that the model was made for; None where the weights do not tell.
         channels: of its images; None where the weights do not tell.
+        program: of an exported program; None for weights.
     """
 
     layout: str | None = None
     classes: int | None = None
     channels: int | None = None
+    program: ProgramFacts | None = None
 
 
 class Checkpoint(Answer):
-    """Uploaded weights. `sha256` is that of the file; `error` and `faults` say why they were rejected."""
+    """Uploaded weights or program; `sha256` is that of the file, `error` and `faults` why it was rejected."""
 
     name: str
     state: State
@@ -62,6 +78,7 @@ class Checkpoint(Answer):
     layout: str | None
     classes: int | None
     channels: int | None
+    program: ProgramFacts | None
     size: int
     sha256: str
     created_at: str

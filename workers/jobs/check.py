@@ -1,4 +1,7 @@
-"""The check shard: compares uploaded weights with their model, without the model's memory or a data set."""
+"""The check shard: compares uploaded weights with their model, without the model's memory or a data set.
+
+An exported program is its own model: it is run instead (`program_check.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ import safetensors
 from torch import Tensor
 
 from service.contract.checkpoints import Verdict, WrongShape
+from service.contract.weights import EXPORTED
 from workers import catalog
+from workers.jobs import program_check
 from workers.jobs.session import Session
 from workers.jobs.trained_on import TrainedOn, parse_trained_on
 from workers.jobs.weights import CHANNELS, CLASSES, counts, fit, in_words, read_shapes, shapes_of
@@ -31,6 +36,8 @@ def run(
         ValueError: the model cannot be built.
     """
     path, model = Path(request["weights"]), request["spec"]["model"]
+    if model["name"] == EXPORTED:
+        return program_check.run(path)
     given, metadata = read_shapes(path)
     build = catalog.build("model", model["name"], model["params"])
     classes, channels = counts(build, given)

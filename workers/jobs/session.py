@@ -16,9 +16,11 @@ import torch.utils.deterministic
 from torch import nn
 
 from models.layers import Classifier
+from service.contract.weights import EXPORTED
 from workers import catalog
 from workers.data.dataset import ImageSet
 from workers.jobs.failures import BadWeights
+from workers.jobs.programs import load_classifier
 from workers.jobs.weights import Fit, fit, in_words, read_shapes
 from workers.training.files import content_sha256
 
@@ -155,7 +157,11 @@ def state_sha256(module: nn.Module) -> str:
 
 def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: str | None) -> Loaded:
     model, device = spec["model"], resolve_device(device_name)
-    dtype = DTYPES[spec["execution"]["dtype"]]
+    if model["name"] == EXPORTED:
+        if weights is None:
+            raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
+        program, digest = load_classifier(Path(weights), data.classes, data.channels)
+        return _ready(spec, program, device, digest)
     backbone = _backbone(spec, data)
     mean, std = data.mean, data.std
     pretrained = getattr(backbone, "pretrained_cfg", None)
@@ -163,17 +169,29 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
         mean, std = _check_pretrained(pretrained, data, model)
     classifier = Classifier(backbone, mean, std)
     metadata = {} if weights is None else _load_weights(classifier, Path(weights), data)
+    return _ready(spec, classifier, device, None, metadata)
+
+
+def _ready(
+    spec: Mapping[str, Any],
+    classifier: Classifier,
+    device: torch.device,
+    digest: str | None,
+    metadata: Mapping[str, str] | None = None,
+) -> Loaded:
+    """A classifier where and as the job runs it; its hash is that of its state dict, unless one is given."""
+    model, dtype = spec["model"], DTYPES[spec["execution"]["dtype"]]
     classifier.requires_grad_(spec["kind"] == "train").eval()
-    digest = state_sha256(classifier)
+    digest = digest or state_sha256(classifier)
     classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     return Loaded(
         classifier=classifier,
-        image_size=_image_size(model, backbone),
+        image_size=_image_size(model, classifier.backbone),
         weights_sha256=digest,
         untrained=model["weights"] is None,
         device=device,
         dtype=dtype,
-        metadata=metadata,
+        metadata=metadata or {},
     )
 
 
