@@ -74,7 +74,12 @@ def _text(found: Checkpoint) -> str:
     params = terminal.params_text(found.model["params"])
     lines = [f"{found.name} {found.state}", f"model   {found.model['name']} {params}".rstrip()]
     lines += [f"sha256  {found.sha256}", f"bytes   {found.size}"]
-    if found.classes is not None:
+    if found.program is not None:
+        size, dtypes = found.program.image_size, ", ".join(found.program.dtypes)
+        draws = "; it draws random numbers" if found.program.random else ""
+        channels = f"{found.classes} classes, {found.channels} channels"
+        lines.append(f"program {channels}, {size} x {size} pixels; runs in {dtypes}{draws}")
+    elif found.classes is not None:
         lines.append(f"classes {found.classes}, channels {found.channels}, names as in {found.layout}")
     if found.error is not None:
         lines.append(f"{found.error.type}: {found.error.message}")

@@ -265,16 +265,16 @@ class AssayClient:
     def upload_checkpoint(
         self, name: str, file: Path, *, model: str | Mapping[str, Any] | None = None
     ) -> Checkpoint:
-        """Uploads a safetensors file; a worker checks it afterwards (`wait_for_checkpoint`).
+        """Uploads a safetensors file or an exported program; a worker checks it (`wait_for_checkpoint`).
 
         Args:
             name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
             file: the file.
             model: of which model the weights are, by name or as {"name", "params"}; None: the file says it,
-                as those of training jobs do.
+                as those of training jobs and programs do.
 
         Raises:
-            InvalidSpec: it is no safetensors file, or the model is wrong.
+            InvalidSpec: it is neither, or the model is wrong.
             InvalidState: the name is taken by another file.
             TooLarge: the service takes no files of this size.
         """

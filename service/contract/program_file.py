@@ -1,7 +1,7 @@
 """The container of an exported program (`.pt2`), read in pure Python and refused wherever it could do harm.
 
 `torch.export.save` of torch 2.10 or newer writes a zip archive, every entry as it is (not compressed), below
-one folder: `archive_format` ("pt2"), `archive_version` ("0"), `byteorder`, `models/NAME.json` (the graph), and
+one folder: `archive_format` ("pt2"), `archive_version` ("0"), `byteorder`, `models/NAME.json` (the graph),
 below `data/` tables of the weights and of the constants, and their bytes. Entries that may hold pickles
 (`data/sample_inputs/`, tensor subclasses) are never read; archives with compiled code or objects are refused.
 Nothing is ever unpacked to disk, so that names of entries are no paths.
@@ -132,6 +132,9 @@ def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, in
     """The root folder, and bytes by the names below it."""
     if not 0 < len(found) <= MAX_ENTRIES:
         raise BadProgram(f"its archive has {len(found)} entries, allowed: 1 to {MAX_ENTRIES}")
+    # Of a file that is cut off, the end may be that of an archive inside it.
+    if min(entry.header_offset for entry in found) != 0:
+        raise BadProgram("its archive is damaged or cut off: it does not begin where the file begins")
     root = found[0].filename.partition("/")[0]
     sizes: dict[str, int] = {}
     for entry in found:

@@ -30,7 +30,7 @@ class Net(nn.Module):
             self.drop = nn.Dropout(0.5)
             self.head = nn.Linear(6, CLASSES)
         self.register_buffer("counter", torch.zeros(()))
-        self.answer = answer or Net.plain
+        self.answer = answer or (lambda net, x: net.plain(x))
 
     def plain(self, x: Tensor) -> Tensor:
         """Logits (B, 4)."""

@@ -1,4 +1,4 @@
-"""Files that were made to run code, to read what is not theirs, or to break the worker: refused, and nothing ran."""
+"""Files made to run code, to read what is not theirs, or to break the worker: refused, and nothing ran."""
 
 from __future__ import annotations
 
@@ -56,18 +56,46 @@ def calls(target: str, *arguments: Any, names: tuple[str, ...] = ()) -> Edit:
 @pytest.mark.parametrize(
     "target",
     [
-        "torch.os.system", "torch.serialization.os.system", "os.system", "builtins.eval", "torch.hub.load",
-        "_operator.attrgetter", "_operator.methodcaller", "_operator.pow", "_operator.getitem", "math.factorial",
-        "torch.load", "torch.ops.load_library", "torch.ops.aten", "torch.ops.aten.add", "torch.ops.aten.add.__class__",
-        "torch.ops.aten.__class__.default", "torch.ops.aten.add.Tensor.__call__", "torch.ops.mine.leak.default",
-        "torch.ops.prim.Print.default", "torch.ops.prims.empty_strided.default", "torch.ops.inductor.foo.default",
-        "torch.ops.aten.add.out", "torch.ops.aten.from_file.default", "torch.ops.aten.set_.source_Storage",
-        "torch.ops.aten.resize_.default", "torch.ops.aten.empty.memory_format", "torch.ops.aten.new_empty.default",
-        "torch.ops.aten._unsafe_index.Tensor", "torch.ops.aten.as_strided.default", "torch.ops.aten.item.default",
-        "torch.ops.aten.nonexistent.default", "torch.ops.aten.relu.nonexistent", "torch.ops.aten.relu.name",
-        "torch.ops.higher_order.cond", "torch.ops.higher_order.call_torchbind", "torch.sym_sqrt", "", "torch.\nos",
+        "torch.os.system",
+        "torch.serialization.os.system",
+        "os.system",
+        "builtins.eval",
+        "torch.hub.load",
+        "_operator.attrgetter",
+        "_operator.methodcaller",
+        "_operator.pow",
+        "_operator.getitem",
+        "math.factorial",
+        "torch.load",
+        "torch.ops.load_library",
+        "torch.ops.aten",
+        "torch.ops.aten.add",
+        "torch.ops.aten.add.__class__",
+        "torch.ops.aten.__class__.default",
+        "torch.ops.aten.add.Tensor.__call__",
+        "torch.ops.mine.leak.default",
+        "torch.ops.prim.Print.default",
+        "torch.ops.prims.empty_strided.default",
+        "torch.ops.inductor.foo.default",
+        "torch.ops.aten.add.out",
+        "torch.ops.aten.from_file.default",
+        "torch.ops.aten.set_.source_Storage",
+        "torch.ops.aten.resize_.default",
+        "torch.ops.aten.empty.memory_format",
+        "torch.ops.aten.new_empty.default",
+        "torch.ops.aten._unsafe_index.Tensor",
+        "torch.ops.aten.as_strided.default",
+        "torch.ops.aten.item.default",
+        "torch.ops.aten.nonexistent.default",
+        "torch.ops.aten.relu.nonexistent",
+        "torch.ops.aten.relu.name",
+        "torch.ops.higher_order.cond",
+        "torch.ops.higher_order.call_torchbind",
+        "torch.sym_sqrt",
+        "",
+        "torch.\nos",
     ],
-)  # fmt: skip
+)
 def test_only_listed_operators_are_called(plain: Path, tmp_path: Path, target: str) -> None:
     refused(
         plain, tmp_path, calls(target, {"as_string": "touch hacked"}), "it calls|it has a part of its own"
@@ -168,9 +196,12 @@ def _set(content: Any, **meta: Any) -> None:
         (lambda c: _first(c).update(path_name="weight_77"), "no entry 'data/weights/weight_77'"),
         (lambda c: _first(c).update(tensor_meta=None), "'tensor_meta' must be dict"),
         (lambda c: c["config"].clear(), "is not in the file"),
-        (lambda c: c["config"].update({f"copy{n}": _first(c) for n in range(300)}), "more than 4 times the bytes"),
+        (
+            lambda c: c["config"].update({f"copy{n}": _first(c) for n in range(300)}),
+            "more than 4 times the bytes",
+        ),
     ],
-)  # fmt: skip
+)
 def test_tables_of_tensors_are_not_believed(plain: Path, tmp_path: Path, edit: Edit, reason: str) -> None:
     refused(plain, tmp_path, edit, reason, WEIGHTS)
 
@@ -195,7 +226,10 @@ def _argument(content: Any, value: Any, target: str = "linear") -> None:
         (lambda c: _argument(c, {"as_graph": {"name": "g", "graph": {}}}), "kind 'as_graph'"),
         (lambda c: _argument(c, {"as_custom_obj": {"name": "o", "class_fqn": "os"}}), "kind 'as_custom_obj'"),
         (lambda c: _argument(c, {"as_operator": "os.system"}), "kind 'as_operator'"),
-        (lambda c: _argument(c, {"as_tensor": {"name": "nowhere"}}), "'nowhere', which nothing before it has made"),
+        (
+            lambda c: _argument(c, {"as_tensor": {"name": "nowhere"}}),
+            "'nowhere', which nothing before it has made",
+        ),
         (lambda c: _argument(c, {"as_tensor": {"name": ["x"]}}), "'name' must be str"),
         (lambda c: _argument(c, {"as_int": True}), "'an integer' must be int"),
         (lambda c: _argument(c, {"as_int": 2**70}), "too large"),
@@ -205,12 +239,18 @@ def _argument(content: Any, value: Any, target: str = "linear") -> None:
         (lambda c: _node(c)["inputs"].append(_node(c)["inputs"][0]), "two arguments called"),
         (lambda c: _node(c)["inputs"].clear(), "lacks the argument input"),
         (lambda c: _node(c).update(outputs=[{"as_graph": {}}]), "a result of the kind"),
-        (lambda c: c["graph_module"]["signature"]["input_specs"].append({"custom_obj": {}}), "kind 'custom_obj'"),
+        (
+            lambda c: c["graph_module"]["signature"]["input_specs"].append({"custom_obj": {}}),
+            "kind 'custom_obj'",
+        ),
         (lambda c: c["graph_module"]["signature"]["input_specs"].append({"token": {}}), "kind 'token'"),
-        (lambda c: c["graph_module"]["signature"]["output_specs"].append({"buffer_mutation": {}}), "more than answer"),
+        (
+            lambda c: c["graph_module"]["signature"]["output_specs"].append({"buffer_mutation": {}}),
+            "more than answer",
+        ),
         (lambda c: c["graph_module"]["signature"].update(output_specs=[]), "returns 0 values"),
     ],
-)  # fmt: skip
+)
 def test_graphs_are_not_believed(plain: Path, tmp_path: Path, edit: Edit, reason: str) -> None:
     refused(plain, tmp_path, edit, reason)
 
@@ -218,11 +258,16 @@ def test_graphs_are_not_believed(plain: Path, tmp_path: Path, edit: Edit, reason
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (b"", "is no JSON"), (b"[]", "no JSON object"), (b"\xff\xfe", "is no JSON"), (b"[" * 10**6, "is no JSON"),
-        (b'{"a": 1, "a": 2}', "a key is repeated"), (b'{"a": ' + b"9" * 10**5 + b"}", "is no JSON"),
-        (b"null", "no JSON object"), (b'{"schema_version": {"major": true}}', "'major' must be int"),
+        (b"", "is no JSON"),
+        (b"[]", "no JSON object"),
+        (b"\xff\xfe", "is no JSON"),
+        (b"[" * 10**6, "is no JSON"),
+        (b'{"a": 1, "a": 2}', "a key is repeated"),
+        (b'{"a": ' + b"9" * 10**5 + b"}", "is no JSON"),
+        (b"null", "no JSON object"),
+        (b'{"schema_version": {"major": true}}', "'major' must be int"),
     ],
-)  # fmt: skip
+)
 def test_json_that_is_none_is_refused(plain: Path, tmp_path: Path, raw: bytes, reason: str) -> None:
     path = tmp_path / "bad.pt2"
     for entry in (GRAPH, WEIGHTS):

@@ -186,20 +186,36 @@ def _without_gradients(net: Any, x: Tensor) -> Any:
 @pytest.mark.parametrize(
     ("answer", "how", "reason"),
     [
-        (None, {"batch": None}, "takes batches of exactly 2; give it a dynamic batch: batch = torch.export.Dim"),
+        (
+            None,
+            {"batch": None},
+            "takes batches of exactly 2; give it a dynamic batch: batch = torch.export.Dim",
+        ),
         (None, {"training": True}, "exported in training mode"),
-        (lambda net, x: net.head(net.drop(x.mean((2, 3)).repeat(1, 2))), {"training": True}, "dropout with train"),
+        (
+            lambda net, x: net.head(net.drop(x.mean((2, 3)).repeat(1, 2))),
+            {"training": True},
+            "dropout with train",
+        ),
         (lambda net, x: (net.plain(x), x), {}, "returns 2 values; a program returns one: logits"),
         (lambda net, x: net.plain(x).sum(0), {}, r"has the shape \(4\); logits are"),
         (lambda net, x: net.plain(x).argmax(1), {}, "has the shape"),
         (lambda net, x: net.plain(x[:, :, :4]), {"shape": (3, 8, 4)}, "images of 8 x 4 pixels"),
-        (lambda net, x: net.plain(x.float()), {"dtype": torch.float16}, "of the type float16: export it with float32"),
-        (lambda net, x: net.plain(x[..., None].expand(-1, 3, 8, 8)), {"shape": (3, 1)}, "a tensor of 3 dimensions"),
+        (
+            lambda net, x: net.plain(x.float()),
+            {"dtype": torch.float16},
+            "of the type float16: export it with float32",
+        ),
+        (
+            lambda net, x: net.plain(x[..., None].expand(-1, 3, 8, 8)),
+            {"shape": (3, 1)},
+            "a tensor of 3 dimensions",
+        ),
         (_counting, {}, "changes its own weights or buffers"),
         (_without_gradients, {}, "switched gradients"),
         (lambda net, x: net.plain(x + torch.empty_like(x)), {}, "empty_like.default, which is not among"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_attacked_is_refused_with_the_reason(
     tmp_path: Path, answer: Any, how: dict[str, Any], reason: str
 ) -> None:

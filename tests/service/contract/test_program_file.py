@@ -69,7 +69,7 @@ def test_only_the_first_bytes_decide_what_a_file_is(tmp_path: Path) -> None:
         ({"byteorder": b"big"}, "its byteorder is 'big'"),
         ({"models/second.json": b"{}"}, "it has 2 programs, allowed: one"),
     ],
-)  # fmt: skip
+)
 def test_what_is_never_taken_is_refused_by_name(
     tmp_path: Path, entries: dict[str, bytes], reason: str
 ) -> None:
@@ -127,6 +127,12 @@ def test_sizes_that_lie_are_noticed(tmp_path: Path) -> None:
 def test_a_cut_file_is_refused(tmp_path: Path, kept: float) -> None:
     content = archive({"data/weights/weight_0": bytes(5000)})
     refused(tmp_path, content[: int(len(content) * kept)], "damaged or cut off")
+
+
+def test_an_archive_inside_a_file_that_was_cut_off_is_not_taken_for_it(tmp_path: Path) -> None:
+    content = archive({"data/sample_inputs/model.pt": archive({"data.pkl": b""}, root="inner")})
+    inner = content.index(b"PK\5\6") + 22
+    refused(tmp_path, content[:inner], "does not begin where the file begins")
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_training_jobs_file_is_right(tmp_path: Path) -> None:
     verdict, error = checked(path)
     assert error is None
     lists: dict[str, list[str]] = {"missing": [], "unexpected": [], "shapes": [], "other": []}
-    assert verdict == {"layout": "assay", "classes": 10, "channels": 1, **lists}
+    assert verdict == {"layout": "assay", "classes": 10, "channels": 1, "program": None, **lists}
 
 
 @pytest.mark.parametrize(("prefix", "layout"), [("", "timm"), ("model.", "deit"), ("module.", "parallel")])
