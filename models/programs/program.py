@@ -19,6 +19,7 @@ from models.programs.reading import ReadEntry, field, integer, listed, parse, re
 
 MAX_GRAPH_BYTES = 64 * 2**20
 SCHEMA = 8
+MAX_CHANNELS, MAX_IMAGE_SIZE = 256, 4096
 # A dynamic size, as torch writes a plain symbol. It is compared, never evaluated.
 SYMBOL = re.compile(r"(?:Symbol\(')?([a-z]+[0-9]+)(?:'[a-z=, A-Z]*\))?")
 DYNAMIC = (
@@ -81,11 +82,6 @@ class Program(nn.Module):
         if largest is not None and images.shape[0] > largest:
             return torch.cat([self._run(part) for part in images.split(largest)])
         return self._run(images)
-
-    def requires_grad_(self, requires_grad: bool = True) -> Program:
-        """Programs are not trained: their parameters stay frozen."""
-        del requires_grad
-        return self
 
     def _run(self, images: Tensor) -> Tensor:
         values: dict[str, Any] = {name: getattr(self, place) for name, place in self._places}
@@ -197,6 +193,11 @@ def _signature(content: Mapping[str, Any], values: Mapping[str, Any], pixels: st
     batch = sizes[0][0]
     if batch is None:
         refuse(f"it takes batches of exactly {shape[0]}; {DYNAMIC}")
+    if not (0 < shape[1] <= MAX_CHANNELS and 0 < shape[2] <= MAX_IMAGE_SIZE):
+        refuse(
+            f"it takes images of {shape[1]} channels and {shape[2]} pixels; allowed: 1 to {MAX_CHANNELS} channels,"
+            f" 1 to {MAX_IMAGE_SIZE} pixels"
+        )
     if shape[2] != shape[3]:
         refuse(f"it takes images of {shape[2]} x {shape[3]} pixels; allowed: square ones")
     if sizes[1][0] is not None:

@@ -22,7 +22,7 @@ from pathlib import Path
 MAGIC = b"PK\x03\x04"
 # The largest models have some thousand tensors, and an entry of the directory takes about a hundred bytes.
 MAX_ENTRIES = 50_000
-MAX_DIRECTORY_BYTES = 16 * 2**20
+MAX_DIRECTORY_BYTES = 8 * 2**20
 MAX_NAME = 1000
 CHUNK_BYTES = 2**20
 MARKS = {"archive_format": b"pt2", "archive_version": b"0", "byteorder": b"little"}

