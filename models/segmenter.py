@@ -54,17 +54,23 @@ BACKBONES: Mapping[str, Backbone] = MappingProxyType(
     }
 )
 
+# Channels of a head of the mask transformer.
+HEAD_WIDTH = 64
+
 TASKS = ("segmentation",)
 RULES = (
     (
         f"model.backbone in {tuple(BACKBONES)}",
         f"backbone must be a vision transformer of the catalog: {', '.join(BACKBONES)}",
     ),
+    (
+        "model.decoder == 'linear' or part.backbone_width %"
+        f" (model.decoder_heads or max(part.backbone_width // {HEAD_WIDTH}, 1)) == 0",
+        "decoder_heads must divide the width of the backbone; where it is absent, it is that width"
+        f" / {HEAD_WIDTH}, rounded down",
+    ),
 )
 PAPER = "Strudel et al., Segmenter: Transformer for Semantic Segmentation, ICCV 2021"
-
-# Channels of a head of the mask transformer.
-HEAD_WIDTH = 64
 
 
 def segmenter(
