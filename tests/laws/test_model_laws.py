@@ -26,7 +26,8 @@ SMALL_PARAMETERS = 300_000
 # What is drawn: many combinations are right and many are wrong, and all are quick.
 NUMBERS = (1, 2, 3, 4, 5, 8, 16, 24, 48, 65, 0, 0.3)
 DRAWN: Mapping[str, Sequence[Any]] = {
-    "image_size": (8, 16, 24, 32, 33),
+    "image_size": (8, 16, 24, 32, 33, 64),
+    "mlp_ratio": (4.0, 0.5, 0.01),
     "patch_size": (4, 8, 16, 5),
     "depth": (1, 2, 3),
     "decoder_depth": (1, 2),
