@@ -78,7 +78,11 @@ def segmentation(backbone: dict[str, Any], **params: Any) -> dict[str, Any]:
     [
         ({"name": "vit", "params": SIZES}, {"decoder_heads": 5}, "decoder_heads must divide the width"),
         ({"name": "symvit_tiny"}, {"decoder_heads": 5}, "part.backbone_width is 192"),
-        ({"name": "vit", "params": SIZES | {"width": 202, "heads": 2}}, {}, "where it is absent, it is that width / 64"),
+        (
+            {"name": "vit", "params": SIZES | {"width": 202, "heads": 2}},
+            {},
+            "absent, it is that width / 64",
+        ),
         ({"name": "vit", "params": SIZES | {"attention": LEARNED}}, {"image_size": 33}, "learned S"),
     ],
 )
