@@ -16,6 +16,11 @@ __all__ = ["fan_vit_base", "fan_vit_small", "fan_vit_tiny"]
 
 TASKS = ("classification",)
 RULES = PATCH_RULES
+FACTS = {
+    "fan_vit_tiny": {"prefix_tokens": 0, "width": 192, "depth": 12, "heads": 4},
+    "fan_vit_small": {"prefix_tokens": 0, "width": 384, "depth": 12, "heads": 8},
+    "fan_vit_base": {"prefix_tokens": 0, "width": 448, "depth": 18, "heads": 8},
+}
 PAPER = FAN_PAPER
 
 

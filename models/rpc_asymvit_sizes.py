@@ -12,6 +12,10 @@ __all__ = ["rpc_asymvit_base", "rpc_asymvit_tiny"]
 
 TASKS = ("classification",)
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
+FACTS = {
+    "rpc_asymvit_tiny": {"width": 192, "depth": 12, "heads": 3},
+    "rpc_asymvit_base": {"width": 768, "depth": 12, "heads": 12},
+}
 PAPER = rpc.PAPER
 
 

@@ -12,6 +12,10 @@ __all__ = ["rpc_symvit_base", "rpc_symvit_tiny"]
 
 TASKS = ("classification",)
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
+FACTS = {
+    "rpc_symvit_tiny": {"width": 192, "depth": 12, "heads": 3},
+    "rpc_symvit_base": {"width": 768, "depth": 12, "heads": 12},
+}
 PAPER = rpc.PAPER
 
 

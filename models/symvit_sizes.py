@@ -12,6 +12,10 @@ __all__ = ["symvit_base", "symvit_tiny"]
 
 TASKS = ("classification",)
 RULES = PATCH_RULES
+FACTS = {
+    "symvit_tiny": {"width": 192, "depth": 12, "heads": 3},
+    "symvit_base": {"width": 768, "depth": 12, "heads": 12},
+}
 PAPER = symmetric.PAPER
 
 

@@ -125,8 +125,9 @@ def test_backbones_are_the_vision_transformers_of_the_catalog() -> None:
 
 
 def test_what_is_no_backbone_is_refused(broken: Callable[..., list[str]]) -> None:
-    assert broken(module, backbone="vit") == []
-    assert broken(module, backbone="timm") == [
+    others = {"decoder": "linear", "image_size": None}
+    assert broken(module, backbone="vit", **others) == []
+    assert broken(module, backbone="timm", **others) == [
         f"backbone must be a vision transformer of the catalog: {', '.join(BACKBONES)}"
     ]
     with pytest.raises(ValueError, match="no backbone is called 'vitt'"):
