@@ -22,7 +22,7 @@ from workers.jobs.plan import choose_batch_size, facts_of, measure_cost
 from workers.jobs.session import Session, state_sha256
 from workers.jobs.trained_on import TrainedOn
 from workers.training.loop import train
-from workers.training.recipe import SegmentationRecipe
+from workers.training.recipe import Recipe
 
 Report = Callable[[Mapping[str, Any]], None]
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}}
@@ -42,13 +42,11 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     shared = len(set(data.ids) & set(held_out.ids))
     catalog.check_rules(spec, data)
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
-    _, saved_bytes = measure_cost(loaded, data.channels)
+    recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
+    size = loaded.image_size if recipe.crops is None else recipe.crops.size
+    _, saved_bytes = measure_cost(loaded, data.channels, size)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
     classifier = loaded.classifier
-    recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
-    if isinstance(recipe, SegmentationRecipe):
-        name = spec["recipe"]["name"]
-        raise ValueError(f"recipe {name!r} needs crops that cannot be made yet: train with small_segmenter")
     trained = train(
         classifier,
         data,
