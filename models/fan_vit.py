@@ -12,6 +12,7 @@ from models.attention.softmax import SoftmaxAttention
 from models.conv_stem import STEM_RULES, StemPatchSize
 from models.fan import FullyAttentionalNetwork
 from models.parameters import (
+    ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
     Depth,
@@ -28,6 +29,7 @@ from models.parameters import (
 __all__ = ["fan_vit"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
 PAPER = "Zhou et al., Understanding the robustness in vision transformers, ICML 2022"
 

@@ -10,11 +10,12 @@ from models.attention.heads import AttentionFactory
 from models.conv_stem import StemPatchSize
 from models.fan_vit import PAPER as FAN_PAPER
 from models.fan_vit import fan_vit
-from models.parameters import PATCH_RULES, DropRate, ImageSize
+from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize
 
 __all__ = ["fan_vit_base", "fan_vit_small", "fan_vit_tiny"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS
 RULES = PATCH_RULES
 PAPER = FAN_PAPER
 

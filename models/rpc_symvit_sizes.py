@@ -5,12 +5,13 @@ from __future__ import annotations
 from torch import nn
 
 from models.attention import rpc
-from models.parameters import PATCH_RULES, DropRate, ImageSize, Layers, PatchSize, layer_rule
+from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, PatchSize, layer_rule
 from models.rpc_symvit import rpc_symvit
 
 __all__ = ["rpc_symvit_base", "rpc_symvit_tiny"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
 PAPER = rpc.PAPER
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from torch import nn
 
 from models.attention import symmetric
-from models.parameters import PATCH_RULES, DropRate, ImageSize, PatchSize
+from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, PatchSize
 from models.symvit import symvit
 
 __all__ = ["symvit_base", "symvit_tiny"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS
 RULES = PATCH_RULES
 PAPER = symmetric.PAPER
 

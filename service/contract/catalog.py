@@ -69,7 +69,7 @@ class Component(BaseModel):
         paper: Citation of the source.
         passes: Model passes per example, for attacks and evaluations.
         protocols: Under which an attack can run; in a job with another it runs under the first.
-        facts: What is known about a data set without loading it.
+        facts: What is known about a data set without loading it, or what a model can do.
         evaluations: What a suite stands for; null for everything else.
     """
 
@@ -214,7 +214,20 @@ class Catalog:
             return Checked(component, {}, certain=False)
         schema, place = component.parameters, (*loc, "params")
         params = check(schema, given, report, place, component=self._check_nested, noun="parameter")
+        self._check_abilities(component, params, report, place)
         return Checked(component, params, certain=set(given) <= set(schema["properties"]))
+
+    def _check_abilities(
+        self, component: Component, params: Mapping[str, Any], report: Report, loc: Loc
+    ) -> None:
+        """Report references to components that do not state the fact that is asked of them."""
+        for parameter, kind, reference in component.references(params):
+            fact = component.parameters["properties"][parameter].get("having")
+            able = [entry.name for entry in self.list(kind) if fact is None or fact in (entry.facts or {})]
+            if reference["name"] not in able:
+                message = f"the {kind} {reference['name']!r} has no {fact}, which {parameter} must have"
+                place = (*loc, parameter, "name")
+                report.add(place, message, given=reference["name"], allowed=able)
 
     def check_rules(
         self,

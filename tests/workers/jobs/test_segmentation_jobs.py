@@ -79,7 +79,8 @@ def test_what_is_for_classification_is_refused_with_the_reason() -> None:
 def test_a_backbone_that_does_not_fit_is_refused_with_the_reason() -> None:
     resnet = {"name": "timm", "params": {"architecture": "resnet18"}}
     found = problems(evaluating(model={"name": "segmenter", "params": {"backbone": resnet}}))
-    assert "backbone must be a vision transformer of the catalog" in found["model.params"]
+    message = "the model 'timm' has no patch_tokens, which backbone must have"
+    assert found["model.params.backbone.name"] == message
     uneven = {"name": "vit", "params": {"width": 50}}
     found = problems(evaluating(model={"name": "segmenter", "params": {"backbone": uneven}}))
     assert "heads must divide width" in found["model.params.backbone.params"]
