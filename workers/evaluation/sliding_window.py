@@ -36,6 +36,14 @@ RULES = (
     ("params.stride <= params.window", "stride must not be larger than window: pixels would be left out"),
 )
 
+# Windows of an image that is four times as long as wide; other photographs have fewer. Of files at their own
+# size nothing is known.
+_ALONG = "(max({side}, params.window) - params.window + params.stride - 1) // params.stride + 1"
+PASSES = (
+    f"({_ALONG.format(side='params.short_side')}) * ({_ALONG.format(side='4 * params.short_side')})",
+    "0",
+)
+
 Side = Annotated[int, Interval(ge=1, le=4096)]
 Example = tuple[Tensor, Tensor]
 """An image of a file, uint8 (C, H, W), and its label map: classes or IGNORE, uint8 (H, W)."""

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from service.contract.catalog import load
+from service.contract.estimate import passes
 from workers.data.segmentation import IGNORE
 from workers.evaluation import sliding_window as module
 from workers.evaluation.segment import PixelCounts
@@ -121,6 +123,19 @@ def test_windows_are_counted_as_passes() -> None:
     # 16 x 16; 20 x 31; 37 x 18; 9 x 12, enlarged to 12 x 16; 40 x 12.
     assert counts.forward.tolist() == [4, 6, 8, 2, 4]
     assert counts.backward.sum() == 0
+
+
+@pytest.mark.parametrize(("short", "window", "stride"), [(512, 512, 512), (300, 224, 100), (100, 224, 224)])
+def test_the_passes_that_are_declared_are_those_of_long_images(short: int, window: int, stride: int) -> None:
+    evaluation = sliding_window(short_side=short, window=window, stride=stride)
+    params = {"short_side": short, "window": window, "stride": stride}
+    declared = passes(load().find("evaluation", "sliding_window"), params)
+    if short >= window:
+        tops, lefts = (evaluation.anchors(length) for length in evaluation.size_of(1000, 4000))
+        assert declared == (len(tops) * len(lefts), 0)
+    else:
+        assert declared == (2, 0)  # 400 pixels of 224 at a time
+    assert passes(load().find("evaluation", "sliding_window"), {**params, "short_side": None}) is None
 
 
 def test_long_images_are_never_smaller_than_a_window() -> None:
