@@ -195,8 +195,8 @@ def _signature(content: Mapping[str, Any], values: Mapping[str, Any], pixels: st
         refuse(f"it takes batches of exactly {shape[0]}; {DYNAMIC}")
     if not (0 < shape[1] <= MAX_CHANNELS and 0 < shape[2] <= MAX_IMAGE_SIZE):
         refuse(
-            f"it takes images of {shape[1]} channels and {shape[2]} pixels; allowed: 1 to {MAX_CHANNELS} channels,"
-            f" 1 to {MAX_IMAGE_SIZE} pixels"
+            f"it takes images of {shape[1]} channels and {shape[2]} pixels; allowed: 1 to {MAX_CHANNELS}"
+            f" channels, 1 to {MAX_IMAGE_SIZE} pixels"
         )
     if shape[2] != shape[3]:
         refuse(f"it takes images of {shape[2]} x {shape[3]} pixels; allowed: square ones")

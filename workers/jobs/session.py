@@ -19,6 +19,7 @@ from models.layers import Classifier
 from service.contract.weights import EXPORTED
 from workers import catalog
 from workers.data.dataset import ImageSet
+from workers.jobs.backbone import load_backbone
 from workers.jobs.failures import BadWeights
 from workers.jobs.programs import load_classifier
 from workers.jobs.weights import Fit, fit, in_words, read_shapes
@@ -168,7 +169,11 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
     if model["weights"] == {"timm": True}:
         mean, std = _check_pretrained(pretrained, data, model)
     classifier = Classifier(backbone, mean, std)
-    metadata = {} if weights is None else _load_weights(classifier, Path(weights), data)
+    metadata: dict[str, str] = {}
+    if weights is not None and (model["weights"] or {}).get("part") is not None:
+        load_backbone(backbone, model, Path(weights))
+    elif weights is not None:
+        metadata = _load_weights(classifier, Path(weights), data)
     return _ready(spec, classifier, device, None, metadata)
 
 

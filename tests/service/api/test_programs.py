@@ -1,4 +1,4 @@
-"""Exported programs over HTTP: recognised by their bytes; their jobs are validated by what the check found."""
+"""Exported programs over HTTP: recognised by their bytes; the check's findings validate their jobs."""
 
 from __future__ import annotations
 
