@@ -29,6 +29,7 @@ class Checkpoint:
     state: str = "ready"
     reason: str = ""
     sha256: str = "0" * 64
+    dtypes: list[str] | None = None
 
 
 def of_classifier(data: str = "image_folder", **params: Any) -> Job:

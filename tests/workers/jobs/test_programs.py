@@ -174,6 +174,41 @@ def test_a_lack_of_memory_is_an_accident_and_no_verdict(plain: Path, monkeypatch
         examine(classifier)
 
 
+def _raises(_: Tensor) -> Tensor:
+    raise RuntimeError("no kernel for this device")
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        (None, None),
+        (lambda logits: logits + 1, "on the GPU it answers differently from the CPU"),
+        (lambda logits: logits * torch.tensor(float("nan")), "on the GPU the gradients"),
+        (_raises, "it cannot be run on the GPU: RuntimeError: no kernel for this device"),
+    ],
+)
+def test_a_program_has_to_run_on_the_gpu_too(
+    plain: Path, monkeypatch: pytest.MonkeyPatch, there: Callable[[Tensor], Tensor] | None, reason: str | None
+) -> None:
+    """The GPU is the CPU here, where a program behaves as `there` says."""
+
+    def moved(module: torch.nn.Module) -> torch.nn.Module:
+        run = module.backbone._run  # type: ignore[union-attr]
+        if there is not None:
+            vars(module.backbone)["_run"] = lambda images: there(run(images))  # type: ignore[operator]
+        return module
+
+    classifier = as_classifier(read_program(plain)).eval()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.nn.Module, "cuda", moved)
+    monkeypatch.setattr(Tensor, "cuda", lambda tensor: tensor)
+    if reason is None:
+        assert examine(classifier) == ["float32", "float64", "bfloat16"]
+    else:
+        with pytest.raises(Unfit, match=reason):
+            examine(classifier)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_a_job_runs_the_program_as_it_is(plain: Path, job: dict[str, Any], dtype: str) -> None:
     job["execution"]["dtype"] = dtype
