@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, TypeAdapter, field_validator
 
+from service.contract.reading import Normalization, Positions
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]
 Parameters = dict[str, Any]
@@ -30,10 +32,15 @@ class WeightsFromJob(Spec):
 
 
 class WeightsFromCheckpoint(Spec):
-    """Weights that were uploaded under this name; at submission `sha256` becomes that of the file."""
+    """Weights that were uploaded under this name; the rest becomes at submission what the upload had.
+
+    `sha256` is that of the file; `normalization` and `positions` are as the upload stated them.
+    """
 
     checkpoint: Name
     sha256: Annotated[str, Field(min_length=64, max_length=64)] | None = None
+    normalization: Normalization | Literal["data"] | None = None
+    positions: Positions | None = None
 
 
 class WeightsFromTimm(Spec):

@@ -157,8 +157,8 @@ class _Validation:
             check_same_model(self.model, trained, self.report)
         completed = _completed(self.model)
         weights = model.get("weights")
-        if self.source is not None and self.source.sha256 is not None:
-            weights = {**(weights or {}), "sha256": self.source.sha256}
+        if self.source is not None and self.source.stated:
+            weights = {**(weights or {}), **self.source.stated}
         return None if completed is None else {**completed, "weights": weights}
 
     def _check_data(self, data: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:

@@ -77,6 +77,7 @@ class CheckpointRow:
         model: {"name", "params"} with every default filled in.
         size: of the file, in bytes.
         sha256: of the file.
+        reading: `normalization` and `positions` as the upload stated them, None where it did not.
         verdict: `contract.checkpoints.Verdict` of the check that led to this state; None without one.
         error: `{"type", "message"}` of a rejected one.
     """
@@ -87,6 +88,7 @@ class CheckpointRow:
     model: dict[str, Any]
     size: int
     sha256: str
+    reading: dict[str, Any]
     created_at: float
     verdict: dict[str, Any] | None
     error: dict[str, Any] | None

@@ -59,7 +59,8 @@ def test_a_training_jobs_weights_come_back_as_a_checkpoint(
     assert ours is not None
     assert theirs is not None
     assert ours.weights_sha256 == theirs.weights_sha256
-    assert ours.spec["model"]["weights"] == {"checkpoint": "ours", "sha256": first.sha256}
+    stated = {"normalization": None, "positions": None}
+    assert ours.spec["model"]["weights"] == {"checkpoint": "ours", "sha256": first.sha256, **stated}
     assert client.upload_checkpoint("ours", file).state == "ready"
     client.delete_checkpoint("ours")
     assert client.checkpoints() == []

@@ -89,7 +89,9 @@ def test_the_client_raises_the_services_errors(transport: Any, tmp_path: Path) -
     file = tmp_path / "w"
     file.write_bytes(tensor_file())
     with AssayClient(transport=transport) as client:
-        found = client.upload_checkpoint("ours", file, model={"name": "tiny_vit", "params": {"width": 16}})
+        found = client.upload_checkpoint(
+            "ours", file, model={"name": "tiny_vit", "params": {"width": 16, "heads": 2}}
+        )
         assert found.model["params"]["width"] == 16
         assert [item.name for item in client.checkpoints()] == ["ours"]
         with pytest.raises(InvalidState):

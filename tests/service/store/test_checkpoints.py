@@ -104,7 +104,7 @@ def test_a_name_is_given_once(store: Store, change: dict[str, Any], told: str) -
     upload(store)
     with pytest.raises(InvalidState, match=told):
         upload(store, **change)
-    assert len(store.checkpoints.all(tenant=None)) == 1
+    assert len(store.checkpoints.page(tenant=None)[0]) == 1
 
 
 def test_of_uploads_at_once_one_makes_the_checkpoint(store: Store) -> None:
@@ -128,14 +128,14 @@ def test_a_file_that_cannot_be_placed_leaves_no_checkpoint(store: Store) -> None
 
     with pytest.raises(OSError, match="disk full"):
         upload(store, place=place)
-    assert store.checkpoints.all(tenant=None) == []
+    assert store.checkpoints.page(tenant=None)[0] == []
     assert store.shards.claim("w", ["cpu"], lease_seconds=1) is None
 
 
 def test_tenants_have_their_own_names(store: Store) -> None:
     mine, theirs = upload(store, tenant="me")[0], upload(store, tenant="them", sha256="b" * 64)[0]
     assert mine.job_id != theirs.job_id
-    assert [row.sha256 for row in store.checkpoints.all(tenant="me")] == ["a" * 64]
+    assert [row.sha256 for row in store.checkpoints.page(tenant="me")[0]] == ["a" * 64]
     with pytest.raises(NotFound):
         store.checkpoints.get("ours", tenant=None)
     with pytest.raises(NotFound):
@@ -191,7 +191,7 @@ def test_a_needed_checkpoint_is_not_deleted(store: Store) -> None:
         store.checkpoints.delete("ours", tenant=None)
     store.jobs.cancel(job)
     assert store.checkpoints.delete("ours", tenant=None) == row.job_id
-    assert store.checkpoints.all(tenant=None) == []
+    assert store.checkpoints.page(tenant=None)[0] == []
     with pytest.raises(InvalidState, match=r"checkpoint ours, whose weights job .* needs, has been deleted"):
         store.jobs.retry(job)
     assert upload(store, sha256="b" * 64)[1], "the name is free again"
