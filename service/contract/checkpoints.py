@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # A name and never a path: no separators, no leading dot.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+# Of the files of training jobs, as `models/weights.py` calls it; all others have no normalisation.
+OWN_LAYOUT = "assay"
 State = Literal["checking", "ready", "rejected"]
 GIVEN: Loc = ("query", "model")
 INSIDE: Loc = ("body", "__metadata__", "model")

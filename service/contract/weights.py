@@ -61,6 +61,10 @@ class CheckpointLike(Protocol):
         """Of its file."""
 
     @property
+    def foreign(self) -> bool:
+        """Whether its file is known to have no normalisation of its own."""
+
+    @property
     def reading(self) -> Mapping[str, Any]:
         """`normalization` and `positions` as the upload stated them, None where it did not."""
 
@@ -78,12 +82,14 @@ class Source:
         data: The data set that it was trained on, by name; None where only `facts` are known.
         facts: `classes` and `channels` of the model, as far as the weights tell.
         stated: What a spec's `weights` says of an uploaded file beside its name; empty for a job's weights.
+        foreign: Whether the file is known to have no normalisation of its own.
     """
 
     model: Mapping[str, Any]
     data: str | None
     facts: Mapping[str, int]
     stated: Mapping[str, Any] = field(default_factory=dict)
+    foreign: bool = False
 
 
 def find_source(
@@ -134,7 +140,7 @@ def _check_checkpoint(
             message = f"the checkpoint was uploaded with another {name}: it is part of the checkpoint"
             report.add((*LOC, name), message, given=weights[name], allowed=[stated])
     stated = {"sha256": checkpoint.sha256, **checkpoint.reading}
-    return Source(checkpoint.model, None, checkpoint.facts, stated)
+    return Source(checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign)
 
 
 def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Mapping[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from service.contract.checkpoints import OWN_LAYOUT
 from service.contract.events import EventType
 from service.contract.keys import Scope
 from service.contract.states import JobState, ShardState
@@ -97,6 +98,12 @@ class CheckpointRow:
     def reason(self) -> str:
         """Why it was rejected; empty otherwise."""
         return "" if self.error is None else str(self.error["message"])
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the file is known to have no normalisation of its own."""
+        layout: str = (self.verdict or {}).get("layout") or OWN_LAYOUT
+        return layout != OWN_LAYOUT
 
     @property
     def facts(self) -> dict[str, int]:

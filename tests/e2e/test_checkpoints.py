@@ -85,6 +85,9 @@ def test_weights_with_timms_names_are_attacked(
     finished(client, mine)
     finished(client, own)
     assert outcomes(client, mine, tmp_path / "mine") == outcomes(client, own, tmp_path / "own")
+    for job, expected in ((mine, True), (own, False)):
+        found = [[warning.code for warning in row.warnings] for row in client.results(job).evaluations]
+        assert ["foreign_normalization" in codes for codes in found] == [expected] * len(EVALUATIONS)
 
 
 def test_bad_files_are_refused_or_rejected_with_the_reason(

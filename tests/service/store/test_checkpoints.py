@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.contract.errors import InvalidSpec, InvalidState, NotFound
+from service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge
+from service.store.quotas import Quota
 from service.store.rows import CheckpointRow
 from service.store.session import Store
 from service.store.tenants import View
@@ -243,3 +244,45 @@ def test_a_tenant_never_meets_the_job_behind_a_checkpoint(store: Store, act: str
     }
     with pytest.raises((NotFound, InvalidSpec)):
         calls[act]()
+
+
+def test_lists_come_in_pages_by_name(store: Store) -> None:
+    names = ["b", "A.b", "a-1", "a", "B_"]
+    for name in names:
+        upload(store, name)
+    upload(store, "theirs", tenant="them")
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(3):
+        rows, cursor = store.checkpoints.page(tenant=None, limit=2, cursor=cursor)
+        found += [row.name for row in rows]
+    assert cursor is None
+    assert found == sorted(names)
+    with pytest.raises(InvalidSpec, match="the cursor is not valid"):
+        store.checkpoints.page(tenant=None, cursor="Li4v")  # "../"
+
+
+def test_of_uploads_at_once_no_more_are_kept_than_may_be(store: Store) -> None:
+    def attempt(number: int) -> bool:
+        try:
+            return upload(store, f"c{number}", quota=Quota(count=3, size=100))[1]
+        except InvalidState:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 3
+    assert len(store.checkpoints.page(tenant=None)[0]) == 3
+
+
+def test_of_uploads_at_once_no_more_bytes_are_kept_than_may_be(store: Store) -> None:
+    def attempt(number: int) -> bool:
+        try:
+            return upload(store, f"c{number}", quota=Quota(count=100, size=30))[1]
+        except TooLarge:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 2
+    assert store.checkpoints.room("new", 6, tenant=None, quota=Quota(100, 30)) == 6
+    with pytest.raises(TooLarge, match="so 6 are left"):
+        store.checkpoints.room("new", 7, tenant=None, quota=Quota(100, 30))
