@@ -43,10 +43,10 @@ def recognised(given: Mapping[str, Shape], found: Fit) -> Iterator[str]:
         if any(re.search(pattern, name) for name in found.unexpected):
             yield reason
     yield from _of_attention(found)
-    for key, side in resizable(found.shapes):
+    for key, (height, width) in resizable(found.shapes):
         count = given[key][1] - 1
         yield (
-            f"{key} is for {count} patches, the model has {side} x {side}: give the image_size that it was"
+            f"{key} is for {count} patches, the model has {height} x {width}: give the image_size that it was"
             " trained at, or upload it with positions=bilinear (as Segmenter does), bicubic (DeiT) or"
             " bicubic_antialias (timm) to have it resized"
         )

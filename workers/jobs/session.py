@@ -17,6 +17,7 @@ from torch import nn
 from models.layers import Classifier
 from workers import catalog
 from workers.data.dataset import ImageSet
+from workers.jobs.backbone import load_backbone
 from workers.jobs.failures import BadWeights
 from workers.jobs.loading import File, load_weights
 from workers.training.files import content_sha256
@@ -168,7 +169,9 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
         mean, std = _check_stated(stated, data)
     classifier = Classifier(backbone, mean, std)
     file = File({}, foreign=False)
-    if weights is not None:
+    if weights is not None and source.get("part") is not None:
+        load_backbone(backbone, model, Path(weights))
+    elif weights is not None:
         file = load_weights(classifier, Path(weights), data, source.get("positions"))
     unsaid = file.foreign and stated is None
     classifier.requires_grad_(spec["kind"] == "train").eval()
