@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from models.encoders import Encoder
 from models.key_maps import Shapes
 from models.layers import Classifier
-from models.transformer import resize_positions
+from models.position_embeddings import resize_positions
 from service.contract.backbones import PARAMETER, backbone_of
 from workers import catalog
 from workers.jobs.failures import BadWeights
-from workers.jobs.loading import fill
+from workers.jobs.loading import copy_tensors
 from workers.jobs.weights import counts, fit, in_words, read_shapes
 from workers.training.files import CONTENT, content_sha256
 
@@ -80,7 +80,7 @@ def _whole(spec: Mapping[str, Any], path: Path) -> Classifier:
     found = fit(shapes, {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()})
     if found.faults:
         raise BadWeights(in_words(found.faults))
-    fill(classifier, path, found)
+    copy_tensors(classifier, path, found)
     return classifier
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.layers import Classifier
-from models.position_embeddings import Resizing, resize_positions
+from models.position_embeddings import Grid, Resizing, resize_positions, square_grid
 from workers.data.dataset import ImageSet
 from workers.jobs.dtypes import PRECISIONS, read_dtypes
 from workers.jobs.failures import BadWeights
@@ -44,39 +44,34 @@ def load_weights(classifier: Classifier, path: Path, data: ImageSet, positions: 
         positions: how position embeddings of another grid are resized; None refuses them.
 
     Raises:
-        BadWeights: the file is gone or damaged, or keys, shapes or dtypes do not fit.
+        BadWeights: the file is gone or damaged, or keys or shapes do not fit.
     """
     shapes, metadata = read_shapes(path)
-    found = fit(
-        shapes, {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}, positions
-    )
+    wanted = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
+    found = fit(shapes, wanted, positions)
     if found.faults:
         raise _misfit(found, data)
     precisions = {PRECISIONS[dtype] for dtype in read_dtypes(path).values() if dtype in PRECISIONS}
     classifier.to(max({*precisions, torch.float32}, key=lambda dtype: dtype.itemsize))
-    fill(classifier, path, found, positions)
+    copy_tensors(classifier, path, found, positions)
     return File(metadata, found.layout.foreign)
 
 
-def fill(classifier: Classifier, path: Path, found: Fit, positions: Resizing | None = None) -> None:
-    """Copy a file's tensors into a classifier that they fit.
-
-    Args:
-        classifier: on the CPU.
-        path: of a safetensors file.
-        found: how it fits; without faults.
-        positions: what it was compared with.
-    """
+def copy_tensors(classifier: Classifier, path: Path, found: Fit, positions: Resizing | None = None) -> None:
+    """Copy the tensors of a file that fits into a classifier, whose dtypes stay."""
     with safetensors.safe_open(path, framework="pt") as file:
         for name, ours in classifier.state_dict().items():
             for part in found.layout.parts(name):
-                _fill(part.rows(ours), file.get_tensor(part.name), found.resized.get(part.name), positions)
+                grid = found.resized.get(part.name)
+                _fill(part.rows(ours), file.get_tensor(part.name), grid, positions)
 
 
-def _fill(ours: Tensor, theirs: Tensor, side: int | None, positions: Resizing | None) -> None:
-    if side is not None:
+def _fill(ours: Tensor, theirs: Tensor, grid: Grid | None, positions: Resizing | None) -> None:
+    if grid is not None:
+        own = square_grid(tuple(theirs.shape))
+        assert own is not None
         assert positions is not None
-        theirs = resize_positions(theirs, side, positions)
+        theirs = resize_positions(theirs.to(ours.dtype), own, grid, positions)
     ours.copy_(theirs)
 
 

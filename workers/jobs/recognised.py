@@ -13,8 +13,9 @@ BY_TIMM = "evaluate it as the model 'timm' with its `architecture`"
 KINDS: tuple[tuple[str, str], ...] = (
     (
         r"(^|\.)(dist_token|head_dist\.)",
-        "this is a distilled DeiT (a distillation token beside the class token, two heads): evaluate it as"
-        " the model 'timm' with the architecture 'deit_tiny_distilled_patch16_224' or the like",
+        "this is a distilled DeiT (a distillation token beside the class token, two heads), which is no model"
+        " of ours: its classifiers are the model 'timm' with the architecture"
+        " 'deit_tiny_distilled_patch16_224' or the like",
     ),
     (r"\.(ls[12]\.gamma|gamma_[12])$", f"its blocks have LayerScale (DeiT III, DINOv2, BEiT): {BY_TIMM}"),
     (r"(^|\.)norm_pre\.", f"it normalises before the first block (CLIP): {BY_TIMM}"),
@@ -22,7 +23,10 @@ KINDS: tuple[tuple[str, str], ...] = (
     (r"(^|\.)reg_token$", f"it has register tokens: {BY_TIMM}"),
     (r"\.attn\.[qk]_norm\.", f"its attention normalises queries and keys: {BY_TIMM}"),
     (r"(^|\.)pre_logits\.", "it has a layer between class token and head (an old ViT for ImageNet-21k)"),
-    (r"(^|\.)(mask_token$|decoder_embed\.)", "it was pretrained to fill masks (MAE): it is no classifier"),
+    (
+        r"(^|\.)(mask_token$|decoder_embed\.)",
+        "it was pretrained to fill masks (MAE, DINOv2): it is no classifier",
+    ),
     (
         r"(^|\.)encoder\.layer\.\d+\.attention\.",
         "its names are those of Hugging Face transformers: save it with the names of timm",
@@ -43,10 +47,10 @@ def recognised(given: Mapping[str, Shape], found: Fit) -> Iterator[str]:
         if any(re.search(pattern, name) for name in found.unexpected):
             yield reason
     yield from _of_attention(found)
-    for key, side in resizable(found.shapes):
+    for key, (height, width) in resizable(found.shapes):
         count = given[key][1] - 1
         yield (
-            f"{key} is for {count} patches, the model has {side} x {side}: give the image_size that it was"
+            f"{key} is for {count} patches, the model has {height} x {width}: give the image_size that it was"
             " trained at, or upload it with positions=bilinear (as Segmenter does), bicubic (DeiT) or"
             " bicubic_antialias (timm) to have it resized"
         )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.key_maps import Shape, Shapes
 from models.layers import Classifier
-from models.position_embeddings import Resizing, side_of
+from models.position_embeddings import Grid, Resizing, square_grid
 from models.weights import Layout, find_layout
 from workers.jobs.failures import BadWeights
 
@@ -31,7 +31,7 @@ class Fit:
         missing: tensors that the model has and the file has not.
         unexpected: tensors that the model has not.
         shapes: of tensors whose shapes differ: the file's and the model's.
-        resized: position embeddings of another grid, by the side of the model's; not among `shapes`.
+        resized: position embeddings of another grid, by the model's grid; not among `shapes`.
         left_out: tensors that such files have and the model does not need.
     """
 
@@ -39,7 +39,7 @@ class Fit:
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     shapes: Mapping[str, tuple[Shape, Shape]]
-    resized: Mapping[str, int] = field(default_factory=dict)
+    resized: Mapping[str, Grid] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
     @property
@@ -87,13 +87,13 @@ def fit(given: Shapes, wanted: Shapes, positions: Resizing | None = None) -> Fit
     )
 
 
-def resizable(shapes: Mapping[str, tuple[Shape, Shape]]) -> Iterator[tuple[str, int]]:
-    """Those of some differing tensors that are position embeddings, and the side of the model's grid."""
+def resizable(shapes: Mapping[str, tuple[Shape, Shape]]) -> Iterator[tuple[str, Grid]]:
+    """Those of some differing tensors that are position embeddings, and the model's grid."""
     for key, (given, wanted) in shapes.items():
-        side = side_of(wanted)
+        grid = square_grid(wanted)
         named = key.rpartition(".")[2] == "pos_embed"
-        if named and side is not None and side_of(given) is not None and given[2] == wanted[2]:
-            yield key, side
+        if named and grid is not None and square_grid(given) is not None and given[2] == wanted[2]:
+            yield key, grid
 
 
 def in_words(faults: list[str]) -> str:

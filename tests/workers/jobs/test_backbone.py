@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from models.layers import Classifier
-from models.transformer import resize_positions
+from models.position_embeddings import resize_positions
 from service.contract.catalog import load
 from workers import catalog
 from workers.jobs import train
