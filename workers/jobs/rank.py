@@ -1,4 +1,4 @@
-"""One process of a training on several devices, as torchrun starts it; RANK, WORLD_SIZE, LOCAL_RANK say which.
+"""One process of a training on several devices, as torchrun starts it; RANK and WORLD_SIZE say which.
 
 python -m workers.jobs.rank FOLDER
 """

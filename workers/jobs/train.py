@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from service.contract.results import data_label
 from workers import catalog, provenance
 from workers.artifacts import describe
 from workers.data.sampling import evaluation_order
+from workers.jobs.backbone import source_of
 from workers.jobs.devices import train_on_devices
 from workers.jobs.evaluate import Shard, answer
 from workers.jobs.plan import facts_of
-from workers.jobs.session import Session, state_sha256
-from workers.jobs.trainer import Report, recipe_of, shared_examples, train_model
+from workers.jobs.session import Loaded, Session, state_sha256
+from workers.jobs.trainer import Report, shared_examples, train_model
+from workers.training.recipe import Recipe
 
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}}
 
@@ -37,14 +40,13 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     held_out = session.data(spec["data"], "test")  # if it is missing, that is said before the training
     shared = shared_examples(data.ids, held_out.ids)
     catalog.check_rules(spec, data)
-    recipe = recipe_of(spec)
+    recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
     devices = spec["execution"].get("devices", 1)
     if devices == 1:
         loaded, trained = train_model(request, session, report)
     else:
         trained = train_on_devices(request, report)
-        device, weights = spec["execution"]["device"], str(trained.weights_path)
-        loaded = session.classifier(spec, device=device, weights=weights)
+        loaded = _trained_model(spec, session, str(trained.weights_path))
     each = -(-trained.batch_size // devices)  # one device evaluates
     order = evaluation_order(held_out.name, held_out.ids, None)
     outcomes = Shard(held_out, order, loaded, each, spec, _silent).evaluate(CLEAN)
@@ -61,6 +63,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
                 "batch_size": trained.batch_size,
                 "untrained": False,
                 "weights_sha256": state_sha256(loaded.classifier),
+                "sources": _sources(spec["model"], request["weights"]),
                 # The metric is measured on the held-out split, as in an evaluation job.
                 "data_sha256": {
                     data_label(spec["data"]): held_out.content_sha256(),
@@ -74,6 +77,20 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
             "provenance": provenance.collect(loaded.device, loaded.dtype),
         },
     }
+
+
+def _trained_model(spec: Mapping[str, Any], session: Session, weights: str) -> Loaded:
+    """What other processes have trained: its weights are in the file, wherever they came from at first."""
+    plain = {**spec, "model": {**spec["model"], "weights": {"job": ""}}}
+    return session.classifier(plain, device=spec["execution"]["device"], weights=weights)
+
+
+def _sources(model: Mapping[str, Any], weights: str | None) -> dict[str, Any]:
+    """The job that a backbone's weights come from, for the provenance; a checkpoint's hash is in the spec."""
+    stated = model["weights"] or {}
+    if weights is None or stated.get("part") is None or "job" not in stated:
+        return {}
+    return {stated["job"]: source_of(model, Path(weights))}
 
 
 def _silent(message: Mapping[str, Any]) -> None:

@@ -17,22 +17,9 @@ from workers.training.loop import train
 from workers.training.making import makers_for
 from workers.training.outcome import Trained
 from workers.training.processes import ALONE, Processes
-from workers.training.recipe import Recipe, SegmentationRecipe
+from workers.training.recipe import Recipe
 
 Report = Callable[[Mapping[str, Any]], None]
-
-
-def recipe_of(spec: Mapping[str, Any]) -> Recipe:
-    """The recipe of a training job.
-
-    Raises:
-        ValueError: its crops cannot be made yet.
-    """
-    name = spec["recipe"]["name"]
-    recipe: Recipe | SegmentationRecipe = catalog.build("recipe", name, spec["recipe"]["params"])()
-    if isinstance(recipe, SegmentationRecipe):
-        raise ValueError(f"recipe {name!r} needs crops that cannot be made yet: train with small_segmenter")
-    return recipe
 
 
 def train_model(
@@ -54,7 +41,9 @@ def train_model(
     spec = request["spec"]
     data, held_out = session.data(spec["data"], "train"), session.data(spec["data"], "test")
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
-    _, saved_bytes = measure_cost(loaded, data.channels)
+    recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
+    size = loaded.image_size if recipe.crops is None else recipe.crops.size
+    _, saved_bytes = measure_cost(loaded, data.channels, size)
     asked = spec["execution"]["batch_size"]
     batch_size = choose_batch_size(asked, loaded.device.type, saved_bytes)
     if asked == "auto":
@@ -62,7 +51,7 @@ def train_model(
     trained = train(
         loaded.classifier,
         data,
-        recipe_of(spec),
+        recipe,
         seed=spec["seed"],
         image_size=loaded.image_size,
         batch_size=batch_size,

@@ -70,7 +70,7 @@ def train(
         data: the training split.
         recipe: how to train.
         seed: keys all randomness of the training.
-        image_size: S, the side in pixels that images are resized to.
+        image_size: S, the side in pixels that images are resized to; crops have their own.
         batch_size: examples per step, of all processes together; a smaller data set is one batch.
         device: where to compute.
         dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
@@ -156,7 +156,7 @@ class _Run:
         self._sums = dict(NOTHING_YET)
         self._seconds_before = 0.0
         with processes.first_before_others():
-            self._checkpoints = Checkpoints(folder)
+            self._checkpoints = Checkpoints(folder, tidy=processes.first)
             records = self._resume()
         self._log = TrainingLog(folder / LOG_NAME if processes.first else None, records)
         self._started = self._reported = time.monotonic()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 
 from workers.data.dataset import DataSet, ImageSet
+from workers.data.segmentation import SegmentationSet
 from workers.training.batches import Batches, Source
+from workers.training.crops import CropExamples
+from workers.training.examples import Examples
 from workers.training.making import MadeBatches
 from workers.training.processes import ALONE, Processes
 from workers.training.recipe import Recipe
@@ -28,7 +33,7 @@ def source_of(
         data: the training split.
         recipe: its augmentation decides how the examples are made.
         seed: keys order and augmentation.
-        image_size: S, the side of the images.
+        image_size: S, the side of the images; crops have their own.
         batch_size: examples in a batch, those of all processes together.
         device: where the batches go.
         processes: this process of the training.
@@ -38,7 +43,7 @@ def source_of(
         ValueError: there are no examples, too few for the processes, or they cannot be changed like this.
     """
     augmentation = recipe.augmentation
-    if not augmentation.uses_timm:
+    if recipe.crops is None and not augmentation.uses_timm:
         return Batches(
             data,
             seed=seed,
@@ -48,10 +53,8 @@ def source_of(
             augmentation=augmentation,
             processes=processes,
         )
-    from workers.training.timm_augment import TimmExamples  # timm takes seconds
-
     return MadeBatches(
-        TimmExamples(_labelled(data), augmentation, image_size),
+        _examples(data, recipe, image_size),
         seed=seed,
         batch_size=batch_size,
         device=device,
@@ -61,7 +64,13 @@ def source_of(
     )
 
 
-def _labelled(data: ImageSet) -> DataSet:
+def _examples(data: ImageSet, recipe: Recipe, image_size: int) -> Examples:
+    if len(data.ids) == 0:
+        raise ValueError(f"data set {data.name!r} has no training examples")
+    if recipe.crops is not None:
+        return CropExamples(cast(SegmentationSet, data), recipe.crops)
     if data.task != "classification":
         raise ValueError(f"timm's augmentation is for images with labels: {data.name!r} has label maps")
-    return data  # type: ignore[return-value]  # what its task says
+    from workers.training.timm_augment import TimmExamples  # timm takes seconds
+
+    return TimmExamples(cast(DataSet, data), recipe.augmentation, image_size)
