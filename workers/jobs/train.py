@@ -41,6 +41,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     shared = shared_examples(data.ids, held_out.ids)
     catalog.check_rules(spec, data)
     recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
+    sources = _sources(spec["model"], request["weights"])
     devices = spec["execution"].get("devices", 1)
     if devices == 1:
         loaded, trained = train_model(request, session, report)
@@ -63,7 +64,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
                 "batch_size": trained.batch_size,
                 "untrained": False,
                 "weights_sha256": state_sha256(loaded.classifier),
-                "sources": _sources(spec["model"], request["weights"]),
+                "sources": sources,
                 # The metric is measured on the held-out split, as in an evaluation job.
                 "data_sha256": {
                     data_label(spec["data"]): held_out.content_sha256(),

@@ -3,9 +3,8 @@
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1: a random change of
 size, a random crop, which is padded where the image is smaller, a random mirror image; and photometric
 distortion, as released. The padding is the pixel mean of the data, 0 after normalisation, and IGNORE in the
-label map.
-Deviation: the release draws a crop anew, up to ten times, while one class has more than three quarters of it,
-which the paper does not mention.
+label map. Deviation: the release draws a crop anew, up to ten times, while one class has more than three
+quarters of it, which the paper does not mention.
 
 Legend: C channels, H height, W width, S side of a crop.
 """
@@ -67,19 +66,19 @@ def _distorted(image: Tensor, draws: random.Random) -> Tensor:
 
 
 class CropExamples:
-    """The crops of a training; see `workers.training.examples.Examples`.
-
-    Args:
-        data: the training split.
-        crops: how its examples are changed.
-    """
+    """The crops of a training set, made one by one (`Examples`)."""
 
     def __init__(self, data: SegmentationSet, crops: Crops) -> None:
-        self.ids: Sequence[str] = data.ids
+        """Note where they are cut from; nothing is loaded yet."""
         self._data = data
         self._crops = crops
 
+    @property
+    def ids(self) -> Sequence[str]:
+        """Unique example ids in stable order, (n,)."""
+        return self._data.ids
+
     def make(self, index: int, seed: int) -> Example:
-        """One crop and its label map, from the draws of a seed."""
-        draws = random.Random(seed)
-        return Example(*random_crop(*self._data.example(index), self._crops, self._data.mean, draws))
+        """A crop, float32 (C, S, S) in [0, 1], and its label map, uint8 (S, S)."""
+        pixels, labels = self._data.example(index)
+        return Example(*random_crop(pixels, labels, self._crops, self._data.mean, random.Random(seed)))
