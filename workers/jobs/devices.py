@@ -53,6 +53,8 @@ def train_on_devices(request: Mapping[str, Any], report: Report) -> Trained:
     """
     count = request["spec"]["execution"]["devices"]
     _check_devices(request["spec"]["execution"]["device"], count)
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # the GPUs are the others' now
     with _shared_folder() as folder:
         (folder / REQUEST).write_text(json.dumps(request, default=str))
         os.mkfifo(folder / REPORTS, mode=0o600)
@@ -79,8 +81,9 @@ def _command(count: int, folder: Path) -> list[str]:
     """Torchrun's command line; the processes meet through a file, not through a port."""
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
     box = ["--nnodes=1", f"--nproc-per-node={count}", "--max-restarts=0", "--local-addr=127.0.0.1"]
+    logs = [f"--log-dir={folder / 'logs'}"]  # made even where nothing is written to it
     launcher = [sys.executable, "-m", "workers.jobs.launcher", str(folder / DEATH)]
-    return [*launcher, *meeting, *box, "-m", "workers.jobs.rank", str(folder)]
+    return [*launcher, *meeting, *box, *logs, "-m", "workers.jobs.rank", str(folder)]
 
 
 def _follow(command: list[str], reports: int, report: Report) -> Trained | None:

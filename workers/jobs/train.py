@@ -46,6 +46,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     if devices == 1:
         loaded, trained = train_model(request, session, report)
     else:
+        session.forget()  # an earlier model has no place beside the others
         trained = train_on_devices(request, report)
         loaded = _trained_model(spec, session, str(trained.weights_path))
     each = -(-trained.batch_size // devices)  # one device evaluates
