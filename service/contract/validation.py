@@ -152,11 +152,28 @@ class _Validation:
         elif screening is not None and execution.get("dtype", "float32") != "float32":
             message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
             self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
+        self._check_devices(execution)
         # Only evaluations have a protocol.
         if self.protocol is not None and execution.get("dtype") == "float16":
             message = "float16 is for training: gradients of attacks vanish in it"
             allowed = ["float32", "float64", "bfloat16"]
             self.report.add(("execution", "dtype"), message, given="float16", allowed=allowed)
+
+    def _check_devices(self, execution: Mapping[str, Any]) -> None:
+        devices, batch = execution.get("devices", 1), execution.get("batch_size")
+        if not isinstance(devices, int) or devices <= 1:  # what is no number is reported elsewhere
+            return
+        if self.protocol is not None:
+            message = (
+                "only a training uses several devices of one worker: an evaluation is cut into shards, which"
+            )
+            message += " run on as many workers as there are"
+            self.report.add(("execution", "devices"), message, given=devices, allowed=[1])
+        elif isinstance(batch, int) and batch < 2 * devices - 1:
+            message = (
+                f"{devices} devices share every batch, in pairs: it needs at least {2 * devices - 1} examples"
+            )
+            self.report.add(("execution", "batch_size"), message, given=batch)
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
         self.source = find_source(model, self.report, self.find_job, self.find_checkpoint)

@@ -31,6 +31,7 @@ WarningCode = Literal[
     "reduced_batch",
     "screened",
     "undefined_metric",
+    "no_worker_with_devices",
     # across the evaluations of a job
     "noise_stronger_than_gradient",
     "single_step_stronger_than_iterative",
