@@ -110,7 +110,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def trained(spec: dict[str, Any], folder: Path, weights: Path | None = None) -> dict[str, Any]:
     full = load().validate({"kind": "train", "execution": {"device": "cpu", "batch_size": 8}, **spec}).spec
-    request = {"spec": full, "folder": folder, "checkpoint_seconds": 60, "job": "j"}
+    request = {"spec": full, "folder": folder, "checkpoint_seconds": 60, "job": "j", "cores": 1}
     with torch.random.fork_rng():
         return train.run({**request, "weights": weights and str(weights)}, Session(), lambda _: None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,9 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from workers.data.digits import digits
 from workers.data.segmentation import IGNORE, SegmentationArrays
-from workers.training.crops import CropBatches, random_crop
+from workers.training.batches import Batch
+from workers.training.crops import random_crop
 from workers.training.recipe import Crops, Recipe
+from workers.training.source import source_of
 
 MEAN = (0.25, 0.5, 0.75)
 
@@ -114,39 +116,39 @@ def test_photometric_distortion_leaves_the_map_and_the_padding_alone() -> None:
     assert not torch.equal(plain[0], changed[0])
 
 
-def by_example(data: SegmentationArrays, batch_size: int, steps: Sequence[int]) -> dict[Any, Tensor]:
-    """Every crop of some steps by epoch and example."""
+def made(batch_size: int, steps: range, makers: int = 0) -> list[Batch]:
     settings = crops(scales=(0.5, 2.0), flip=True, photometric=True)
-    batches = CropBatches(data, settings, seed=7, batch_size=batch_size, device=torch.device("cpu"))
-    chosen = list(batches._chosen(steps[0], steps[-1] + 1))
-    made = list(batches.between(steps[0], steps[-1] + 1))
-    assert len(chosen) == len(made) == len(steps)
-    return {
-        (epoch, index): torch.cat([image.flatten(), truth.flatten().float()])
-        for (epoch, indices), batch in zip(chosen, made, strict=True)
-        for index, image, truth in zip(indices, *batch, strict=True)
-    }
+    recipe = Recipe(epochs=9, learning_rate=0.1, crops=settings)
+    device = torch.device("cpu")
+    source = source_of(
+        numbered(10), recipe, seed=7, image_size=5, batch_size=batch_size, device=device, makers=makers
+    )
+    assert (source.batch_size, source.steps_per_epoch) == (min(batch_size, 10), max(10 // batch_size, 1))
+    return list(source.between(steps.start, steps.stop))
 
 
-def test_a_crop_depends_on_seed_epoch_and_example_alone() -> None:
-    data = numbered(12)
-    small, large = by_example(data, 2, range(12)), by_example(data, 4, range(6))
-    assert small.keys() == large.keys() == {(epoch, index) for epoch in (0, 1) for index in range(12)}
-    assert all(torch.equal(small[key], large[key]) for key in small)
-    assert not any(torch.equal(small[0, index], small[1, index]) for index in range(12))
-    later = by_example(data, 2, range(7, 12))
-    assert all(torch.equal(later[key], small[key]) for key in later)
+def equal(some: list[Batch], others: list[Batch]) -> bool:
+    pairs = zip(some, others, strict=True)
+    return all(torch.equal(a.images, b.images) and torch.equal(a.truth, b.truth) for a, b in pairs)
 
 
-def test_batches_and_epochs() -> None:
-    batches = CropBatches(numbered(10), crops(), seed=0, batch_size=4, device=torch.device("cpu"))
-    assert (batches.batch_size, batches.steps_per_epoch) == (4, 2)
-    images, maps = next(batches.between(0, 1))
-    assert (images.shape, images.dtype) == ((4, 3, 8, 8), torch.float32)
-    assert (maps.shape, maps.dtype) == ((4, 8, 8), torch.uint8)
-    assert CropBatches(numbered(3), crops(), seed=0, batch_size=4, device=torch.device("cpu")).batch_size == 3
-    with pytest.raises(ValueError, match="'numbered' has no training examples"):
-        CropBatches(numbered(0), crops(), seed=0, batch_size=4, device=torch.device("cpu"))
+def test_batches_are_the_same_wherever_they_are_made_and_from_wherever_on() -> None:
+    whole = made(4, range(5))
+    assert (whole[0].images.shape, whole[0].images.dtype) == ((4, 3, 8, 8), torch.float32)
+    assert (whole[0].truth.shape, whole[0].truth.dtype) == ((4, 8, 8), torch.uint8)
+    assert equal(made(4, range(3, 5)), whole[3:])
+    assert equal(made(4, range(5), makers=2), whole)
+    # Of one batch an epoch every example comes once in each, and never as the same crop.
+    first, second = made(20, range(2))
+    assert not any(torch.equal(a, b) for a in first.images for b in second.images)
+
+
+def test_only_label_maps_are_cut() -> None:
+    recipe = Recipe(epochs=1, learning_rate=0.1, crops=crops())
+    with pytest.raises(ValueError, match="'digits' has labels"):
+        source_of(
+            digits(None, "test"), recipe, seed=0, image_size=8, batch_size=4, device=torch.device("cpu")
+        )
 
 
 def test_an_interrupted_training_ends_with_the_same_bits(standins: ModuleType, tmp_path: Path) -> None:
