@@ -15,8 +15,12 @@ from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize
 __all__ = ["fan_vit_base", "fan_vit_small", "fan_vit_tiny"]
 
 TASKS = ("classification",)
-FACTS = ENCODER_FACTS
 RULES = PATCH_RULES
+FACTS = {
+    "fan_vit_tiny": ENCODER_FACTS | {"prefix_tokens": 0, "width": 192, "depth": 12, "heads": 4},
+    "fan_vit_small": ENCODER_FACTS | {"prefix_tokens": 0, "width": 384, "depth": 12, "heads": 8},
+    "fan_vit_base": ENCODER_FACTS | {"prefix_tokens": 0, "width": 448, "depth": 18, "heads": 8},
+}
 PAPER = FAN_PAPER
 
 

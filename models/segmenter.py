@@ -33,11 +33,24 @@ class Backbone(Protocol):
         ...
 
 
-TASKS = ("segmentation",)
-PAPER = "Strudel et al., Segmenter: Transformer for Semantic Segmentation, ICCV 2021"
-
 # Channels of a head of the mask transformer.
 HEAD_WIDTH = 64
+
+TASKS = ("segmentation",)
+RULES = (
+    (
+        "model.decoder == 'linear' or part.backbone_width %"
+        f" (model.decoder_heads or max(part.backbone_width // {HEAD_WIDTH}, 1)) == 0",
+        "decoder_heads must divide the width of the backbone; where it is absent, it is that width"
+        f" / {HEAD_WIDTH}, rounded down",
+    ),
+    (
+        "model.image_size is None or part.backbone_attention != 'scaled_learned'"
+        " or model.image_size <= part.backbone_image_size",
+        "image_size must not be larger than the backbone's: its learned S is for that many patches",
+    ),
+)
+PAPER = "Strudel et al., Segmenter: Transformer for Semantic Segmentation, ICCV 2021"
 
 
 def segmenter(

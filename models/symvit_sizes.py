@@ -11,8 +11,11 @@ from models.symvit import symvit
 __all__ = ["symvit_base", "symvit_tiny"]
 
 TASKS = ("classification",)
-FACTS = ENCODER_FACTS
 RULES = PATCH_RULES
+FACTS = {
+    "symvit_tiny": ENCODER_FACTS | {"width": 192, "depth": 12, "heads": 3},
+    "symvit_base": ENCODER_FACTS | {"width": 768, "depth": 12, "heads": 12},
+}
 PAPER = symmetric.PAPER
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from service.contract.backbones import check_backbone, with_backbone
 from service.contract.estimate import estimate
 from service.contract.folders import check_folder
-from service.contract.parameters import numbers
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
@@ -30,7 +29,7 @@ from service.contract.weights import (
 )
 
 if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked, Component
+    from service.contract.catalog import Catalog, Checked
 
 EVALUATIONS = ("evaluation", "attack")
 MAX_EVALUATIONS = 500
@@ -320,15 +319,10 @@ class _Validation:
         if self.protocol is not None:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
-            known["model"] = numbers(self.model.component.parameters, self.model.params)
+            known["model"] = self.model.component.known(self.model.params)
         if data is not None:
-            known["data"] = known_of_data(data.component, data.params if data.certain else None)
+            known["data"] = data.component.known(data.params if data.certain else {})
         return known
-
-
-def known_of_data(component: Component, params: Mapping[str, Any] | None) -> dict[str, object]:
-    """What rules see under `data`: the parameters and the facts that need no loading."""
-    return {**numbers(component.parameters, params or {}), **(component.facts or {})}
 
 
 def _completed(checked: Checked | None) -> dict[str, Any] | None:
