@@ -2,7 +2,8 @@
 
 `Source` is what the loop asks. There are two: `Batches`, of images at the model's size, which are moved on
 the device; and `workers.training.making.MadeBatches`, of examples that are made one by one from what the
-data set has (`Examples`), in processes ahead of the training. `workers.training.source` chooses.
+data set has (`Examples`: timm's augmentation, or crops with their label maps), in processes ahead of the
+training. `workers.training.source` chooses.
 
 Legend: B examples of this process's part of a batch, C channels, S image side.
 """

@@ -2,9 +2,9 @@
 
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1: a random change of
 size, a random crop, which is padded where the image is smaller, a random mirror image; and photometric
-distortion, as released. All draws come from the seed that each visit of an example has. The padding is the
-pixel mean of the data, 0 after normalisation, and IGNORE in the label map. Deviation: the release draws crops
-anew, up to ten times, while one class has more than three quarters of it, which the paper does not mention.
+distortion, as released. The padding is the pixel mean of the data, 0 after normalisation, and IGNORE in the
+label map. Deviation: the release draws a crop anew, up to ten times, while one class has more than three
+quarters of it, which the paper does not mention.
 
 Legend: C channels, H height, W width, S side of a crop.
 """
@@ -66,9 +66,10 @@ def _distorted(image: Tensor, draws: random.Random) -> Tensor:
 
 
 class CropExamples:
-    """The crops of a training set, made anew for each visit: `Examples` of `workers.training.examples`."""
+    """The crops of a training set, made one by one (`Examples`)."""
 
     def __init__(self, data: SegmentationSet, crops: Crops) -> None:
+        """Note where they are cut from; nothing is loaded yet."""
         self._data = data
         self._crops = crops
 
@@ -78,6 +79,6 @@ class CropExamples:
         return self._data.ids
 
     def make(self, index: int, seed: int) -> Example:
-        """A crop of the example at an index, float32 (3, S, S), and its map, uint8 (S, S)."""
-        draws = random.Random(seed)
-        return Example(*random_crop(*self._data.example(index), self._crops, self._data.mean, draws))
+        """A crop, float32 (C, S, S) in [0, 1], and its label map, uint8 (S, S)."""
+        pixels, labels = self._data.example(index)
+        return Example(*random_crop(pixels, labels, self._crops, self._data.mean, random.Random(seed)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 
 from workers.data.dataset import DataSet, ImageSet
 from workers.data.segmentation import SegmentationSet
 from workers.training.batches import Batches, Source
 from workers.training.crops import CropExamples
+from workers.training.examples import Examples
 from workers.training.making import MadeBatches
 from workers.training.processes import ALONE, Processes
 from workers.training.recipe import Recipe
@@ -28,9 +31,9 @@ def source_of(
 
     Args:
         data: the training split.
-        recipe: its crops and its augmentation decide how the examples are made.
+        recipe: its augmentation decides how the examples are made.
         seed: keys order and augmentation.
-        image_size: S, the side of the images.
+        image_size: S, the side of the images; crops have their own.
         batch_size: examples in a batch, those of all processes together.
         device: where the batches go.
         processes: this process of the training.
@@ -40,16 +43,7 @@ def source_of(
         ValueError: there are no examples, too few for the processes, or they cannot be changed like this.
     """
     augmentation = recipe.augmentation
-    if recipe.crops is not None:
-        return MadeBatches(
-            CropExamples(_mapped(data), recipe.crops),
-            seed=seed,
-            batch_size=batch_size,
-            device=device,
-            processes=processes,
-            makers=makers,
-        )
-    if not augmentation.uses_timm:
+    if recipe.crops is None and not augmentation.uses_timm:
         return Batches(
             data,
             seed=seed,
@@ -59,10 +53,8 @@ def source_of(
             augmentation=augmentation,
             processes=processes,
         )
-    from workers.training.timm_augment import TimmExamples  # timm takes seconds
-
     return MadeBatches(
-        TimmExamples(_labelled(data), augmentation, image_size),
+        _examples(data, recipe, image_size),
         seed=seed,
         batch_size=batch_size,
         device=device,
@@ -72,10 +64,12 @@ def source_of(
     )
 
 
-def _mapped(data: ImageSet) -> SegmentationSet:
-    if data.task != "segmentation":
-        raise ValueError(f"crops of label maps are for segmentation: {data.name!r} has labels")
-    return data  # type: ignore[return-value]  # what its task says
+def _examples(data: ImageSet, recipe: Recipe, image_size: int) -> Examples:
+    if recipe.crops is not None:
+        return CropExamples(cast(SegmentationSet, data), recipe.crops)
+    from workers.training.timm_augment import TimmExamples  # timm takes seconds
+
+    return TimmExamples(_labelled(data), recipe.augmentation, image_size)
 
 
 def _labelled(data: ImageSet) -> DataSet:

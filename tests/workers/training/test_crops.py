@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,10 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workers.data.digits import digits
 from workers.data.segmentation import IGNORE, SegmentationArrays
-from workers.training.batches import Batch
-from workers.training.crops import random_crop
+from workers.training.batches import Source
+from workers.training.crops import CropExamples, random_crop
 from workers.training.recipe import Crops, Recipe
 from workers.training.source import source_of
 
@@ -116,39 +116,40 @@ def test_photometric_distortion_leaves_the_map_and_the_padding_alone() -> None:
     assert not torch.equal(plain[0], changed[0])
 
 
-def made(batch_size: int, steps: range, makers: int = 0) -> list[Batch]:
+def test_a_crop_depends_on_image_and_seed_alone() -> None:
+    data = numbered(3)
     settings = crops(scales=(0.5, 2.0), flip=True, photometric=True)
-    recipe = Recipe(epochs=9, learning_rate=0.1, crops=settings)
-    device = torch.device("cpu")
-    source = source_of(
-        numbered(10), recipe, seed=7, image_size=5, batch_size=batch_size, device=device, makers=makers
-    )
-    assert (source.batch_size, source.steps_per_epoch) == (min(batch_size, 10), max(10 // batch_size, 1))
-    return list(source.between(steps.start, steps.stop))
+    made, again = CropExamples(data, settings), CropExamples(data, settings)
+    assert made.ids == data.ids
+    random.seed(1)
+    first = [torch.cat([part.flatten().float() for part in made.make(index, 7)]) for index in range(3)]
+    random.seed(2)
+    for index in (2, 0, 1):
+        image, truth = again.make(index, 7)
+        assert torch.equal(torch.cat([image.flatten(), truth.flatten().float()]), first[index])
+    assert not torch.equal(made.make(0, 7).image, made.make(0, 8).image)
 
 
-def equal(some: list[Batch], others: list[Batch]) -> bool:
-    pairs = zip(some, others, strict=True)
-    return all(torch.equal(a.images, b.images) and torch.equal(a.truth, b.truth) for a, b in pairs)
+def batches(n: int, **changes: Any) -> Source:
+    recipe = Recipe(epochs=1, learning_rate=0.1, crops=crops(scales=(0.5, 2.0), flip=True, photometric=True))
+    settings = {"seed": 7, "image_size": 5, "batch_size": 4, "device": torch.device("cpu")} | changes
+    return source_of(numbered(n), recipe, **settings)
 
 
-def test_batches_are_the_same_wherever_they_are_made_and_from_wherever_on() -> None:
-    whole = made(4, range(5))
-    assert (whole[0].images.shape, whole[0].images.dtype) == ((4, 3, 8, 8), torch.float32)
-    assert (whole[0].truth.shape, whole[0].truth.dtype) == ((4, 8, 8), torch.uint8)
-    assert equal(made(4, range(3, 5)), whole[3:])
-    assert equal(made(4, range(5), makers=2), whole)
-    # Of one batch an epoch every example comes once in each, and never as the same crop.
-    first, second = made(20, range(2))
-    assert not any(torch.equal(a, b) for a in first.images for b in second.images)
-
-
-def test_only_label_maps_are_cut() -> None:
-    recipe = Recipe(epochs=1, learning_rate=0.1, crops=crops())
-    with pytest.raises(ValueError, match="'digits' has labels"):
-        source_of(
-            digits(None, "test"), recipe, seed=0, image_size=8, batch_size=4, device=torch.device("cpu")
-        )
+def test_batches_of_crops_whoever_makes_them() -> None:
+    source = batches(10)
+    assert (source.batch_size, source.steps_per_epoch) == (4, 2)
+    with closing(source.between(0, 5)) as made:
+        steps = list(made)
+    assert [(step.images.shape, step.images.dtype) for step in steps] == [((4, 3, 8, 8), torch.float32)] * 5
+    assert [(step.truth.shape, step.truth.dtype) for step in steps] == [((4, 8, 8), torch.uint8)] * 5
+    with closing(batches(10, makers=2).between(3, 5)) as elsewhere:
+        for step, other in zip(steps[3:], elsewhere, strict=True):
+            assert torch.equal(step.images, other.images)
+            assert torch.equal(step.truth, other.truth)
+    assert batches(3).batch_size == 3
+    with pytest.raises(ValueError, match="no training examples"):
+        batches(0)
 
 
 def test_an_interrupted_training_ends_with_the_same_bits(standins: ModuleType, tmp_path: Path) -> None:
