@@ -18,6 +18,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from attacks.corruptions.threads import for_each
 from attacks.randomness import Randomness
 
 Severity = Annotated[int, Interval(ge=1, le=5)]
@@ -84,22 +85,23 @@ class Corruption:
             for start in range(0, len(images), size):
                 part = slice(start, start + size)
                 levels = (images[part] * TOP).round().clamp(0, TOP).to(torch.float32)
-                draws = self.draws(ids[part], levels.shape[1:], seed)
-                moved = [one.to(images.device) for one in draws]
-                corrupted[part] = self.apply(levels, *moved).to(images.dtype) / TOP
+                draws = self.draws(ids[part], levels.shape[1:], seed, levels.device)
+                corrupted[part] = self.apply(levels, *draws).to(images.dtype) / TOP
         return corrupted
 
-    def draws(self, ids: Sequence[str], shape: Sequence[int], seed: int) -> Draws:
-        """The draws of some examples of one shape (C, H, W), stacked, on the CPU."""
+    def draws(
+        self, ids: Sequence[str], shape: Sequence[int], seed: int, device: torch.device | None = None
+    ) -> Draws:
+        """The draws of some examples of one shape (C, H, W), stacked; made on the CPU, then moved."""
         channels, height, width = shape
+        device = device or torch.device("cpu")
         source = Randomness(seed, f"corruption {self.name}")
-        rows = [
-            self.draw(generator, channels, height, width)
-            for generator in source.generators(ids, step=self.severity)
-        ]
-        return tuple(
-            part[0][None] if len(part) == 1 else torch.stack(part) for part in zip(*rows, strict=True)
-        )
+
+        def of_one(generator: torch.Generator) -> Draws:
+            return self.draw(generator, channels, height, width)
+
+        rows = for_each(source.generators(ids, step=self.severity), of_one, device)
+        return tuple(torch.stack(part).to(device) for part in zip(*rows, strict=True))
 
 
 def at(severity: int, values: Sequence[T]) -> T:

@@ -42,7 +42,7 @@ def _apply(levels: Tensor, *, radius: int, sigma: float) -> Tensor:
     kernel = disk(radius, sigma).to(levels.device)
     half = len(kernel) // 2
     extended = extend(levels, (half, half), (half, half), "mirror")
-    # The kernel is rounded to float32, and its sum may be a little below 1: then a flat area sinks by a level.
+    # The kernel is rounded to float32; where its sum falls below 1, a flat area sinks by a level.
     slack = SLACK if float(kernel.double().sum()) >= 1 else -SLACK
     return cut(correlate(extended, kernel).contiguous(), slack)  # (n, C, H, W)
 

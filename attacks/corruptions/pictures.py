@@ -6,14 +6,22 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+
+from attacks.corruptions.threads import for_each
 
 
 def each_picture(levels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
     """Levels (n, C, H, W) with `change` applied to each image as a picture, L or RGB, of the same size."""
-    grey = levels.shape[1] == 1
-    pixels = levels.to("cpu", torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()  # (n, H, W, C)
-    pictures = [change(Image.fromarray(image[..., 0] if grey else image)) for image in pixels]
-    changed = np.stack([np.asarray(picture) for picture in pictures]).reshape(pixels.shape)
-    return torch.from_numpy(changed).permute(0, 3, 1, 2).to(levels.device, levels.dtype).contiguous()
+
+    def changed(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        # Pillow joins and splits planes faster than an array is transposed.
+        bands = [Image.fromarray(plane) for plane in planes]
+        picture = change(bands[0] if len(bands) == 1 else Image.merge("RGB", bands))
+        return np.stack([np.asarray(band) for band in picture.split()])
+
+    pixels = levels.to(torch.uint8).cpu().numpy()  # (n, C, H, W)
+    corrupted = np.stack(for_each(list(pixels), changed, levels.device))
+    return torch.from_numpy(corrupted).to(levels.device, levels.dtype)
