@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import numba
+import imagecorruptions.corruptions
 import numpy as np
 import pytest
 import skimage.util.noise
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attacks.corruptions.corruption import Corruption, Draws
 from attacks.corruptions.shot_noise import PHOTONS
+from attacks.corruptions.shuffle import shuffle
 
 
 def released(corruption: Corruption, levels: Tensor, draws: Draws, monkeypatch: pytest.MonkeyPatch) -> Tensor:
@@ -33,7 +34,7 @@ def released(corruption: Corruption, levels: Tensor, draws: Draws, monkeypatch: 
             hand_over(patch, [part[0] for part in draws], levels, corruption)
         image = levels.to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
         changed = corrupt(image, severity=corruption.severity, corruption_name=corruption.name)
-    return torch.from_numpy(changed).permute(2, 0, 1).float()
+    return torch.tensor(changed).permute(2, 0, 1).float()
 
 
 def _normal(patch: pytest.MonkeyPatch, noise: np.ndarray[Any, Any]) -> None:
@@ -125,29 +126,14 @@ def _spatter(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, cor
 
 
 def _glass(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, corruption: Corruption) -> None:
-    """The library's loop, with the offsets read from a table."""
-    offsets = draws[0].long().numpy()  # (rounds, 2, rows, columns)
+    """Our shuffling for the library's loop: a test of its own holds them against each other, bit for bit."""
 
-    def shuffled(height: int, width: int, image: Any, constants: Any, seed: Any) -> Any:
-        del seed
-        return exchange(image, offsets, constants[1])
+    def shuffled(height: int, width: int, image: np.ndarray[Any, Any], constants: Any, seed: Any) -> Any:
+        del height, width, seed
+        planes = torch.tensor(image).permute(2, 0, 1)[None]
+        return shuffle(planes, draws[0][None], constants[1])[0].permute(1, 2, 0).contiguous().numpy()
 
-    import imagecorruptions.corruptions as module
-
-    patch.setattr(module, "_shuffle_pixels_njit_glass_blur", shuffled)
-
-
-@numba.njit
-def exchange(image: Any, offsets: Any, reach: int) -> Any:
-    """The loop of the library over offsets (R, 2, r, c) that are given: down and across."""
-    height, width = image.shape[:2]
-    for step in range(offsets.shape[0]):
-        for h in range(height - reach, reach, -1):
-            for w in range(width - reach, reach, -1):
-                down = offsets[step, 0, h - reach - 1, w - reach - 1]
-                across = offsets[step, 1, h - reach - 1, w - reach - 1]
-                image[h, w], image[h + down, w + across] = image[h + down, w + across], image[h, w]
-    return image
+    patch.setattr(imagecorruptions.corruptions, "_shuffle_pixels_njit_glass_blur", shuffled)
 
 
 HANDED: dict[str, Callable[[pytest.MonkeyPatch, list[Tensor], Tensor, Corruption], None]] = {
