@@ -47,19 +47,18 @@ def alias_table(probabilities: Tensor, values: Tensor) -> AliasTable:
         probabilities: (R, k), float64, rows of sum 1, k >= 2.
         values: (k,) what an outcome stands for; `sample` answers with these.
     """
-    rows, outcomes = probabilities.shape
+    outcomes = probabilities.shape[1]
     bits = max(1, (outcomes - 1).bit_length())
     columns = 2**bits
-    thresholds = torch.zeros(rows, columns, dtype=torch.int32)
-    pairs = torch.zeros(rows, columns, 2, dtype=torch.float32)
     labels = [*values.tolist(), *[0.0] * (columns - outcomes)]
-    for row in range(rows):
-        shares = [*(probabilities[row] * columns).tolist(), *[0.0] * (columns - outcomes)]
-        own, other = _pair(shares)
-        thresholds[row] = torch.tensor([min(round(p * 2 ** (32 - bits)), 2**31 - 1) for p in own])
-        pairs[row, :, 0] = torch.tensor([labels[index] for index in other])
-        pairs[row, :, 1] = torch.tensor(labels)
-    return AliasTable(bits, thresholds.flatten(), pairs.flatten())
+    thresholds: list[int] = []
+    pairs: list[float] = []
+    for row in probabilities.tolist():
+        own, aliases = _pair([*(columns * share for share in row), *[0.0] * (columns - outcomes)])
+        for label, share, other in zip(labels, own, aliases, strict=True):
+            thresholds.append(min(round(share * 2 ** (32 - bits)), 2**31 - 1))
+            pairs += [labels[other], label]
+    return AliasTable(bits, torch.tensor(thresholds, dtype=torch.int32), torch.tensor(pairs))
 
 
 def _pair(shares: list[float]) -> tuple[list[float], list[int]]:

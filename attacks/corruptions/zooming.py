@@ -1,7 +1,7 @@
 """Zooming into the middle of images, as scipy.ndimage.zoom of first order does: corner to corner.
 
-Deviation: at some sizes (160 and 320 pixels with a few factors, never at 224) scipy's last row or column falls
-beyond the image by a rounding error and is black; here it is the image's last.
+Deviation: at some sizes (160 and 320 pixels with a few factors, never at 224) scipy's last row or column
+falls beyond the image by a rounding error and is black; here it is the image's last.
 
 n = images, C = channels, H x W = size.
 """

@@ -1,8 +1,8 @@
 """Every corruption against the released one (`imagecorruptions-imaug`), with the same draws: level for level.
 
-No value may differ by more than one level, and no more than a stated share may differ at all. Shares of a tenth
-of a percent come from float32 next to the border of a level, larger ones from exact ties, where the rounding of
-the released code's last operation decides; docs/corruptions.md has the table.
+No value may differ by more than one level, and no more than a stated share may differ at all. Shares of a
+tenth of a percent come from float32 next to the border of a level, larger ones from exact ties, where the
+rounding of the released code's last operation decides; docs/corruptions.md has the table.
 """
 
 from __future__ import annotations
