@@ -21,7 +21,6 @@ from service.contract.errors import ErrorDetail
 from service.contract.estimate import passes as declared_passes
 from service.contract.parameters import numbers
 from service.contract.report import Report, path_text
-from service.contract.validation import known_of_data
 from workers.walker import to_json, walk
 
 # What a loaded data set tells the rules under `data`.
@@ -75,7 +74,7 @@ def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog |
     catalog, report = catalog or load(), Report()
     model = catalog.find("model", spec["model"]["name"])
     namespaces: dict[str, Mapping[str, object]] = {
-        "model": numbers(model.parameters, spec["model"]["params"]),
+        "model": model.known(spec["model"]["params"]),
         "data": _facts_of(catalog, spec["data"], data),
         "job": {"protocol": spec.get("protocol")},
     }
@@ -151,7 +150,7 @@ def _bind(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> 
 
 
 def _facts_of(catalog: Catalog, reference: Mapping[str, Any], loaded: Any = None) -> dict[str, object]:
-    known = known_of_data(catalog.find("data", reference["name"]), reference["params"])
+    known = catalog.find("data", reference["name"]).known(reference["params"])
     if loaded is not None:
         known |= {fact: getattr(loaded, fact) for fact in LOADED_FACTS}
         height, width = loaded.size or (None, None)

@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from workers.data.dataset import ImageSet
+from workers.data.segmentation import SegmentationSet
 from workers.training.batches import Batches
 from workers.training.checkpoint import Checkpoint, Checkpoints
+from workers.training.crops import CropBatches
 from workers.training.curves import draw
 from workers.training.determinism import deterministic
 from workers.training.files import save_text, save_weights
@@ -104,7 +106,7 @@ def train(
         data: the training split.
         recipe: how to train.
         seed: keys all randomness of the training.
-        image_size: S, the side in pixels that images are resized to.
+        image_size: S, the side in pixels that images are resized to; crops have their own.
         batch_size: examples per step; a smaller data set is one batch.
         device: where to compute.
         dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
@@ -127,14 +129,19 @@ def train(
         raise ValueError(f"batch_size is {batch_size}; allowed: at least 1")
     with caller_generators_restored(device), deterministic():
         identity = training_identity(classifier, data, recipe, seed, image_size, batch_size, dtype)
-        batches = Batches(
-            data,
-            seed=seed,
-            image_size=image_size,
-            batch_size=batch_size,
-            device=device,
-            repeats=recipe.augmentation.repeats,
-        )
+        batches: Batches | CropBatches
+        if recipe.crops is not None:
+            cut_from = cast(SegmentationSet, data)
+            batches = CropBatches(cut_from, recipe.crops, seed=seed, batch_size=batch_size, device=device)
+        else:
+            batches = Batches(
+                data,
+                seed=seed,
+                image_size=image_size,
+                batch_size=batch_size,
+                device=device,
+                repeats=recipe.augmentation.repeats,
+            )
         learner = Learner(classifier, recipe, seed=seed, data=data, device=device, dtype=dtype)
         run = _Run(learner, batches, recipe, identity, folder, report)
         learner.classifier.train()
@@ -149,7 +156,7 @@ class _Run:
     def __init__(
         self,
         learner: Learner,
-        batches: Batches,
+        batches: Batches | CropBatches,
         recipe: Recipe,
         identity: dict[str, object],
         folder: Path,

@@ -34,8 +34,3 @@ def test_passes_and_artifacts(
     assert found["backward_passes"] == backward * examples
     names = [artifact["name"] for artifact in found["extra"]["artifacts"]]
     assert names == ["weights.safetensors", "training_log.jsonl", "training_curves.svg"]
-
-
-def test_recipes_for_segmentation_are_refused(spec: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="recipe 'segmenter' needs crops"):
-        answer(spec, {"name": "segmenter", "params": {}}, tmp_path)
