@@ -1,8 +1,8 @@
 """How close the corruptions are to the released ones: `python -m benchmarks.corruption_parity`.
 
-The reference is `imagecorruptions-imaug` with our draws. For each corruption, over all severities: the largest
-difference in levels, and the share of values that differ at all. Crops of 224 pixels of scikit-learn's
-photographs, or of the images below a folder (`--folder`, sorted, evenly spread).
+The reference is `imagecorruptions-imaug` with our draws. For each corruption, over all severities: the
+largest difference in levels, and the share of values that differ at all. Crops of 224 pixels of photographs
+of scikit-learn, or of the images below a folder (`--folder`, sorted, evenly spread).
 """
 
 from __future__ import annotations

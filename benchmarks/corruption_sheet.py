@@ -1,7 +1,7 @@
 """A contact sheet: every corruption at every severity, on one photograph.
 
-`python -m benchmarks.corruption_sheet docs/images/corruptions.png` makes the picture of docs/corruptions.md, from
-a photograph that comes with scikit-learn; `--image FILE` takes another one.
+`python -m benchmarks.corruption_sheet docs/images/corruptions.png` makes the picture of docs/corruptions.md,
+from a photograph that comes with scikit-learn; `--image FILE` takes another one.
 """
 
 from __future__ import annotations

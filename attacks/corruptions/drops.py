@@ -99,7 +99,10 @@ def distance_to(marked: Tensor) -> Tensor:
 def equalised(levels: Tensor) -> Tensor:
     """Levels spread so that their shares grow evenly from 0 to 255, the smallest present becoming 0."""
     flat = levels.flatten(1).long()
-    counts = flat.new_zeros(len(flat), TOP + 1).scatter_add_(1, flat, torch.ones_like(flat))
+    image = torch.arange(len(flat), device=flat.device)[:, None] * (TOP + 1)
+    counts = torch.bincount((flat + image).flatten(), minlength=len(flat) * (TOP + 1)).view(
+        len(flat), TOP + 1
+    )
     first = flat.amin(1, keepdim=True)
     least = counts.gather(1, first)
     rest = counts.sum(1, keepdim=True) - least  # (n, 1), pixels above the smallest level

@@ -12,6 +12,7 @@ import functools
 import math
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -64,10 +65,10 @@ def _positions(start: int, stop: int, length: int, border: Border, device: torch
 
 @functools.lru_cache(maxsize=64)
 def gaussian_weights(sigma: float, radius: int) -> Tensor:
-    """Weights (2 radius + 1) of a Gaussian at whole distances, of sum 1, float64."""
-    distances = torch.arange(-radius, radius + 1, dtype=torch.float64)
-    weights = torch.exp(-0.5 * (distances / sigma) ** 2)
-    return weights / weights.sum()
+    """Weights (2 radius + 1) of a Gaussian at whole distances, of sum 1, float64; scipy's to the last bit."""
+    distances = np.arange(-radius, radius + 1)
+    weights = np.exp(-0.5 / sigma**2 * distances**2)
+    return torch.from_numpy(weights / weights.sum())
 
 
 def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: float = 4.0) -> Tensor:
@@ -83,6 +84,26 @@ def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: 
     kernel = gaussian_weights(sigmas[0], down)[:, None] * gaussian_weights(sigmas[1], across)
     kernel = kernel.to(fields.device, fields.dtype)
     return correlate(extend(fields, (down, down), (across, across), border), kernel)
+
+
+def blur_exactly(fields: Tensor, sigma: float) -> Tensor:
+    """Gaussian blur of float64 fields (n, C, H, W) with clamped borders, to the last bit as scipy blurs.
+
+    Taps are summed from the outermost to the innermost, each pair first, down and then across, without fused
+    operations. For small kernels: it costs as many passes over the fields as the kernel has taps.
+    """
+    radius = int(4 * sigma + 0.5)
+    weights = gaussian_weights(sigma, radius).tolist()
+    for axis in (-2, -1):
+        length = fields.shape[axis]
+        edges = ((radius, radius), (0, 0)) if axis == -2 else ((0, 0), (radius, radius))
+        extended = extend(fields, *edges, "clamp")
+        total, pair = fields * weights[radius], torch.empty_like(fields)
+        for tap in range(radius):
+            before, after = (extended.narrow(axis, start, length) for start in (tap, 2 * radius - tap))
+            total += torch.add(before, after, out=pair).mul_(weights[tap])
+        fields = total
+    return fields
 
 
 @functools.lru_cache(maxsize=256)

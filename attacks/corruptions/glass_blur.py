@@ -2,6 +2,7 @@
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". The change of places is that of `shuffle.py`. Beyond the borders the outermost pixels go on.
+In float64: between the blurs values are cut to levels, and a level lost there would be lost twice.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import functools
 import torch
 from torch import Tensor
 
-from attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Draws, Severity, at, cut
-from attacks.corruptions.filters import blur
+from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
+from attacks.corruptions.filters import blur_exactly
 from attacks.corruptions.shuffle import draw_offsets, shuffle
 
 __all__ = ["glass_blur"]
@@ -46,6 +47,9 @@ def _draw(
 
 
 def _apply(levels: Tensor, offsets: Tensor, *, sigma: float, reach: int) -> Tensor:
-    blurred = cut(blur(levels, (sigma, sigma), "clamp").contiguous(), SLACK)
-    shuffled = shuffle(blurred, offsets, reach)
-    return cut(blur(shuffled, (sigma, sigma), "clamp").contiguous(), SLACK)  # (n, C, H, W)
+    shuffled = shuffle(_blurred(levels, sigma), offsets, reach)
+    return _blurred(shuffled, sigma)  # (n, C, H, W)
+
+
+def _blurred(levels: Tensor, sigma: float) -> Tensor:
+    return cut(blur_exactly(levels.double() / TOP, sigma).mul_(TOP)).to(levels.dtype)

@@ -38,42 +38,49 @@ def draw_offsets(generator: torch.Generator, rounds: int, height: int, width: in
 
 def shuffle(levels: Tensor, offsets: Tensor, reach: int) -> Tensor:
     """Levels (n, C, H, W) after the rounds of exchanges that the offsets (n, R, 2, r, c) tell."""
-    count, channels, height, width = levels.shape
+    _, _, height, width = levels.shape
     source: Tensor | None = None
     for offset in offsets.unbind(1):
         taken = _sources(offset, height, width, reach)
-        source = taken if source is None else source.gather(1, taken)
-    if source is None:
+        source = taken if source is None else _each_at(source, taken)
+    if source is None or not len(levels):
         return levels
-    index = source[:, None].expand(count, channels, height * width)
-    return levels.flatten(2).gather(2, index).view_as(levels)
+    planes = zip(levels.flatten(2), source, strict=True)
+    return torch.stack([image.index_select(1, index) for image, index in planes]).view_as(levels)
 
 
 def _sources(offsets: Tensor, height: int, width: int, reach: int) -> Tensor:
-    """Where each pixel's value after one round comes from, (n, H W), int64."""
+    """Where each pixel's value after one round comes from, (n, H W), int32."""
     count, pixels = len(offsets), height * width
     (top, bottom), (left, right) = taking_part(height, reach), taking_part(width, reach)
     here = torch.arange(pixels, dtype=torch.int32, device=offsets.device).view(height, width)
-    inside = here.new_zeros(height, width)
-    inside[top:bottom, left:right] = 1
+    pointers = here.repeat(count, 1, 1)  # (n, H, W)
+    if not offsets.numel():
+        return pointers.flatten(1)
+    # What is added to a position that has its new value before the pixel that asks for it: a mark for "new".
+    new = torch.zeros_like(here)
+    new[top:bottom, left:right] = pixels
     down, across = offsets.to(torch.int32).unbind(1)
-    there = here[top:bottom, left:right] + down * width + across  # (n, r, c)
-    # A neighbour that was reached before has its new value: it stands `pixels` further on in the table.
-    later = (there > here[top:bottom, left:right]) & inside.flatten().index_select(
-        0, there.flatten()
-    ).view_as(there).bool()
-    table = torch.arange(2 * pixels, dtype=torch.int32, device=offsets.device).repeat(count, 1)
-    new = table[:, pixels:].view(count, height, width)
-    new -= pixels
-    new[:, top:bottom, left:right] = there + later * pixels
-    if count and there.numel():
-        _follow(table, pixels)
-    return table[:, pixels:].long()
+    own = here[top:bottom, left:right]
+    there = own + down * width + across  # (n, r, c)
+    marks = new.flatten().index_select(0, there.flatten()).view_as(there)
+    pointers[:, top:bottom, left:right] = there + marks * (there > own)
+    return _ends(pointers.flatten(1), pixels)
 
 
-def _follow(table: Tensor, pixels: int) -> None:
-    """Point every entry of the second half of a table (n, 2 P) at the end of its chain, in the first half."""
-    starts = torch.arange(len(table), dtype=torch.int32, device=table.device)[:, None] * table.shape[1]
-    while int(table[:, pixels:].max()) >= pixels:
-        index = (table[:, pixels:] + starts).flatten()
-        table[:, pixels:] = table.flatten().index_select(0, index).view(len(table), pixels)
+def _ends(pointers: Tensor, pixels: int) -> Tensor:
+    """Pointers (n, P) with every chain followed to its end: one marked as new becomes that of its pixel."""
+    flat = pointers.flatten()
+    marked = (flat >= pixels).nonzero().flatten()
+    while len(marked):
+        image = marked - marked % pixels if len(pointers) > 1 else 0
+        values = flat.index_select(0, flat.index_select(0, marked) - pixels + image)
+        flat.index_copy_(0, marked, values)
+        marked = marked[values >= pixels]
+    return flat.view_as(pointers)
+
+
+def _each_at(values: Tensor, index: Tensor) -> Tensor:
+    """values[i, index[i, j]], for int32 tensors (n, P)."""
+    starts = torch.arange(len(values), dtype=torch.int32, device=values.device)[:, None] * values.shape[1]
+    return values.flatten().index_select(0, (index + starts).flatten()).view_as(index)

@@ -32,7 +32,7 @@ SHARES = {
     "shot_noise": 0,
     "impulse_noise": 0,
     "defocus_blur": 1e-3,
-    "glass_blur": 3e-3,
+    "glass_blur": 0,
     "motion_blur": 2e-3,
     "zoom_blur": 2e-3,
     "snow": 1e-3,
