@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from service.contract.results import data_label
 from workers import catalog, provenance
 from workers.artifacts import describe
@@ -23,6 +25,7 @@ from workers.jobs.plan import choose_batch_size, facts_of, measure_cost
 from workers.jobs.session import Session, state_sha256
 from workers.jobs.trained_on import TrainedOn
 from workers.training.loop import train
+from workers.training.making import makers_for
 from workers.training.recipe import Recipe
 
 Report = Callable[[Mapping[str, Any]], None]
@@ -61,6 +64,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         folder=Path(request["folder"]),
         checkpoint_seconds=request["checkpoint_seconds"],
         report=report,
+        makers=makers_for(request["cores"], torch.get_num_threads()),
         metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
         | TrainedOn(spec["data"], data.class_names, shared).as_metadata(),
     )

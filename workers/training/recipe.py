@@ -55,6 +55,8 @@ class Augmentation:
         _within("smallest_crop", self.smallest_crop, math.ulp(0), 1)
         _within("erase", self.erase, 0, 1)
         _within("repeats", self.repeats, 1, math.inf)
+        if self.uses_timm and max(self.shift, self.rotate, self.scale) > 0:
+            raise ValueError("crops, rand_augment and erase do not go with shift, rotate and scale")
         if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
             example = "'rand-m9-mstd0.5-inc1'"
             raise ValueError(
@@ -130,8 +132,12 @@ class AdversarialTraining:
     @property
     def passes(self) -> tuple[int, int]:
         """Forward and backward passes for each visit of an image: without attack, attack, update."""
-        update = 2 if self.objective == "trades" else 1
-        return 1 + self.steps + update, self.steps + update
+        return 1 + self.steps + self.passes_of_update, self.steps + self.passes_of_update
+
+    @property
+    def passes_of_update(self) -> int:
+        """Passes whose loss is minimised: TRADES has one for the clean images, too."""
+        return 2 if self.objective == "trades" else 1
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,14 @@ def problems(body: dict[str, Any]) -> dict[str, str]:
 
 def trained(folder: Path, **changes: Any) -> dict[str, Any]:
     spec = load().validate(training(**changes)).spec
-    request = {"spec": spec, "weights": None, "folder": folder, "checkpoint_seconds": 60, "job": "j"}
+    request = {
+        "spec": spec,
+        "weights": None,
+        "folder": folder,
+        "checkpoint_seconds": 60,
+        "job": "j",
+        "cores": 1,
+    }
     with torch.random.fork_rng():
         return train.run(request, Session(), lambda _: None)
 

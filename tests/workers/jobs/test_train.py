@@ -14,7 +14,14 @@ from workers.jobs.session import Session
 
 def answer(spec: dict[str, Any], recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
     spec = spec | {"kind": "train", "recipe": recipe}
-    request = {"spec": spec, "weights": None, "folder": folder, "checkpoint_seconds": 60, "job": "j"}
+    request = {
+        "spec": spec,
+        "weights": None,
+        "folder": folder,
+        "checkpoint_seconds": 60,
+        "job": "j",
+        "cores": 1,
+    }
     with torch.random.fork_rng():
         return train.run(request, Session(), lambda _: None)
 

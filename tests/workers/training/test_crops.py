@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from workers.data.segmentation import IGNORE, SegmentationArrays
-from workers.training.crops import CropBatches, random_crop
+from workers.training.batches import Source
+from workers.training.crops import CropExamples, random_crop
 from workers.training.recipe import Crops, Recipe
+from workers.training.source import source_of
 
 MEAN = (0.25, 0.5, 0.75)
 
@@ -114,39 +116,40 @@ def test_photometric_distortion_leaves_the_map_and_the_padding_alone() -> None:
     assert not torch.equal(plain[0], changed[0])
 
 
-def by_example(data: SegmentationArrays, batch_size: int, steps: Sequence[int]) -> dict[Any, Tensor]:
-    """Every crop of some steps by epoch and example."""
+def test_a_crop_depends_on_image_and_seed_alone() -> None:
+    data = numbered(3)
     settings = crops(scales=(0.5, 2.0), flip=True, photometric=True)
-    batches = CropBatches(data, settings, seed=7, batch_size=batch_size, device=torch.device("cpu"))
-    chosen = list(batches._chosen(steps[0], steps[-1] + 1))
-    made = list(batches.between(steps[0], steps[-1] + 1))
-    assert len(chosen) == len(made) == len(steps)
-    return {
-        (epoch, index): torch.cat([image.flatten(), truth.flatten().float()])
-        for (epoch, indices), batch in zip(chosen, made, strict=True)
-        for index, image, truth in zip(indices, *batch, strict=True)
-    }
+    made, again = CropExamples(data, settings), CropExamples(data, settings)
+    assert made.ids == data.ids
+    random.seed(1)
+    first = [torch.cat([part.flatten().float() for part in made.make(index, 7)]) for index in range(3)]
+    random.seed(2)
+    for index in (2, 0, 1):
+        image, truth = again.make(index, 7)
+        assert torch.equal(torch.cat([image.flatten(), truth.flatten().float()]), first[index])
+    assert not torch.equal(made.make(0, 7).image, made.make(0, 8).image)
 
 
-def test_a_crop_depends_on_seed_epoch_and_example_alone() -> None:
-    data = numbered(12)
-    small, large = by_example(data, 2, range(12)), by_example(data, 4, range(6))
-    assert small.keys() == large.keys() == {(epoch, index) for epoch in (0, 1) for index in range(12)}
-    assert all(torch.equal(small[key], large[key]) for key in small)
-    assert not any(torch.equal(small[0, index], small[1, index]) for index in range(12))
-    later = by_example(data, 2, range(7, 12))
-    assert all(torch.equal(later[key], small[key]) for key in later)
+def batches(n: int, **changes: Any) -> Source:
+    recipe = Recipe(epochs=1, learning_rate=0.1, crops=crops(scales=(0.5, 2.0), flip=True, photometric=True))
+    settings = {"seed": 7, "image_size": 5, "batch_size": 4, "device": torch.device("cpu")} | changes
+    return source_of(numbered(n), recipe, **settings)
 
 
-def test_batches_and_epochs() -> None:
-    batches = CropBatches(numbered(10), crops(), seed=0, batch_size=4, device=torch.device("cpu"))
-    assert (batches.batch_size, batches.steps_per_epoch) == (4, 2)
-    images, maps = next(batches.between(0, 1))
-    assert (images.shape, images.dtype) == ((4, 3, 8, 8), torch.float32)
-    assert (maps.shape, maps.dtype) == ((4, 8, 8), torch.uint8)
-    assert CropBatches(numbered(3), crops(), seed=0, batch_size=4, device=torch.device("cpu")).batch_size == 3
-    with pytest.raises(ValueError, match="'numbered' has no training examples"):
-        CropBatches(numbered(0), crops(), seed=0, batch_size=4, device=torch.device("cpu"))
+def test_batches_of_crops_whoever_makes_them() -> None:
+    source = batches(10)
+    assert (source.batch_size, source.steps_per_epoch) == (4, 2)
+    with closing(source.between(0, 5)) as made:
+        steps = list(made)
+    assert [(step.images.shape, step.images.dtype) for step in steps] == [((4, 3, 8, 8), torch.float32)] * 5
+    assert [(step.truth.shape, step.truth.dtype) for step in steps] == [((4, 8, 8), torch.uint8)] * 5
+    with closing(batches(10, makers=2).between(3, 5)) as elsewhere:
+        for step, other in zip(steps[3:], elsewhere, strict=True):
+            assert torch.equal(step.images, other.images)
+            assert torch.equal(step.truth, other.truth)
+    assert batches(3).batch_size == 3
+    with pytest.raises(ValueError, match="no training examples"):
+        batches(0)
 
 
 def test_an_interrupted_training_ends_with_the_same_bits(standins: ModuleType, tmp_path: Path) -> None:
