@@ -28,6 +28,9 @@ class Other:
     """Another."""
 
     name = "other"
+
+    def __init__(self, dim, heads):
+        pass
 '''
 
 
@@ -75,7 +78,7 @@ def test_nothing_is_installed_here() -> None:
     ("files", "reason"),
     [
         ({"assay__attack": "raise RuntimeError('no GPU')"}, None),
-        ({"assay__attack": '__all__ = ["x"]\nraise RuntimeError("no GPU")'}, "cannot be imported: RuntimeError: no GPU"),
+        ({"assay__attack": '__all__ = ["x"]\nraise RuntimeError("no GPU")'}, "RuntimeError: no GPU"),
         ({"assay__attack": '__all__ = ["x"]\nimport nothing_like_it'}, "ModuleNotFoundError"),
         ({"assay__attack": '__all__ = ["x"]\nimport sys; sys.exit(4)'}, "cannot be imported: SystemExit: 4"),
         ({"assay__attack": "__all__ = ["}, "SyntaxError"),
@@ -150,7 +153,7 @@ def test_nested_components_count_among_the_packages(write: Write) -> None:
         ({"version": "2.0"}, "has ext_one 2.0: install ext_one==1.0 there"),
         ({"assay__attack": PROBE.format(name="probe").replace("3", "4")}, "it is not as the catalog says"),
         ({"assay__attack": PROBE.format(name="gone")}, "it is not as the catalog says"),
-        ({"assay__attack": '__all__ = ["probe"]\nimport nothing_like_it'}, "ext_one.assay.attack cannot be imported"),
+        ({"assay__attack": '__all__ = ["probe"]\nimport nothing_like_it'}, "ModuleNotFoundError"),
     ],
 )  # fmt: skip
 def test_a_worker_whose_package_differs_says_so(
