@@ -209,7 +209,20 @@ class Catalog:
             return Checked(component, {}, certain=False)
         schema, place = component.parameters, (*loc, "params")
         params = check(schema, given, report, place, component=self._check_nested, noun="parameter")
+        self._check_abilities(component, params, report, place)
         return Checked(component, params, certain=set(given) <= set(schema["properties"]))
+
+    def _check_abilities(
+        self, component: Component, params: Mapping[str, Any], report: Report, loc: Loc
+    ) -> None:
+        """Report references to components that do not state the fact that is asked of them."""
+        for parameter, kind, reference in component.references(params):
+            fact = component.parameters["properties"][parameter].get("having")
+            able = [entry.name for entry in self.list(kind) if fact is None or fact in (entry.facts or {})]
+            if reference["name"] not in able:
+                message = f"the {kind} {reference['name']!r} has no {fact}, which {parameter} must have"
+                place = (*loc, parameter, "name")
+                report.add(place, message, given=reference["name"], allowed=able)
 
     def check_rules(
         self,

@@ -9,7 +9,7 @@ import torch
 from service.contract.errors import AssayError, NotFound
 from workers.data.dataset import MissingData
 from workers.extensions import ComponentMissing
-from workers.training.loop import TrainingDiverged
+from workers.training.outcome import TrainingDiverged
 
 SAME_CATALOG = "they need the same version of Assay, and ASSAY_CATALOG the same file"
 
