@@ -67,7 +67,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     extra: dict[str, Any] = {
         "attack": attack,
         "evidence": outcomes.evidence() | odd,
-        "provenance": provenance.collect(loaded.device, loaded.dtype),
+        "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
     }
     if shard.protocol is not None:
         extra["protocol"] = shard.protocol
