@@ -15,6 +15,8 @@ from models.parameters import PATCH_RULES, DropRate, ImageSize
 __all__ = ["fan_vit_base", "fan_vit_small", "fan_vit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
+FACTS = {"fan_vit_base": {"depth": 18}, "fan_vit_small": {"depth": 12}, "fan_vit_tiny": {"depth": 12}}
 RULES = PATCH_RULES
 PAPER = FAN_PAPER
 

@@ -31,6 +31,7 @@ from models.transformer import VisionTransformer
 __all__ = ["rpc_asymvit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER
 

@@ -11,6 +11,8 @@ from models.rpc_asymvit import RpcForm, rpc_asymvit
 __all__ = ["rpc_asymvit_base", "rpc_asymvit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
+FACTS = {"depth": 12}
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
 PAPER = rpc.PAPER
 

@@ -29,6 +29,7 @@ from models.parameters import (
 __all__ = ["rpc_fan_vit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER
 

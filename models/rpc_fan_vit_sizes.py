@@ -12,6 +12,8 @@ from models.rpc_fan_vit import rpc_fan_vit
 __all__ = ["rpc_fan_vit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
+FACTS = {"depth": 12}
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
 PAPER = rpc.PAPER
 

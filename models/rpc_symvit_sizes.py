@@ -11,6 +11,8 @@ from models.rpc_symvit import rpc_symvit
 __all__ = ["rpc_symvit_base", "rpc_symvit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
+FACTS = {"depth": 12}
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
 PAPER = rpc.PAPER
 

@@ -55,6 +55,7 @@ BACKBONES: Mapping[str, Backbone] = MappingProxyType(
 )
 
 TASKS = ("segmentation",)
+OFFERS = ("softmax",)
 RULES = (
     (
         f"model.backbone in {tuple(BACKBONES)}",

@@ -25,6 +25,7 @@ from models.transformer import VisionTransformer
 __all__ = ["symvit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = (*PATCH_RULES, *WIDTH_RULES)
 PAPER = symmetric.PAPER
 

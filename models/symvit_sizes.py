@@ -11,6 +11,8 @@ from models.symvit import symvit
 __all__ = ["symvit_base", "symvit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
+FACTS = {"depth": 12}
 RULES = PATCH_RULES
 PAPER = symmetric.PAPER
 

@@ -28,6 +28,7 @@ from models.transformer import VisionTransformer
 __all__ = ["vit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
 PAPER = "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021; Touvron et al., DeiT, ICML 2021"
 

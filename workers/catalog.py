@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 from service.contract.catalog import CATALOG_FILE, Catalog, Component, load
 from service.contract.errors import ErrorDetail
 from service.contract.estimate import passes as declared_passes
+from service.contract.estimate import repeats as declared_repeats
+from service.contract.offers import known_of_model
 from service.contract.parameters import numbers
 from service.contract.report import Report, path_text
 from service.contract.validation import known_of_data
@@ -75,7 +77,7 @@ def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog |
     catalog, report = catalog or load(), Report()
     model = catalog.find("model", spec["model"]["name"])
     namespaces: dict[str, Mapping[str, object]] = {
-        "model": numbers(model.parameters, spec["model"]["params"]),
+        "model": known_of_model(catalog, model, spec["model"]["params"]),
         "data": _facts_of(catalog, spec["data"], data),
         "job": {"protocol": spec.get("protocol")},
     }
@@ -100,6 +102,15 @@ def passes(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = No
     """
     component = (catalog or load()).find_evaluation(name)
     return PassCount(*(declared_passes(component, params) or (1, 0)))
+
+
+def repeats(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = None) -> int | None:
+    """How often an evaluation measures the machine; None where it measures examples.
+
+    Raises:
+        NotFound: there is no such evaluation or attack.
+    """
+    return declared_repeats((catalog or load()).find_evaluation(name), params)
 
 
 def resolve(component: Component) -> Any:

@@ -40,7 +40,9 @@ PACKAGES: Mapping[str, str] = {
     "words": "attacks.words",
 }
 # What a module may state about its components.
-CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES")
+CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES", "OFFERS", "NEEDS", "REPEATS")
+# Left out of the file where they are empty.
+RARE = ("offers", "needs", "repeats")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -83,6 +85,9 @@ def to_json(components: list[Component]) -> str:
             del entry["evaluations"]
         if component.kind != "attack":
             del entry["protocols"]
+        for key in RARE:
+            if not entry[key]:
+                del entry[key]
         entries.append(entry)
     return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -149,6 +154,9 @@ def _describe(kind: str, module: ModuleType, export: str, exports: list[str]) ->
         "tasks": list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ())),
         "paper": stated["PAPER"],
         "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
+        "repeats": _counted(where, "REPEATS", stated["REPEATS"], schema) if stated["REPEATS"] else None,
+        "offers": list(stated["OFFERS"] or ()),
+        "needs": list(stated["NEEDS"] or ()),
         "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
         "facts": _facts(where, stated["FACTS"], schema) if stated["FACTS"] else None,
         "evaluations": target() if kind == "suite" else None,
@@ -200,22 +208,26 @@ def _keyword_names(component: Callable[..., Any]) -> set[str]:
 
 
 def _passes(where: str, expressions: tuple[str, str], schema: Mapping[str, Any]) -> Passes:
-    for expression in expressions:
-        try:
-            used = check_syntax(expression)
-        except ValueError as error:
-            raise ValueError(f"{where}: PASSES: {error}") from error
-        unknown = [
-            f"{space}.{name}"
-            for space, name in sorted(used)
-            if space != "params" or name not in schema["properties"]
-        ]
-        if unknown:
-            raise ValueError(
-                f"{where}: PASSES: {expression!r} names {unknown}, which are no parameters of it"
-            )
-    forward, backward = expressions
+    forward, backward = (_counted(where, "PASSES", expression, schema) for expression in expressions)
     return Passes(forward=forward, backward=backward)
+
+
+def _counted(where: str, constant: str, expression: str, schema: Mapping[str, Any]) -> str:
+    """An expression over the component's own parameters."""
+    try:
+        used = check_syntax(expression)
+    except ValueError as error:
+        raise ValueError(f"{where}: {constant}: {error}") from error
+    unknown = [
+        f"{space}.{name}"
+        for space, name in sorted(used)
+        if space != "params" or name not in schema["properties"]
+    ]
+    if unknown:
+        raise ValueError(
+            f"{where}: {constant}: {expression!r} names {unknown}, which are no parameters of it"
+        )
+    return expression
 
 
 def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[str]:

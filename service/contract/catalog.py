@@ -69,8 +69,12 @@ class Component(BaseModel):
         paper: Citation of the source.
         passes: Model passes per example, for attacks and evaluations.
         protocols: Under which an attack can run; in a job with another it runs under the first.
-        facts: What is known about a data set without loading it.
+        facts: What is known about a data set, or a model, without loading it.
         evaluations: What a suite stands for; null for everything else.
+        offers: What a model, or a component that is a part of it, lets an evaluation look at.
+        needs: What an evaluation looks at; the model and all its parts must offer it.
+        repeats: Of an evaluation that measures the machine: how often, as an expression over the
+            parameters. It has so many outcomes, not one for each example.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,6 +91,9 @@ class Component(BaseModel):
     protocols: list[Protocol] = []
     facts: dict[str, Any] | None
     evaluations: list[dict[str, Any]] | None = None
+    offers: list[str] = []
+    needs: list[str] = []
+    repeats: str | None = None
 
     def references(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """The parameters that name another component: (parameter, kind, {"name", "params"})."""

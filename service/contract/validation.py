@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from service.contract.estimate import estimate
 from service.contract.folders import check_folder
+from service.contract.offers import check_offers, known_of_model
 from service.contract.parameters import numbers
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
@@ -253,6 +254,8 @@ class _Validation:
         self._check_component(checked, data, report, loc)
         if checked is not None:
             self._check_other_models(checked, data, report, loc)
+            if self.model is not None and self.model.certain:
+                check_offers(self.catalog, checked.component, self.model, report, loc)
         completed = _completed(checked)
         if completed is None:
             return None
@@ -310,7 +313,7 @@ class _Validation:
         if self.protocol is not None:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
-            known["model"] = numbers(self.model.component.parameters, self.model.params)
+            known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
         if data is not None:
             known["data"] = known_of_data(data.component, data.params if data.certain else None)
         return known

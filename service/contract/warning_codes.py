@@ -30,6 +30,9 @@ WarningCode = Literal[
     "reduced_batch",
     "screened",
     "undefined_metric",
+    # about an analysis
+    "quotients_left_out",
+    "measures_the_machine",
     # across the evaluations of a job
     "noise_stronger_than_gradient",
     "single_step_stronger_than_iterative",

@@ -70,7 +70,7 @@ def references(
         if protocol not in attacked.protocols or not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
-            if _same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
+            if same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
                 found += [_reference(name, table, attacked, protocol, *pair) for pair in _top(values)]
     return found
 
@@ -111,7 +111,8 @@ def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:
     return params | {"layers": "first" if chosen == [0] else chosen}
 
 
-def _same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+def same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether a model with these facts is the published one, whose facts may allow several values."""
     if published.keys() != facts.keys():
         return False
     return all(

@@ -193,7 +193,7 @@ def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row:
     if plan["untrained"]:
         message = "the model's weights are random: it was never trained"
         yield Warning(code="untrained_weights", message=message)
-    if n < available:
+    if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
     if row.screening is not None and row.attack and row.pixel:
