@@ -13,6 +13,7 @@ from models.attention.rpc import RPCAttention
 from models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from models.attention.softmax import SoftmaxAttention
 from models.parameters import (
+    ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
     Depth,
@@ -32,6 +33,7 @@ __all__ = ["rpc_asymvit"]
 
 TASKS = ("classification",)
 OFFERS = ("softmax",)
+FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from service import checkpoint_commands, commands, key_commands, terminal
+from service import checkpoint_commands, commands, key_commands, list_commands, terminal
 from service.client import DEFAULT_URL, KEY_VARIABLE
 from service.contract.errors import AssayError, Unauthorized
 from service.contract.keys import SCOPES
@@ -255,6 +255,23 @@ def _add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
     parser.add_argument("--watch", action="store_true", help="follow the job to its end")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same job")
+
+    parser = _add_remote(
+        subcommands,
+        "run",
+        list_commands.run,
+        "post a list of jobs, wait for them, and print one table of their results",
+        "assay run docs/models.jobs.json > table.md",
+    )
+    parser.add_argument("file", metavar="FILE", help="the list as JSON; - reads standard input")
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        help="which metric to show, may be repeated (default: the first one of each evaluation)",
+    )
+    parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
+    _json_argument(parser)
 
     parser = _add_remote(
         subcommands,

@@ -23,7 +23,6 @@ from service.contract.estimate import repeats as declared_repeats
 from service.contract.offers import known_of_model
 from service.contract.parameters import numbers
 from service.contract.report import Report, path_text
-from service.contract.validation import known_of_data
 from workers.walker import to_json, walk
 
 # What a loaded data set tells the rules under `data`.
@@ -162,7 +161,7 @@ def _bind(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> 
 
 
 def _facts_of(catalog: Catalog, reference: Mapping[str, Any], loaded: Any = None) -> dict[str, object]:
-    known = known_of_data(catalog.find("data", reference["name"]), reference["params"])
+    known = catalog.find("data", reference["name"]).known(reference["params"])
     if loaded is not None:
         known |= {fact: getattr(loaded, fact) for fact in LOADED_FACTS}
         height, width = loaded.size or (None, None)

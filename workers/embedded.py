@@ -105,6 +105,7 @@ def _serve(
 @contextmanager
 def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[list[Supervisor]]:
     devices = device_classes()
+    settings = settings.model_copy(update={"cores": settings.cores_each(count)})
     supervisors: list[Supervisor] = []
 
     def ring_all(job_id: str = "") -> None:

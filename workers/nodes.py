@@ -35,17 +35,18 @@ WRONG_SETTINGS = 2
 
 @dataclass
 class Slot:
-    """The place of one node: its name, its GPU, and the process that now has it."""
+    """The place of one node: its name, its GPU, its cores, and the process that now has it."""
 
     name: str
     gpu: str | None
+    cores: int = 1
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     pause: float = 0.0
 
     def start(self) -> None:
         """Start the node's process."""
-        environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid())}
+        environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), "ASSAY_CORES": str(self.cores)}
         if self.gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpu
         self.process = subprocess.Popen(command(self.name), env=environment)  # noqa: S603 (our own program)
@@ -115,6 +116,7 @@ def main() -> int:
         signal.signal(number, lambda *_: stopping.set())
     box = slots(visible_gpus(), settings.nodes)
     for slot in box:
+        slot.cores = settings.cores_each(len(box))
         slot.start()
     while not stopping.wait(LOOK_SECONDS):
         for slot in box:

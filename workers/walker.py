@@ -14,7 +14,7 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -150,7 +150,7 @@ def _describe(kind: str, module: ModuleType, export: str, exports: list[str]) ->
         "target": f"{module.__name__}:{export}",
         "summary": summary,
         "schema": schema,
-        "rules": _rules(kind, module, exports, schema),
+        "rules": _rules(kind, module, exports, schema, stated["FACTS"] or {}),
         "tasks": list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ())),
         "paper": stated["PAPER"],
         "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
@@ -177,8 +177,10 @@ def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> An
     return value
 
 
-def _rules(kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any]) -> list[Rule]:
-    """The module's rules that are about this component: those whose own parameters it has.
+def _rules(
+    kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any], facts: Mapping[str, Any]
+) -> list[Rule]:
+    """The module's rules that are about this component: those whose own parameters and facts it has.
 
     Raises:
         ValueError: a rule has no valid syntax, or is about no component of the module.
@@ -191,14 +193,24 @@ def _rules(kind: str, module: ModuleType, exports: list[str], schema: Mapping[st
         except ValueError as error:
             raise ValueError(f"{module.__name__}: RULES: {error}") from error
         wanted = {name for space, name in used if space in own}
+        parts = {name for space, name in used if space == "part"}
         everything = set().union(*(_keyword_names(getattr(module, export)) for export in exports))
-        if unknown := sorted(wanted - everything):
+        unknown = {name for name in wanted - set(facts) if name not in everything}
+        unknown |= {name for name in parts if not _of_a_part(name, everything)}
+        if unknown:
             raise ValueError(
-                f"{module.__name__}: RULES: {expression!r} names {unknown}, which are no parameters"
+                f"{module.__name__}: RULES: {expression!r} names {sorted(unknown)}, which are no parameters"
             )
-        if wanted <= set(schema["properties"]):
+        if wanted <= {*schema["properties"], *facts} and all(
+            _of_a_part(name, schema["properties"]) for name in parts
+        ):
             rules.append(Rule(expression=expression, message=message))
     return rules
+
+
+def _of_a_part(name: str, parameters: Iterable[str]) -> bool:
+    """Whether a name under `part` begins with a parameter: "backbone_width" with "backbone"."""
+    return any(name.startswith(f"{parameter}_") for parameter in parameters)
 
 
 def _keyword_names(component: Callable[..., Any]) -> set[str]:

@@ -69,7 +69,7 @@ class Component(BaseModel):
         paper: Citation of the source.
         passes: Model passes per example, for attacks and evaluations.
         protocols: Under which an attack can run; in a job with another it runs under the first.
-        facts: What is known about a data set, or a model, without loading it.
+        facts: What is known about a data set without loading it, or about a model beside its parameters.
         evaluations: What a suite stands for; null for everything else.
         offers: What a model, or a component that is a part of it, lets an evaluation look at.
         needs: What an evaluation looks at; the model and all its parts must offer it.
@@ -101,6 +101,10 @@ class Component(BaseModel):
             for branch in part.get("anyOf", [part]):
                 if "component" in branch and isinstance(params.get(name), Mapping):
                     yield name, branch["component"], params[name]
+
+    def known(self, params: Mapping[str, Any]) -> dict[str, object]:
+        """What rules see of this component: its parameters as plain values, and its facts."""
+        return {**numbers(self.parameters, params), **(self.facts or {})}
 
     def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """The parameters that name a training job whose model is used: (parameter, job id)."""
@@ -221,7 +225,20 @@ class Catalog:
             return Checked(component, {}, certain=False)
         schema, place = component.parameters, (*loc, "params")
         params = check(schema, given, report, place, component=self._check_nested, noun="parameter")
+        self._check_abilities(component, params, report, place)
         return Checked(component, params, certain=set(given) <= set(schema["properties"]))
+
+    def _check_abilities(
+        self, component: Component, params: Mapping[str, Any], report: Report, loc: Loc
+    ) -> None:
+        """Report references to components that do not state the fact that is asked of them."""
+        for parameter, kind, reference in component.references(params):
+            fact = component.parameters["properties"][parameter].get("having")
+            able = [entry.name for entry in self.list(kind) if fact is None or fact in (entry.facts or {})]
+            if reference["name"] not in able:
+                message = f"the {kind} {reference['name']!r} has no {fact}, which {parameter} must have"
+                place = (*loc, parameter, "name")
+                report.add(place, message, given=reference["name"], allowed=able)
 
     def check_rules(
         self,
@@ -241,7 +258,8 @@ class Catalog:
             report: Receives the broken rules.
             loc: Where the parameters stand in the body.
         """
-        known = {**namespaces, "params": numbers(component.parameters, params)}
+        own, parts = numbers(component.parameters, params), self._known_of_parts(component, params)
+        known = {**namespaces, "params": own, "part": parts}
         for rule in component.rules:
             try:
                 holds, reason = bool(evaluate(rule.expression, known)), ""
@@ -261,8 +279,16 @@ class Catalog:
             nested = self.find(kind, reference["name"])
             inner = dict(namespaces)
             if kind == "model":  # its rules are about itself, not about the model that it is a part of
-                inner["model"] = numbers(nested.parameters, reference["params"])
+                inner["model"] = nested.known(reference["params"])
             self.check_rules(nested, reference["params"], inner, report, (*loc, parameter, "params"))
+
+    def _known_of_parts(self, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
+        """What is known of the components that parameters name, as `<parameter>_<name>`."""
+        return {
+            f"{parameter}_{name}": value
+            for parameter, kind, reference in component.references(params)
+            for name, value in self.find(kind, reference["name"]).known(reference["params"]).items()
+        }
 
     def _check_nested(self, kind: str, value: object, loc: Loc, report: Report) -> object:
         before = len(report)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from service.contract.parameters import numbers
 from service.contract.report import Loc, Report
 from service.contract.results import Answer, JobError
 from service.contract.weights import check_same_model
@@ -106,6 +105,6 @@ def model_of_weights(
 def _checked(catalog: Catalog, reference: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
     checked = catalog.check_reference(("model",), {"params": {}, **reference}, report, loc)
     if checked is not None and checked.certain:
-        known = {"model": numbers(checked.component.parameters, checked.params)}
+        known = {"model": checked.component.known(checked.params)}
         catalog.check_rules(checked.component, checked.params, known, report, (*loc, "params"))
     return checked

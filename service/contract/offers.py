@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from service.contract.parameters import numbers
 from service.contract.report import Loc, Report
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def known_of_model(catalog: Catalog, component: Component, params: Mapping[str, 
         if kind == "model":
             nested = catalog.find(kind, reference["name"])
             known |= known_of_model(catalog, nested, reference["params"])
-    return {**known, **numbers(component.parameters, params), **(component.facts or {})}
+    return {**known, **component.known(params)}
 
 
 def _parts(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> Iterator[Component]:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, TypeAdapter, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    field_validator,
+    model_serializer,
+)
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]
@@ -23,13 +32,24 @@ class Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class WeightsFromJob(Spec):
+class WeightsOfModel(Spec):
+    """Weights of a whole model, or with `part` of its backbone, for training another model around it."""
+
+    part: Annotated[Literal["backbone"] | None, Field(description="of training alone: what is taken")] = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = dump(self)
+        return {key: value for key, value in written.items() if key != "part" or value is not None}
+
+
+class WeightsFromJob(WeightsOfModel):
     """The final weights of a training job; the job that uses them waits for it."""
 
     job: Name
 
 
-class WeightsFromCheckpoint(Spec):
+class WeightsFromCheckpoint(WeightsOfModel):
     """Weights that were uploaded under this name; at submission `sha256` becomes that of the file."""
 
     checkpoint: Name

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from service.contract.backbones import check_backbone, with_backbone
 from service.contract.estimate import estimate
 from service.contract.folders import check_folder
 from service.contract.offers import check_offers, known_of_model
-from service.contract.parameters import numbers
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
@@ -30,12 +30,14 @@ from service.contract.weights import (
 )
 
 if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked, Component
+    from service.contract.catalog import Catalog, Checked
 
 EVALUATIONS = ("evaluation", "attack")
 MAX_EVALUATIONS = 500
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 FIT = ("classes", "channels")
+# A backbone has no classes.
+BACKBONE_FIT = ("channels",)
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class _Validation:
         self.data: Checked | None = None
         self.source: Source | None = None
         self.protocol: str | None = None
+        self.fit: tuple[str, ...] = FIT
 
     def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
         """The shape with the parameters of every component completed; what is wrong is reported."""
@@ -150,11 +153,17 @@ class _Validation:
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
         self.source = find_source(model, self.report, self.find_job, self.find_checkpoint)
         trained = self.source.model if self.source is not None else None
+        part = (model.get("weights") or {}).get("part") is not None
+        if trained is not None and part:
+            model = with_backbone(self.catalog, model, trained)
         same_name = trained is not None and trained["name"] == model.get("name")
-        if trained is not None and same_name and "params" in model:
+        if trained is not None and same_name and not part and "params" in model:
             model = {**model, "params": {**trained["params"], **model["params"]}}
         self.model = self.catalog.check_reference(("model",), model, self.report, ("model",))
-        if trained is not None and self.model is not None:
+        if part:
+            self.fit = BACKBONE_FIT
+            check_backbone(self.catalog, self.model, trained, self.report, training=self.protocol is None)
+        elif trained is not None and self.model is not None:
             check_same_model(self.model, trained, self.report)
         completed = _completed(self.model)
         weights = model.get("weights")
@@ -203,7 +212,7 @@ class _Validation:
             return
         facts, known = data.component.facts or {}, self._facts(name)
         weights = self.source.facts if self.source is not None else {}
-        for fact in FIT:
+        for fact in self.fit:
             made_for = weights.get(fact, known.get(fact))
             if fact not in facts or made_for is None or facts[fact] == made_for:
                 continue
@@ -315,13 +324,8 @@ class _Validation:
         if self.model is not None and self.model.certain:
             known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
         if data is not None:
-            known["data"] = known_of_data(data.component, data.params if data.certain else None)
+            known["data"] = data.component.known(data.params if data.certain else {})
         return known
-
-
-def known_of_data(component: Component, params: Mapping[str, Any] | None) -> dict[str, object]:
-    """What rules see under `data`: the parameters and the facts that need no loading."""
-    return {**numbers(component.parameters, params or {}), **(component.facts or {})}
 
 
 def _completed(checked: Checked | None) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,7 +10,7 @@ from service.contract.parameters import check
 from service.contract.report import Loc, Report
 
 if TYPE_CHECKING:
-    from service.contract.catalog import Checked
+    from service.contract.catalog import Checked, Component
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
@@ -171,12 +171,34 @@ def check_same_model(model: Checked, trained: Mapping[str, Any], report: Report)
         message = f"the weights are of the model {trained['name']!r}"
         report.add(("model", "name"), message, given=component.name, allowed=[trained["name"]])
         return
+    check_same_params(component, model.params, trained["params"], report, ("model",))
+
+
+def check_same_params(
+    component: Component,
+    params: Mapping[str, Any],
+    trained: Mapping[str, Any],
+    report: Report,
+    loc: Loc,
+    *,
+    free: Collection[str] = (),
+) -> None:
+    """Report every parameter that differs from the trained model's.
+
+    Args:
+        component: The model that both are.
+        params: The parameters that are asked for, with defaults.
+        trained: Those of the trained model.
+        report: Receives the remarks.
+        loc: Where the model stands in the body.
+        free: Parameters that may differ.
+    """
     # Parameters that are newer than the training job had their defaults in it.
-    wanted = check(component.parameters, dict(trained["params"]), Report(), component=_trusted)
-    for name, value in model.params.items():
-        if name in wanted and wanted[name] != value:
+    wanted = check(component.parameters, dict(trained), Report(), component=_trusted)
+    for name, value in params.items():
+        if name in wanted and wanted[name] != value and name not in free:
             message = f"the weights are of a model with {name} {wanted[name]}"
-            report.add(("model", "params", name), message, given=value, allowed=[wanted[name]])
+            report.add((*loc, "params", name), message, given=value, allowed=[wanted[name]])
 
 
 def _trusted(kind: str, value: object, loc: Loc, report: Report) -> object:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.devices import device_classes
+from workers.devices import available_cores, device_classes
+from workers.settings import WorkerSettings
 
 
 @pytest.fixture
@@ -38,6 +39,12 @@ def test_hidden_gpus_do_not_count(
     (dev / "nvidia0").touch()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert device_classes(dev) == expected
+
+
+def test_workers_share_the_cores_unless_told_otherwise(tmp_path: Path) -> None:
+    assert WorkerSettings(state=tmp_path).cores_each(1) == available_cores() >= 1
+    assert WorkerSettings(state=tmp_path).cores_each(10_000) == 1
+    assert WorkerSettings(state=tmp_path, cores=6).cores_each(4) == 6
 
 
 def test_looking_does_not_import_torch() -> None:

@@ -177,11 +177,15 @@ def test_a_node_is_pinned_to_its_gpu_and_started_later_and_later(
     monkeypatch.setattr(
         nodes,
         "command",
-        lambda name: ["/bin/sh", "-c", f'echo "{name} $CUDA_VISIBLE_DEVICES" >> {pinned}; exit 3'],
+        lambda name: [
+            "/bin/sh",
+            "-c",
+            f'echo "{name} $CUDA_VISIBLE_DEVICES $ASSAY_CORES" >> {pinned}; exit 3',
+        ],
     )
     clock = [1000.0]
     monkeypatch.setattr(nodes.time, "monotonic", lambda: clock[0])
-    slot = nodes.Slot("gpu1", "GPU-b")
+    slot = nodes.Slot("gpu1", "GPU-b", cores=6)
     slot.start()
     pauses = []
     for _ in range(7):
@@ -197,7 +201,7 @@ def test_a_node_is_pinned_to_its_gpu_and_started_later_and_later(
         slot.process.wait()
         assert len(pinned.read_text().splitlines()) == count + 1
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
-    assert set(pinned.read_text().splitlines()) == {"gpu1 GPU-b"}
+    assert set(pinned.read_text().splitlines()) == {"gpu1 GPU-b 6"}
 
 
 def test_wrong_settings_are_a_line_each(

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 import torch
@@ -20,13 +20,14 @@ from service.contract.catalog import load as load_catalog
 from workers import artifacts, catalog, provenance
 from workers.data.dataset import ImageSet
 from workers.data.sampling import evaluation_order
-from workers.data.segmentation import truth_of
+from workers.data.segmentation import SegmentationSet, truth_of
 from workers.evaluation.analysis import Analysis, Measured
 from workers.evaluation.engine import attack_paper, attack_pixel
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
+from workers.evaluation.sliding_window import SlidingWindow
 from workers.jobs.answers import keyed_answers
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import shard_sources
@@ -151,12 +152,19 @@ class Shard:
             measured = (self._loaded.classifier, self._images, self._ids)
             return component.analyse(*measured, seed=self._spec["seed"], **self._common)
         if self._data.task == "segmentation":
-            subject = (self._loaded.classifier, self._images, self._truth, self._ids)
-            return segment(*subject, classes=self._data.classes, **self._common)
+            return self._segment(component)
         outcomes: Outcomes = component(
             self._loaded.classifier, self._images, self._labels(), self._ids, **self._common
         )
         return outcomes
+
+    def _segment(self, component: object) -> PixelCounts:
+        classifier, classes = self._loaded.classifier, self._data.classes
+        if isinstance(component, SlidingWindow):
+            examples = cast(SegmentationSet, self._data)
+            common = self._common | {"classes": classes, "image_size": self._loaded.image_size}
+            return component(classifier, lambda row: examples.example(self._order[row]), self._ids, **common)
+        return segment(classifier, self._images, self._truth, self._ids, classes=classes, **self._common)
 
     def attack(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an attack under the job's protocol."""

@@ -8,7 +8,7 @@ import torch
 
 from service.contract.errors import AssayError
 from workers.data.dataset import MissingData
-from workers.training.loop import TrainingDiverged
+from workers.training.outcome import TrainingDiverged
 
 
 class Failure(TypedDict):

@@ -18,6 +18,7 @@ from torch import nn
 from models.layers import Classifier
 from workers import catalog
 from workers.data.dataset import ImageSet
+from workers.jobs.backbone import load_backbone
 from workers.jobs.failures import BadWeights
 from workers.jobs.weights import Fit, fit, in_words, read_shapes
 from workers.training.files import content_sha256
@@ -162,7 +163,11 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
     if model["weights"] == {"timm": True}:
         mean, std = _check_pretrained(pretrained, data, model)
     classifier = Classifier(backbone, mean, std)
-    metadata = {} if weights is None else _load_weights(classifier, Path(weights), data)
+    metadata: dict[str, str] = {}
+    if weights is not None and (model["weights"] or {}).get("part") is not None:
+        load_backbone(backbone, model, Path(weights))
+    elif weights is not None:
+        metadata = _load_weights(classifier, Path(weights), data)
     classifier.requires_grad_(spec["kind"] == "train").eval()
     digest = state_sha256(classifier)
     classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)

@@ -13,16 +13,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from service.contract.results import data_label
 from workers import catalog, provenance
 from workers.artifacts import describe
 from workers.data.sampling import evaluation_order
+from workers.jobs.backbone import source_of
 from workers.jobs.evaluate import Shard, answer
 from workers.jobs.plan import choose_batch_size, facts_of, measure_cost
 from workers.jobs.session import Session, state_sha256
 from workers.jobs.trained_on import TrainedOn
 from workers.training.loop import train
-from workers.training.recipe import SegmentationRecipe
+from workers.training.making import makers_for
+from workers.training.recipe import Recipe
 
 Report = Callable[[Mapping[str, Any]], None]
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}}
@@ -42,13 +46,12 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     shared = len(set(data.ids) & set(held_out.ids))
     catalog.check_rules(spec, data)
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
-    _, saved_bytes = measure_cost(loaded, data.channels)
+    recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
+    size = loaded.image_size if recipe.crops is None else recipe.crops.size
+    _, saved_bytes = measure_cost(loaded, data.channels, size)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
     classifier = loaded.classifier
-    recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
-    if isinstance(recipe, SegmentationRecipe):
-        name = spec["recipe"]["name"]
-        raise ValueError(f"recipe {name!r} needs crops that cannot be made yet: train with small_segmenter")
+    sources = _sources(spec["model"], request["weights"])
     trained = train(
         classifier,
         data,
@@ -61,6 +64,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         folder=Path(request["folder"]),
         checkpoint_seconds=request["checkpoint_seconds"],
         report=report,
+        makers=makers_for(request["cores"], torch.get_num_threads()),
         metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
         | TrainedOn(spec["data"], data.class_names, shared).as_metadata(),
     )
@@ -81,6 +85,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
                 "batch_size": batch_size,
                 "untrained": False,
                 "weights_sha256": state_sha256(classifier),
+                "sources": sources,
                 # The metric is measured on the held-out split, as in an evaluation job.
                 "data_sha256": {
                     data_label(spec["data"]): held_out.content_sha256(),
@@ -94,6 +99,14 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
             "provenance": provenance.collect(loaded.device, loaded.dtype),
         },
     }
+
+
+def _sources(model: Mapping[str, Any], weights: str | None) -> dict[str, Any]:
+    """The job that a backbone's weights come from, for the provenance; a checkpoint's hash is in the spec."""
+    stated = model["weights"] or {}
+    if weights is None or stated.get("part") is None or "job" not in stated:
+        return {}
+    return {stated["job"]: source_of(model, Path(weights))}
 
 
 def _silent(message: Mapping[str, Any]) -> None:
