@@ -14,7 +14,8 @@ logarithms over layers. The mean can be negative: the identity needs orthonormal
 enforces. Its model standardises q and k (attention `softmax_standardized`); here q and k are what the model's
 own softmax gets.
 
-Deviation: exp(q . q) overflows for keys that are not standardised; so ||phi||^2 is kept as a logarithm.
+Deviations: the mean is over all examples, not batch by batch, so that batches do not matter; and
+||phi||^2 is kept as a logarithm, because exp(q . q) overflows where q is not standardised.
 
 B = batch, H = heads, N = tokens (CLS included), D = features of a head, L = layers, n = examples.
 """
