@@ -151,19 +151,24 @@ def test_controls_belong_to_the_example_and_the_layer() -> None:
 def test_a_run_over_a_model() -> None:
     torch.manual_seed(0)
     model = Classifier(symvit(4, 1, image_size=16, patch_size=4, depth=2, width=16, heads=2), (0.5,), (0.5,))
-    images, ids = torch.rand(5, 1, 16, 16), [f"e{row}" for row in range(5)]
-    found = {
-        size: eigenvector_check().analyse(
-            model, lambda rows: images[list(rows)], ids,
+    images, ids = torch.rand(6, 1, 16, 16), [f"e{row}" for row in range(6)]
+
+    def run(start: int, stop: int, size: int) -> dict[str, Tensor]:
+        found = eigenvector_check().analyse(
+            model, lambda rows: images[start:stop][list(rows)], ids[start:stop],
             seed=3, batch_size=size, device=torch.device("cpu"), dtype="float32",
-        )
-        for size in (2, 5)
-    }  # fmt: skip
-    one, other = found[2].values, found[5].values
-    assert one["cosine"].shape == (5, 2)
-    assert one["random_cosine"].shape == (5,)
-    assert one["cosines"].shape == one["permuted_cosines"].shape == (5, 20)
-    assert one["spreads"].shape == (5, 48)
-    assert one["elements"].tolist() == 5 * [2 * 2 * 17 * 8]
+        )  # fmt: skip
+        return dict(found.values)
+
+    one, other = run(0, 6, 2), run(0, 6, 6)
+    assert one["cosine"].shape == (6, 2)
+    assert one["random_cosine"].shape == (6,)
+    assert one["cosines"].shape == one["permuted_cosines"].shape == (6, 20)
+    assert one["spreads"].shape == (6, 48)
+    assert one["elements"].tolist() == 6 * [2 * 2 * 17 * 8]
     for name in ("cosine", "offset", "trace", "random_cosine", "permuted_offset"):
         torch.testing.assert_close(one[name], other[name], rtol=1e-3, atol=1e-6)
+    shards = [run(0, 4, 2), run(4, 6, 2)]  # the same batches in other shards: the same bits
+    assert all(
+        torch.equal(torch.cat([part[name] for part in shards]), values) for name, values in one.items()
+    )
