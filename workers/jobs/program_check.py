@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from models.layers import Classifier
-from service.contract.checkpoints import ProgramFacts, Verdict
+from service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
 from workers.evaluation.probe import REGROUPED, REPEATED, changed
 from workers.jobs.failures import BadWeights
 from workers.jobs.programs import as_classifier, read_program
@@ -41,7 +41,7 @@ def run(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise BadWeights(f"the file {path.name} of job {path.parent.name} is gone")
-    verdict, error = Verdict(layout="program"), None
+    verdict, error = Verdict(layout=PROGRAM_LAYOUT), None
     try:
         program = read_program(path)
         signature = program.signature

@@ -55,6 +55,9 @@ def test_a_file_and_a_model_that_do_not_belong_together_are_refused(
     ((loc, message),) = details(upload(api, model="tiny_vit"))
     assert loc == ["model", "name"]
     assert message == "the weights are of the model 'exported'"
+    ((loc, message),) = details(upload(api, normalization="imagenet"))
+    assert loc == ["query", "normalization"]
+    assert "has everything inside" in message
     ((loc, message),) = details(upload(api, tensor_file(), model="exported"))
     assert loc == ["query", "model"]
     assert "is an exported program (.pt2), and this file is none" in message
@@ -87,7 +90,9 @@ def test_a_job_names_the_program_with_its_hash(
     answer = submit(api, evaluate_body(model=MODEL))
     assert answer.status_code == 201, answer.text
     spec = answer.json()["spec"]
-    assert spec["model"] == MODEL | {"params": {}, "weights": {"checkpoint": "mine", "sha256": sha256}}
+    weights = {key: value for key, value in spec["model"]["weights"].items() if value is not None}
+    assert weights == {"checkpoint": "mine", "sha256": sha256}
+    assert not [one for one in answer.json().get("warnings", []) if one["code"] == "foreign_normalization"]
     assert submit(api, spec).status_code == 201
     spec["model"]["weights"]["sha256"] = "0" * 64
     assert details(submit(api, spec))[0][0] == ["model", "weights", "sha256"]
