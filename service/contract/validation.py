@@ -349,6 +349,7 @@ class _Validation:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
             known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
+            known["part"] = self.catalog.known_of_parts(self.model.component, self.model.params)
         if data is not None:
             known["data"] = data.component.known(data.params if data.certain else {})
         return known
