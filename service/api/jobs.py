@@ -16,8 +16,10 @@ from service.api.artifacts import remove_artifacts
 from service.api.deps import (
     BodyDep,
     CatalogDep,
+    Cursor,
     DispatcherDep,
     JobDep,
+    Limit,
     LiveDep,
     SettingsDep,
     StoreDep,
@@ -45,8 +47,6 @@ router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
 
 Tag = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
 ModelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
-Cursor = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
-Limit = Annotated[int, Query(ge=1, le=200, description="jobs per page")]
 IdempotencyKey = Annotated[
     str | None,
     Header(

@@ -19,6 +19,8 @@ from pydantic import (
     model_serializer,
 )
 
+from service.contract.reading import Normalization, Positions
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]
 Parameters = dict[str, Any]
@@ -50,10 +52,15 @@ class WeightsFromJob(WeightsOfModel):
 
 
 class WeightsFromCheckpoint(WeightsOfModel):
-    """Weights that were uploaded under this name; at submission `sha256` becomes that of the file."""
+    """Weights that were uploaded under this name; the rest becomes at submission what the upload had.
+
+    `sha256` is that of the file; `normalization` and `positions` are as the upload stated them.
+    """
 
     checkpoint: Name
     sha256: Annotated[str, Field(min_length=64, max_length=64)] | None = None
+    normalization: Normalization | Literal["data"] | None = None
+    positions: Positions | None = None
 
 
 class WeightsFromTimm(Spec):

@@ -7,6 +7,7 @@ from typing import Literal
 WarningCode = Literal[
     # about the model and the data
     "untrained_weights",
+    "foreign_normalization",
     "trained_on_examples",
     "class_names_differ",
     "subset",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -138,7 +139,10 @@ class Shard:
     def evaluate(self, item: Mapping[str, Any]) -> Outcomes | PixelCounts:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
-        component = catalog.build("evaluation", item["name"], item["params"])()
+        make = catalog.build("evaluation", item["name"], item["params"])
+        # Evaluations with chance in them take the job's seed.
+        chance = {"seed": self._spec["seed"]} if "seed" in inspect.signature(make).parameters else {}
+        component = make(**chance)
         if self._data.task == "segmentation":
             return self._segment(component)
         outcomes: Outcomes = component(
