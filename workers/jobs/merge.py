@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from service.contract.catalog import load as load_catalog
+from service.contract.pixel_counts import COUNTS
 from service.contract.results import EvaluationResult, Provenance, Reference
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
@@ -26,7 +27,7 @@ from workers.jobs.published_analyses import analysis_references
 from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.classification import classification_metrics
-from workers.metrics.segmentation import COUNTS, segmentation_metrics
+from workers.metrics.segmentation import segmentation_metrics
 from workers.metrics.summary import Summary
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
