@@ -24,6 +24,8 @@ PROPORTIONS = frozenset(
         "attack_success_rate",
         "aupr",
         "ece",
+        "rms_calibration_error",
+        "aurra",
     }
 )
 MAX_LISTED = 12

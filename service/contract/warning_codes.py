@@ -9,6 +9,7 @@ WarningCode = Literal[
     "untrained_weights",
     "trained_on_examples",
     "class_names_differ",
+    "incomplete_data",
     "subset",
     "random_outputs",
     "batch_dependent",

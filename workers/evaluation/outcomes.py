@@ -66,6 +66,8 @@ class Outcomes:
         correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
             (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out
             are right. None where not asked for.
+        confidence: Largest softmax of the logits, float64 (n,); NaN where they are not finite. None where not
+            asked for.
         nonfinite: How many images that count have logits that are not finite; they are wrong.
         gradients: For how many examples a first gradient was looked at.
         zero_gradient: How many of those were zero everywhere.
@@ -94,13 +96,20 @@ class Outcomes:
     linf: Tensor | None = None
     l2: Tensor | None = None
     correct8: Tensor | None = None
+    confidence: Tensor | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     adversarial: Tensor | None = None
 
     def columns(self) -> dict[str, list[object]]:
         """Returns the rows as JSON columns; a loss or norm that is not finite is None."""
-        optional = {"queries": self.queries, "linf": self.linf, "l2": self.l2, "correct8": self.correct8}
+        optional = {
+            "queries": self.queries,
+            "linf": self.linf,
+            "l2": self.l2,
+            "correct8": self.correct8,
+            "confidence": self.confidence,
+        }
         return {
             "id": list(self.ids),
             "label": self.labels.tolist(),

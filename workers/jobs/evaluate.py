@@ -21,16 +21,19 @@ from workers import artifacts, catalog, provenance
 from workers.data.dataset import ImageSet
 from workers.data.sampling import evaluation_order
 from workers.data.segmentation import truth_of
+from workers.evaluation.anomalies import AnomalyScores
 from workers.evaluation.engine import attack_paper, attack_pixel
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
 from workers.jobs.answers import keyed_answers
+from workers.jobs.data_fit import looking_at
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import shard_sources
 
 Report = Callable[[Mapping[str, Any]], None]
+Measured = Outcomes | PixelCounts | AnomalyScores
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -54,8 +57,8 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
             f"{data.name!r} has {len(data.ids)} examples, it had {available} when the job was planned"
         )
     order = evaluation_order(data.name, data.ids, spec["limit"])[request["start"] : request["stop"]]
-    others = shard_sources(request, session, loaded)
-    shard = Shard(data, order, loaded, plan["batch_size"], spec, report, others)
+    others = {job: looking_at(other, data) for job, other in shard_sources(request, session, loaded).items()}
+    shard = Shard(data, order, looking_at(loaded, data), plan["batch_size"], spec, report, others)
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
@@ -75,7 +78,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
 
-def answer(outcomes: Outcomes | PixelCounts, seconds: float) -> dict[str, Any]:
+def answer(outcomes: Measured, seconds: float) -> dict[str, Any]:
     """The outcome report of a shard, without what is extra."""
     return {
         "type": "outcome",
@@ -134,14 +137,14 @@ class Shard:
         self._done = 0
         self.protocol: str | None = None  # under which it was run, where that is not the job's
 
-    def evaluate(self, item: Mapping[str, Any]) -> Outcomes | PixelCounts:
+    def evaluate(self, item: Mapping[str, Any]) -> Measured:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
         if self._data.task == "segmentation":
             subject = (self._loaded.classifier, self._images, self._truth, self._ids)
             return segment(*subject, classes=self._data.classes, **self._common)
         component = catalog.build("evaluation", item["name"], item["params"])()
-        outcomes: Outcomes = component(
+        outcomes: Outcomes | AnomalyScores = component(
             self._loaded.classifier, self._images, self._labels(), self._ids, **self._common
         )
         return outcomes

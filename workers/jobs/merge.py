@@ -16,21 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from service.contract.catalog import load as load_catalog
-from service.contract.results import EvaluationResult, Provenance, Reference
+from service.contract.results import EvaluationResult, Metric, Provenance, Reference
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
 from workers.jobs.published import references
 from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
+from workers.metrics.anomaly import anomaly_metrics
+from workers.metrics.calibration import calibration_metrics
 from workers.metrics.classification import classification_metrics
 from workers.metrics.segmentation import COUNTS, segmentation_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
-# Columns that only attacks have, and outcomes of earlier versions do not.
-OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8")
+# Columns that only attacks or `top1` have, and outcomes of earlier versions do not.
+OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8", "confidence")
 # Of segmentation: counts are lists over the classes.
 PIXEL_COLUMNS = ("id", *COUNTS, "forward", "backward")
+ANOMALY_COLUMNS = ("id", "anomaly", "prediction", "confidence", "forward", "backward")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
 
@@ -91,7 +94,8 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
     """
     optional = [name for name in OPTIONAL_COLUMNS if all(name in row.columns for row in rows)]
     of_pixels = any("intersection" in row.columns for row in rows)
-    names = PIXEL_COLUMNS if of_pixels else (*COLUMNS, *optional)
+    of_anomalies = any("anomaly" in row.columns for row in rows)
+    names = PIXEL_COLUMNS if of_pixels else ANOMALY_COLUMNS if of_anomalies else (*COLUMNS, *optional)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
     order = sorted(range(len(joined["id"])), key=joined["id"].__getitem__)
     if len(set(joined["id"])) != len(order):
@@ -112,14 +116,7 @@ def merge_evaluation(
     protocol = rows[0].extra.get("protocol") or job.spec.get("protocol", "pixel")
     backend = str(item["params"].get("backend", "native"))
     evidence = [row.extra["evidence"] for row in rows]
-    if "intersection" in columns:
-        metrics = segmentation_metrics(columns)
-    else:
-        metrics = classification_metrics(
-            columns,
-            initially_correct=columns["clean_correct"] if attack else None,
-            attacked=[True] * measured if protocol == "paper" else None,
-        )
+    metrics = _metrics(item, columns, attack=attack, paper=protocol == "paper")
     stages = stage_breakdown(evidence, measured)
     row = Row(
         name=item["name"],
@@ -146,6 +143,22 @@ def merge_evaluation(
         forward_passes=sum(row.forward_passes for row in rows),
         backward_passes=sum(row.backward_passes for row in rows),
     )
+
+
+def _metrics(
+    item: Mapping[str, Any], columns: Mapping[str, Sequence[Any]], *, attack: bool, paper: bool
+) -> dict[str, Metric]:
+    """What the columns of an evaluation come to; they tell of which kind it is."""
+    if "intersection" in columns:
+        return segmentation_metrics(columns)
+    if "anomaly" in columns:
+        return anomaly_metrics(columns)
+    metrics = classification_metrics(
+        columns,
+        initially_correct=columns["clean_correct"] if attack else None,
+        attacked=[True] * len(columns["id"]) if paper else None,
+    )
+    return metrics | (calibration_metrics(columns, **item["params"]) if "confidence" in columns else {})
 
 
 def published_for(
@@ -212,7 +225,8 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [name for name in dict.fromkeys((*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS)) if name in columns]
+    every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, *ANOMALY_COLUMNS)
+    names = [name for name in dict.fromkeys(every) if name in columns]
     writer.writerow(names)
     for row in zip(*(columns[name] for name in names), strict=True):
         writer.writerow([_cell(value) for value in row])

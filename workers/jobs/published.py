@@ -12,18 +12,15 @@ space, and their reference says so.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from service.contract.fractions import fraction_value
 from service.contract.results import Reference
-from workers.jobs.published_numbers import MODELS, PAPER, TABLES, Attacked, Preparation
+from workers.data.imagenet_classes import PUBLISHED, class_list
+from workers.jobs.published_numbers import MODELS, TABLES, Attacked, Preparation
 
 IMAGENET = "imagenet"
-# sha256 of the 1000 class folders (WordNet ids) of ImageNet-1K, sorted, with a line feed after each.
-IMAGENET_CLASSES = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
-IMAGENET_VALIDATION = 50_000
 # What a model does in training only, or does not change what it computes.
 TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
 # Parameters that do not change what an attack computes.
@@ -36,11 +33,20 @@ SIZES = {
 }
 
 
-def known_as(class_names: Sequence[str], examples: int) -> str | None:
-    """The well-known data set that has these classes, in this order, and so many test examples; or None."""
-    digest = hashlib.sha256("".join(f"{name}\n" for name in class_names).encode()).hexdigest()
-    same = digest == IMAGENET_CLASSES and examples == IMAGENET_VALIDATION
-    return IMAGENET if same else None
+def known_as(
+    class_names: Sequence[str], examples: int, model_class_names: Sequence[str] | None = None
+) -> str | None:
+    """The well-known data set that has these classes, in this order, and so many test examples; or None.
+
+    Args:
+        class_names: the names of the set's classes, WordNet ids.
+        examples: all that there are.
+        model_class_names: the names of the model's logits, where they are more.
+    """
+    if tuple(model_class_names or class_names) != class_list(IMAGENET):
+        return None
+    sets = PUBLISHED.items()
+    return next((n for n, size in sets if size == examples and tuple(class_names) == class_list(n)), None)
 
 
 def references(
@@ -62,16 +68,19 @@ def references(
         known_as: what `known_as` said of the data.
         defaults: the evaluation's default parameters; what a publication does not state is at these.
     """
-    if known_as != IMAGENET:
+    if known_as is None:
         return []
     facts, prepared = architecture(model), _preparation(data["params"])
     found = []
     for table, attacked, rows in TABLES:
-        if protocol not in attacked.protocols or not _same_evaluation(attacked, evaluation, defaults):
+        if known_as != attacked.data or protocol not in attacked.protocols:
+            continue
+        if not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
             if _same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
-                found += [_reference(name, table, attacked, protocol, *pair) for pair in _top(values)]
+                pairs = zip(attacked.metrics, values, strict=True)
+                found += [_reference(name, table, attacked, protocol, *pair) for pair in pairs]
     return found
 
 
@@ -81,6 +90,8 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     family, _, size = name.rpartition("_")
     if own := SIZES.get((family.removeprefix("rpc_"), size)):
         name, params = family, own | params
+    if name == "timm":
+        return _of_timm(model)
     if name == "symvit":
         return params | {"attention": "symmetric"}
     if name == "rpc_symvit":
@@ -95,6 +106,13 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     if name == "rpc_fan_vit":
         return _layers(params | {"family": "fan", "attention": "rpc"}, "rpc_layers")
     return {}
+
+
+def _of_timm(model: Mapping[str, Any]) -> dict[str, Any]:
+    """timm's own weights: their numbers are those of these weights, not of the architecture."""
+    if model.get("weights") != {"timm": True}:
+        return {}
+    return {key: value for key, value in model["params"].items() if value is not None}
 
 
 def _one_attention(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,10 +162,6 @@ def _equal(given: Any, expected: Any) -> bool:
         return False
 
 
-def _top(values: tuple[float, float]) -> tuple[tuple[str, float], tuple[str, float]]:
-    return ("top1", values[0]), ("top5", values[1])
-
-
 def _reference(
     model: str, table: str, attacked: Attacked, protocol: str, metric: str, percent: float
 ) -> Reference:
@@ -155,6 +169,6 @@ def _reference(
     return Reference(
         metric=metric,
         value=round(percent / 100, 6),
-        source=f"{PAPER}, {table}, {model}{note}",
+        source=f"{attacked.source}, {table}, {model}{note}",
         protocol=attacked.protocol or protocol,
     )
