@@ -10,6 +10,10 @@ Deviations from the released code: examples of one confidence share an AURRA (th
 where the code takes whatever order its sort leaves. The released RMS error leaves out the last bin, that
 of the most confident examples; so does ours unless told to count it.
 
+An error is a sum of distances: noise adds to it, and a resample is noisier than the sample. Its interval is
+the percentile interval less the bias that the resamples show (Efron and Tibshirani 1993, section 10.2), at
+least 0; the plain one may not hold the value.
+
 Plain Python, since results are merged by processes that hold no tensors. Legend: n examples, M bins, R
 resamples.
 """
@@ -53,8 +57,8 @@ def calibration_metrics(
         rms_bins: "released" leaves out the last bin, "all" counts it.
 
     Returns:
-        `ece`, `rms_calibration_error`, `aurra`: fractions with percentile bootstrap 95 % intervals over
-        examples. None where a confidence is not known, and the RMS error where no bin is counted.
+        `ece`, `rms_calibration_error`, `aurra`: fractions with bootstrap 95 % intervals over examples. None
+        where a confidence is not known, and the RMS error where no bin is counted.
 
     Raises:
         ValueError: a column is missing or empty, or lengths differ.
@@ -88,28 +92,31 @@ def calibration_metrics(
 
 def ece(ordered: Ordered, bins: int) -> float:
     """The mean distance of confidence and accuracy over bins of equal width, weighted by their examples."""
-    confidence, correct = ordered
+    confidence, _ = ordered
     n = len(confidence)
     ends = [bisect_right(confidence, edge / bins) for edge in range(1, bins)] + [n]
     starts = [0, *ends[:-1]]
-    parts = zip(starts, ends, strict=True)
-    return math.fsum(abs(sum(confidence[a:b]) - sum(correct[a:b])) for a, b in parts if a < b) / n
+    gaps = (_gap(ordered, start, end) for start, end in zip(starts, ends, strict=True))
+    return math.fsum(map(abs, gaps)) / n
 
 
 def rms_error(ordered: Ordered, size: int, *, last: bool) -> float | None:
     """The root of the mean squared distance of confidence and accuracy over bins of `size` examples."""
-    confidence, correct = ordered
-    n = len(confidence)
+    n = len(ordered[0])
     starts = [size * number for number in range(max(1, n // size))]
     ends = [*starts[1:], n]
     if not last:
         starts, ends = starts[:-1], ends[:-1]
     if not starts:
         return None
-    gaps = (
-        (sum(confidence[a:b]) - sum(correct[a:b])) ** 2 / (b - a) for a, b in zip(starts, ends, strict=True)
-    )
-    return math.sqrt(math.fsum(gaps) / n)
+    bins = zip(starts, ends, strict=True)
+    return math.sqrt(math.fsum(_gap(ordered, a, b) ** 2 / (b - a) for a, b in bins) / n)
+
+
+def _gap(ordered: Ordered, start: int, end: int) -> float:
+    """Confidence less accuracy of the examples of a bin, times their number."""
+    confidence, correct = ordered
+    return math.fsum(confidence[start:end]) - sum(correct[start:end])
 
 
 def aurra(ordered: Ordered, *, tied: bool = True) -> float:
@@ -144,13 +151,18 @@ def _resampled(ordered: Ordered) -> Iterator[Ordered]:
 
 
 def _metric(value: float | None, sampled: Sequence[float], n: int, higher_is_better: bool) -> Metric:
-    # Of 39 cuts the first and the last leave 2.5 % outside.
-    cuts = quantiles(sampled, n=40, method="inclusive") if value is not None else None
+    low = high = None
+    if value is not None:
+        # Of 39 cuts the first and the last leave 2.5 % outside.
+        low, *_, high = quantiles(sampled, n=40, method="inclusive")
+        if not higher_is_better:
+            bias = math.fsum(sampled) / len(sampled) - value
+            low, high = max(0.0, low - bias), high - bias
     return Metric(
         value=value,
         n=n,
-        ci_low=cuts[0] if cuts else None,
-        ci_high=cuts[-1] if cuts else None,
+        ci_low=low,
+        ci_high=high,
         ci_method="bootstrap",
         higher_is_better=higher_is_better,
     )

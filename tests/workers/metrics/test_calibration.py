@@ -116,6 +116,18 @@ def test_intervals_hold_the_value_and_shrink() -> None:
     assert 0.15 < widths[1] / widths[0] < 0.4
 
 
+def test_the_interval_of_an_error_holds_it_where_noise_is_all_there_is() -> None:
+    draws = random.Random(3)
+    confidence = [draws.random() for _ in range(3000)]
+    columns = {"confidence": confidence, "correct": [draws.random() < one for one in confidence]}
+    for name in ("ece", "rms_calibration_error"):
+        metric = calibration_metrics(columns)[name]
+        assert metric.value is not None
+        assert metric.ci_low is not None
+        assert metric.ci_high is not None
+        assert 0 <= metric.ci_low < metric.value < metric.ci_high < 0.1
+
+
 def test_resamples_without_ties_take_the_short_way_to_the_same_number() -> None:
     columns = answers(120)
     ordered = sorted(zip(columns["confidence"], columns["correct"], strict=True))
