@@ -162,14 +162,14 @@ def main() -> None:
         ("whole model, 2 in all layers", everywhere, images, ""),
     ]
     write("forward at N = 197             explicit ms  fused ms      x   goal\n")
-    for name, fused, inputs, goal in cases:
+    for name, fused, inputs, wanted in cases:
         explicit = written_out(fused)
         with torch.no_grad():
             torch.testing.assert_close(explicit.eval()(inputs), fused.eval()(inputs), rtol=1e-3, atol=1e-3)
         sides = {"explicit": explicit, "fused": fused}
         spent = fastest({side: forward_pass(model, inputs) for side, model in sides.items()})
         one, two = spent["explicit"] * 1e3, spent["fused"] * 1e3
-        write(f"{name:29}  {one:11.1f}  {two:8.1f}  {one / two:5.2f}  {goal}\n")
+        write(f"{name:29}  {one:11.1f}  {two:8.1f}  {one / two:5.2f}  {wanted}\n")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,7 +87,8 @@ def library(epsilon: float, rate: float, model: nn.Module, images: Tensor, label
         model, images, epsilon, STEPS, clip_min=0.0, clip_max=1.0, y=labels, learning_rate=rate
     )
     with torch.no_grad():
-        return model(found).argmax(1) == labels
+        right: Tensor = model(found).argmax(1) == labels
+    return right
 
 
 def rows_of(trained: str, epsilon: float, bare: nn.Module, images: Tensor, labels: Tensor) -> list[list[str]]:
@@ -102,11 +104,8 @@ def rows_of(trained: str, epsilon: float, bare: nn.Module, images: Tensor, label
         ("early exit", to_the_first, spsa(gradient_point="shifted", **given)),
         ("default", to_the_first, spsa(**given)),
     ]
-    works = [lambda: library(epsilon, rate, model, images, labels)]
-    works += [
-        lambda run=run, attack=attack: run(attack, model, images, labels)  # type: ignore[misc]
-        for _, run, attack in kinds
-    ]
+    works: list[Callable[[], Tensor]] = [partial(library, epsilon, rate, model, images, labels)]
+    works += [partial(run, attack, model, images, labels) for _, run, attack in kinds]
     passes, kept = [], []
     for work in works:
         model.rows = 0

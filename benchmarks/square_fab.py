@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
 import torch
 from pyautoattack.fab_pt import FABAttack_PT
@@ -26,7 +28,7 @@ from workers.evaluation.active import run_batch
 
 N, QUERIES, ITERATIONS = 128, 500, 20
 TRAINING_EPSILON = {"usual": 0.0, "fgsm-trained": 0.15}
-BALLS = [("Linf", 0.15), ("L2", 1.0)]
+BALLS: list[tuple[Literal["Linf", "L2"], float]] = [("Linf", 0.15), ("L2", 1.0)]
 
 
 class Counted(nn.Module):
@@ -53,7 +55,7 @@ def ours(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> Te
     setting = Setting([f"digit-{row}" for row in range(len(pixels))], randomness)
     with torch.no_grad(), frozen(model):
         logits = model(pixels)
-        wrong = logits.argmax(1) != labels
+        wrong: Tensor = logits.argmax(1) != labels
         rows = (~wrong).nonzero().flatten()
         examples = Examples(rows, pixels[rows], labels[rows], labels[rows], logits[rows])
 
@@ -86,14 +88,13 @@ def measured(name: str, work: Callable[[Counted], Tensor], model: nn.Module) -> 
     return flags
 
 
-def compare(
-    attack: Callable[[str], Attack], library: Callable[[nn.Module], object], model: nn.Module
-) -> None:
+def compare(attack: Callable[..., Attack], library: Callable[[nn.Module], object], model: nn.Module) -> None:
     """One attack on one network, three times."""
     pixels, labels = (values[:N] for values in digits())
     reference = measured("pyautoattack", lambda m: theirs(library(m), m, pixels, labels), model)
     for backend in ("compatible", "native"):
-        flags = measured(backend, lambda m, b=backend: ours(attack(b), m, pixels, labels), model)
+        made = attack(backend=backend)
+        flags = measured(backend, partial(ours, made, pixels=pixels, labels=labels), model)
         if backend == "compatible":
             sys.stdout.write(f"  flags that differ: {int((flags != reference).sum())} of {N}\n")
 
@@ -106,22 +107,14 @@ def main() -> None:
         for norm, epsilon in BALLS:
             sys.stdout.write(f"{training}, {norm} {epsilon}: square, {QUERIES} queries\n")
             compare(
-                lambda backend, e=epsilon, n=norm: square(
-                    epsilon=e, norm=n, queries=QUERIES, backend=backend
-                ),
-                lambda m, e=epsilon, n=norm: SquareAttack(
-                    m, norm=n, eps=e, n_queries=QUERIES, seed=0, resc_schedule=False
-                ),
+                partial(square, epsilon=epsilon, norm=norm, queries=QUERIES),
+                partial(SquareAttack, norm=norm, eps=epsilon, n_queries=QUERIES, seed=0, resc_schedule=False),
                 model,
             )
             sys.stdout.write(f"{training}, {norm} {epsilon}: fab_t, 9 targets x {ITERATIONS} iterations\n")
             compare(
-                lambda backend, e=epsilon, n=norm: fab_t(
-                    epsilon=e, norm=n, iterations=ITERATIONS, backend=backend
-                ),
-                lambda m, e=epsilon, n=norm: FABAttack_PT(
-                    m, norm=n, eps=e, n_iter=ITERATIONS, seed=0, targeted=True
-                ),
+                partial(fab_t, epsilon=epsilon, norm=norm, iterations=ITERATIONS),
+                partial(FABAttack_PT, norm=norm, eps=epsilon, n_iter=ITERATIONS, seed=0, targeted=True),
                 model,
             )
 

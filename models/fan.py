@@ -12,6 +12,7 @@ B = batch, C = width, P = patches, N = 1 + P tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +87,8 @@ class FullyAttentionalNetwork(nn.Module):
         ValueError: a size does not divide as stated, or is not one of those stated.
     """
 
+    CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.", "cls_token", "cls_attn_blocks.")
+
     def __init__(
         self,
         attentions: Sequence[AttentionFactory],
@@ -132,15 +135,40 @@ class FullyAttentionalNetwork(nn.Module):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
-        patches, grid = self.patch_embed(images)  # (B, P, C)
-        patches = self.pos_drop(patches + self.pos_embed(grid))
-        for block in self.blocks:
-            patches = block(patches, grid)
+        patches, _ = self._encode(images)
         tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)  # (B, N, C)
         for block in self.cls_attn_blocks:
             tokens = block(tokens)
         normalized: Tensor = self.norm(tokens)
         return normalized
+
+    def _encode(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Patch tokens (B, P, C) before the class token joins them, not normalised, and their grid."""
+        patches, grid = self.patch_embed(images)  # (B, P, C)
+        patches = self.pos_drop(patches + self.pos_embed(grid))
+        for block in self.blocks:
+            patches = block(patches, grid)
+        return patches, grid
+
+    @property
+    def patch_size(self) -> int:
+        """Height and width of a patch in pixels."""
+        return self.patch_embed.patch_size
+
+    def as_encoder(self) -> None:
+        """Leave out what classifying alone needs: class token, class attention and head."""
+        self.reset_classifier(0)
+        self.cls_attn_blocks = nn.ModuleList()
+        del self.cls_token
+
+    def patch_tokens(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Normalised patch tokens (B, P, C), without class attention, and their grid.
+
+        Args:
+            images: (B, channels, H, W); `patch_size` divides both sides.
+        """
+        patches, grid = self._encode(images)
+        return self.norm(patches), grid
 
     def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
         """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""

@@ -12,6 +12,7 @@ from models.attention.softmax import SoftmaxAttention
 from models.conv_stem import STEM_RULES, StemPatchSize
 from models.fan import FullyAttentionalNetwork
 from models.parameters import (
+    ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
     Depth,
@@ -29,6 +30,7 @@ __all__ = ["fan_vit"]
 
 TASKS = ("classification",)
 RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
+FACTS = ENCODER_FACTS | {"prefix_tokens": 0}  # the class token joins after the FAN blocks
 PAPER = "Zhou et al., Understanding the robustness in vision transformers, ICML 2022"
 
 

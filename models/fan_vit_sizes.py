@@ -10,12 +10,17 @@ from models.attention.heads import AttentionFactory
 from models.conv_stem import StemPatchSize
 from models.fan_vit import PAPER as FAN_PAPER
 from models.fan_vit import fan_vit
-from models.parameters import PATCH_RULES, DropRate, ImageSize
+from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize
 
 __all__ = ["fan_vit_base", "fan_vit_small", "fan_vit_tiny"]
 
 TASKS = ("classification",)
 RULES = PATCH_RULES
+FACTS = {
+    "fan_vit_tiny": ENCODER_FACTS | {"prefix_tokens": 0, "width": 192, "depth": 12, "heads": 4},
+    "fan_vit_small": ENCODER_FACTS | {"prefix_tokens": 0, "width": 384, "depth": 12, "heads": 8},
+    "fan_vit_base": ENCODER_FACTS | {"prefix_tokens": 0, "width": 448, "depth": 18, "heads": 8},
+}
 PAPER = FAN_PAPER
 
 

@@ -16,11 +16,17 @@ MlpRatio = Annotated[float, Interval(gt=0, le=64)]
 DropRate = Annotated[float, Interval(ge=0, lt=1)]
 Layers = Literal["all", "first", "last"] | list[int]
 
+# Of models whose modules are an `Encoder` (models.encoders): Segmenter can be built on them.
+ENCODER_FACTS = {"patch_tokens": True}
+
 PATCH_RULES = (
     ("model.patch_size <= model.image_size", "patch_size must not be larger than image_size"),
     ("model.image_size % model.patch_size == 0", "patch_size must divide image_size"),
 )
-WIDTH_RULES = (("model.width % model.heads == 0", "heads must divide width"),)
+WIDTH_RULES = (
+    ("model.width % model.heads == 0", "heads must divide width"),
+    ("model.width * model.mlp_ratio >= 1", "width times mlp_ratio must be at least 1"),
+)
 
 
 def layer_rule(parameter: str, depth: str) -> tuple[str, str]:

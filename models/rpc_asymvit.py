@@ -13,6 +13,7 @@ from models.attention.rpc import RPCAttention
 from models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from models.attention.softmax import SoftmaxAttention
 from models.parameters import (
+    ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
     Depth,
@@ -31,6 +32,7 @@ from models.transformer import VisionTransformer
 __all__ = ["rpc_asymvit"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER
 

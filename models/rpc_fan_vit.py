@@ -13,6 +13,7 @@ from models.attention.symmetric import SymmetricAttention
 from models.conv_stem import STEM_RULES, StemPatchSize
 from models.fan import FullyAttentionalNetwork
 from models.parameters import (
+    ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
     Depth,
@@ -29,6 +30,7 @@ from models.parameters import (
 __all__ = ["rpc_fan_vit"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER
 

@@ -6,12 +6,13 @@ from torch import nn
 
 from models.attention import rpc
 from models.conv_stem import StemPatchSize
-from models.parameters import PATCH_RULES, DropRate, ImageSize, Layers, layer_rule
+from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, layer_rule
 from models.rpc_fan_vit import rpc_fan_vit
 
 __all__ = ["rpc_fan_vit_tiny"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS | {"width": 192, "depth": 12, "heads": 4}
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
 PAPER = rpc.PAPER
 

@@ -11,6 +11,7 @@ from models.attention.heads import AttentionFactory, Dropout
 from models.attention.rpc import RPCAttention
 from models.attention.symmetric import SymmetricAttention
 from models.parameters import (
+    ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
     Depth,
@@ -29,6 +30,7 @@ from models.transformer import VisionTransformer
 __all__ = ["rpc_symvit"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from torch import nn
 
 from models.attention import rpc
-from models.parameters import PATCH_RULES, DropRate, ImageSize, Layers, PatchSize, layer_rule
+from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, PatchSize, layer_rule
 from models.rpc_symvit import rpc_symvit
 
 __all__ = ["rpc_symvit_base", "rpc_symvit_tiny"]
 
 TASKS = ("classification",)
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
+FACTS = {
+    "rpc_symvit_tiny": ENCODER_FACTS | {"width": 192, "depth": 12, "heads": 3},
+    "rpc_symvit_base": ENCODER_FACTS | {"width": 768, "depth": 12, "heads": 12},
+}
 PAPER = rpc.PAPER
 
 

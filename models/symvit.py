@@ -10,6 +10,7 @@ from models.attention import symmetric
 from models.attention.heads import AttentionFactory, Dropout
 from models.attention.symmetric import SymmetricAttention
 from models.parameters import (
+    ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
     Depth,
@@ -25,6 +26,7 @@ from models.transformer import VisionTransformer
 __all__ = ["symvit"]
 
 TASKS = ("classification",)
+FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *WIDTH_RULES)
 PAPER = symmetric.PAPER
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from torch import nn
 
 from models.attention import symmetric
-from models.parameters import PATCH_RULES, DropRate, ImageSize, PatchSize
+from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, PatchSize
 from models.symvit import symvit
 
 __all__ = ["symvit_base", "symvit_tiny"]
 
 TASKS = ("classification",)
 RULES = PATCH_RULES
+FACTS = {
+    "symvit_tiny": ENCODER_FACTS | {"width": 192, "depth": 12, "heads": 3},
+    "symvit_base": ENCODER_FACTS | {"width": 768, "depth": 12, "heads": 12},
+}
 PAPER = symmetric.PAPER
 
 

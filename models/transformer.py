@@ -10,13 +10,14 @@ B = batch, C = width, P = patches, N = 1 + P tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from models.attention.heads import AttentionFactory
 from models.layers import LAYER_NORM_EPSILON, Block, PatchEmbedding
+from models.position_embeddings import resize_positions
 
 
 class VisionTransformer(nn.Module):
@@ -37,6 +38,8 @@ class VisionTransformer(nn.Module):
     Raises:
         ValueError: a size does not divide as stated, or causal attention in every layer.
     """
+
+    CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
 
     def __init__(
         self,
@@ -101,13 +104,24 @@ class VisionTransformer(nn.Module):
         normalized: Tensor = self.norm(tokens)
         return normalized
 
+    @property
+    def patch_size(self) -> int:
+        """Height and width of a patch in pixels."""
+        return self.patch_embed.proj.kernel_size[0]
+
+    def as_encoder(self) -> None:
+        """Leave out what classifying alone needs: the head. The class token takes part in every layer."""
+        self.reset_classifier(0)
+
+    def patch_tokens(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Normalised patch tokens (B, P, C) and their grid, of images whose sides `patch_size` divides."""
+        patches: Tensor = self.patch_embed.proj(images)  # (B, C, h, w)
+        grid = (patches.shape[2], patches.shape[3])
+        return self.encode(patches.flatten(2).transpose(1, 2), grid)[:, 1:], grid
+
     def _positions(self, grid: tuple[int, int]) -> Tensor:
         """The position embedding (1, N, C) of a grid."""
-        if grid == self.patch_embed.grid:
-            return self.pos_embed
-        plane = self.pos_embed[:, 1:].transpose(1, 2).unflatten(2, self.patch_embed.grid)  # (1, C, h, w)
-        resized = interpolate(plane, size=grid, mode="bilinear", align_corners=False)
-        return torch.cat([self.pos_embed[:, :1], resized.flatten(2).transpose(1, 2)], dim=1)
+        return resize_positions(self.pos_embed, self.patch_embed.grid, grid)
 
     def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
         """Logits (B, classes) of tokens (B, N, C), or with `pre_logits` the class token (B, C)."""

@@ -10,6 +10,7 @@ from models.attention.heads import AttentionFactory
 from models.attention.lookup import find_attention
 from models.attention.softmax import SoftmaxAttention
 from models.parameters import (
+    ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
     Depth,
@@ -29,6 +30,7 @@ __all__ = ["vit"]
 
 TASKS = ("classification",)
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
+FACTS = ENCODER_FACTS | {"prefix_tokens": 1}
 PAPER = "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021; Touvron et al., DeiT, ICML 2021"
 
 

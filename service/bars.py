@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TextIO
 
 from service.contract.results import Job
 
@@ -11,12 +13,19 @@ WIDTH = 30
 
 
 class Bars:
-    """One line for every job, redrawn in place on a terminal, printed when it changes elsewhere."""
+    """One line for every job, redrawn in place on a terminal, printed when it changes elsewhere.
 
-    def __init__(self, labels: Sequence[str]) -> None:
+    Args:
+        labels: what the jobs are called.
+        output: where to draw; standard output if absent.
+    """
+
+    def __init__(self, labels: Sequence[str], output: TextIO | None = None) -> None:
         self._labels = list(labels)
+        self._output = output or sys.stdout
         self._width = max(len(label) for label in self._labels)
-        self._terminal = sys.stdout.isatty()
+        # What has scrolled away cannot be drawn again.
+        self._terminal = self._output.isatty() and len(labels) < shutil.get_terminal_size().lines
         self._drawn = False
         self._said: dict[str, tuple[str, int]] = {}
 
@@ -24,24 +33,24 @@ class Bars:
         """Show where the jobs stand now."""
         if self._terminal:
             if self._drawn:
-                sys.stdout.write(f"\x1b[{len(self._labels)}F")
+                self._output.write(f"\x1b[{len(self._labels)}F")
             for label in self._labels:
-                sys.stdout.write(f"\x1b[2K{self._line(label, jobs[label])}\n")
+                self._output.write(f"\x1b[2K{self._line(label, jobs[label])}\n")
             self._drawn = True
         else:
             self._say_changes(jobs)
-        sys.stdout.flush()
+        self._output.flush()
 
     def close(self) -> None:
         """Leave the last state on the screen."""
-        sys.stdout.flush()
+        self._output.flush()
 
     def _say_changes(self, jobs: Mapping[str, Job]) -> None:
         for label in self._labels:
             quarter = (jobs[label].state.value, int(4 * share(jobs[label])))
             if self._said.get(label) != quarter:
                 self._said[label] = quarter
-                sys.stdout.write(self._line(label, jobs[label]) + "\n")
+                self._output.write(self._line(label, jobs[label]) + "\n")
 
     def _line(self, label: str, job: Job) -> str:
         done = share(job)

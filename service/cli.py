@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from service import checkpoint_commands, commands, key_commands, terminal
+from service import checkpoint_commands, commands, key_commands, list_commands, terminal
 from service.client import DEFAULT_URL, KEY_VARIABLE
 from service.contract.errors import AssayError, Unauthorized
 from service.contract.keys import SCOPES
@@ -206,7 +206,7 @@ def _add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         checkpoint_commands.upload,
         "upload a safetensors file and wait until it is checked",
         "assay checkpoints upload ours weights.safetensors",
-        "assay checkpoints upload deit deit_tiny.safetensors --model vit",
+        "assay checkpoints upload deit deit_tiny.safetensors --model vit --normalization imagenet",
     )
     listing = _add_remote(actions, "list", checkpoint_commands.list_all, "list all weights", example)
     show = _add_remote(
@@ -224,6 +224,14 @@ def _add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     upload.add_argument("file", metavar="FILE", help="the safetensors file")
     upload.add_argument(
         "--model", help="of which model: its name, or {name, params} as JSON (default: as the file says)"
+    )
+    upload.add_argument(
+        "--normalization",
+        help="of a file from elsewhere: imagenet, inception, data (each job's), or {mean, std} as JSON",
+    )
+    upload.add_argument(
+        "--positions",
+        help="resize position embeddings of another grid: bilinear, bicubic or bicubic_antialias",
     )
     upload.add_argument("--no-wait", action="store_true", help="do not wait for the check")
     for parser in (upload, listing, show):
@@ -255,6 +263,23 @@ def _add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
     parser.add_argument("--watch", action="store_true", help="follow the job to its end")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same job")
+
+    parser = _add_remote(
+        subcommands,
+        "run",
+        list_commands.run,
+        "post a list of jobs, wait for them, and print one table of their results",
+        "assay run docs/models.jobs.json > table.md",
+    )
+    parser.add_argument("file", metavar="FILE", help="the list as JSON; - reads standard input")
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        help="which metric to show, may be repeated (default: the first one of each evaluation)",
+    )
+    parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
+    _json_argument(parser)
 
     parser = _add_remote(
         subcommands,

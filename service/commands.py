@@ -72,7 +72,7 @@ def run_module(module: str, arguments: list[str], environment: dict[str, str]) -
 
 def submit(options: Options) -> int:
     """Posts a spec; the id is alone on standard output."""
-    text = _spec_text(options.file)
+    text = spec_text(options.file)
     with connected(options) as client:
         if options.dry_run:
             _say(terminal.json_text(client.dry_run(text)))
@@ -198,7 +198,12 @@ def _follow(client: AssayClient, job: Job) -> int:
     return JOB_FAILED
 
 
-def _spec_text(file: str) -> bytes:
+def spec_text(file: str) -> bytes:
+    """The bytes of a file, or of standard input for "-".
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     if file == "-":
         return sys.stdin.buffer.read()
     try:

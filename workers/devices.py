@@ -1,4 +1,4 @@
-"""Which device classes a worker of this machine serves, found out without importing torch."""
+"""What a worker of this machine can use, found out without importing torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from pathlib import Path
 
 def device_classes(dev: Path = Path("/dev")) -> tuple[str, ...]:
     """("cuda", "cpu") where an NVIDIA device is visible to this process, else ("cpu",)."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1"}
-    visible = not hidden and any(dev.glob("nvidia[0-9]*"))
-    return ("cuda", "cpu") if visible else ("cpu",)
+    return ("cuda", "cpu") if _visible_gpus(dev) else ("cpu",)
+
+
+def device_count(asked: int, dev: Path = Path("/dev")) -> int:
+    """How many devices a worker has that was told to use so many: never more GPUs than it sees."""
+    return min(asked, _visible_gpus(dev) or asked)
+
+
+def _visible_gpus(dev: Path) -> int:
+    there = len(list(dev.glob("nvidia[0-9]*")))
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return there
+    return min(there, len([name for name in chosen.split(",") if name.strip() not in {"", "-1"}]))
+
+
+def available_cores() -> int:
+    """The cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

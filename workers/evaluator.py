@@ -1,7 +1,7 @@
 """The process that holds the model: reads shard requests from a pipe, writes reports as JSON lines.
 
     request  {"kind": "plan"|"train"|"evaluate"|"check", "job", "spec", "plan", "evaluation", "start", "stop",
-              "folder", "weights", "sources", "shard_seconds", "checkpoint_seconds"}
+              "folder", "weights", "sources", "shard_seconds", "checkpoint_seconds", "cores"}
     reports  {"type": "progress", "done", "total", "message"}       at most twice a second
                                                                     with "gpu" (`gpu_memory`) on a GPU
              {"type": "checkpoint", "step"}                         a training checkpoint is on disk
@@ -14,7 +14,6 @@ request, and asks the kernel to be killed with the thread that started it.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -27,11 +26,11 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from workers.lifeline import die_with_parent
 from workers.pipes import REPORTS, REQUESTS
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 0.5
-_PR_SET_PDEATHSIG = 1
 
 
 class Reporter:
@@ -76,7 +75,7 @@ def gpu_memory() -> dict[str, Any] | None:
 def main() -> None:
     """Serve requests until the pipe closes."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    _die_with_parent()
+    die_with_parent()
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     descriptor = int(os.environ[REQUESTS])
     threading.Thread(target=_read, args=(descriptor, requests), name="requests", daemon=True).start()
@@ -118,14 +117,6 @@ def _end() -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(0)
-
-
-def _die_with_parent() -> None:
-    parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 if __name__ == "__main__":

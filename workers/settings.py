@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from service.store.connections import Connections, absolute
+from workers.devices import available_cores
 
 # Where a cancel comes as a hint through Redis, the database is asked more rarely; this is how long a
 # cancel may take whose hint was lost.
@@ -23,6 +24,15 @@ class WorkerSettings(Connections):
 
     data_root: Path | None = None
     torch_threads: int = Field(default=1, ge=1)
+    devices: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="of one worker, for a training: GPUs, or processes where there is none",
+    )
+    cores: int = Field(
+        default=0, ge=0, description="of one worker, for its training; 0: its part of those of the machine"
+    )
     lease_seconds: float = Field(default=90.0, gt=0)
     renew_seconds: float = Field(default=20.0, gt=0)
     poll_seconds: float = Field(
@@ -69,6 +79,10 @@ class WorkerSettings(Connections):
                 " at most half of it, here or in renew_seconds"
             )
         return control
+
+    def cores_each(self, workers: int) -> int:
+        """The cores of one worker where so many share those that this process may use."""
+        return self.cores or max(1, available_cores() // max(workers, 1))
 
     @property
     def rest_seconds(self) -> float:

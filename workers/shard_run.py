@@ -236,6 +236,7 @@ class ShardRun:
             "sources": self._sources(),
             "shard_seconds": settings.shard_seconds,
             "checkpoint_seconds": settings.checkpoint_seconds,
+            "cores": settings.cores_each(1),
         }
 
     def _weights(self) -> str | None:

@@ -4,7 +4,8 @@
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks what a type cannot
 say: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden from users),
-and `attention` or `model` (the name of another component of that kind with its parameters).
+and `attention` or `model` (the name of another component of that kind with its parameters; `model:FACT` asks
+for one that states the fact).
 """
 
 from __future__ import annotations
@@ -132,14 +133,17 @@ def _evaluated(parameter: inspect.Parameter, function: Callable[..., Any]) -> ob
 
 
 def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, Any] | None:
-    markers = [item for item in metadata if isinstance(item, str)]
+    # "model:patch_tokens" is a model that states the fact `patch_tokens`.
+    wanted = dict(item.partition(":")[::2] for item in metadata if isinstance(item, str))
+    markers = list(wanted)
     if unknown := [marker for marker in markers if marker not in MARKERS]:
         raise ValueError(f"the marker {unknown[0]!r} is unknown; allowed: {', '.join(MARKERS)}")
     if "system" in markers:
         return None
     for kind in REFERRED:
         if kind in markers:
-            return {**REFERENCE, "component": kind}
+            having = {"having": wanted[kind]} if wanted[kind] else {}
+            return {**REFERENCE, "component": kind, **having}
     schema = schema_of_annotation(annotation)
     if schema is None:
         return None
@@ -201,6 +205,8 @@ def _checked_default(schema: dict[str, Any], default: object) -> object:
     """The default as JSON, after the check that every value has to pass."""
     if "component" in schema and isinstance(default, str):
         return {"name": default, "params": {}}
+    if "component" in schema and inspect.isfunction(default):
+        return {"name": default.__name__, "params": {}}
     value = list(default) if isinstance(default, tuple) else default
     report = Report()
     checked = check(schema, value, report, component=lambda _kind, reference, _loc, _report: reference)

@@ -14,14 +14,15 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from service.contract.catalog import Catalog, Component, Passes, Rule
+from service.contract.catalog import Catalog
+from service.contract.components import Component, Passes, Rule
 from service.contract.report import Report, path_text
 from service.contract.rules import check_syntax
 from service.contract.shape import check_evaluation_shape
@@ -57,10 +58,10 @@ def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
     """
     found: dict[tuple[str, str], Component] = {}
     for kind, package in packages.items():
-        for module_name, names in _exports(package):
+        for module_name, names in exports(package):
             module = importlib.import_module(module_name)
             for name in names:
-                component = _describe(kind, module, name, names)
+                component = describe(kind, module, name, names)
                 key = (kind, component.name)
                 if key in found:
                     raise ValueError(
@@ -70,25 +71,33 @@ def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
                 found[key] = component
     _check_overlaps(found)
     components = [found[key] for key in sorted(found)]
-    _check_references(Catalog(components))
+    check_references(Catalog(components))
     return components
 
 
 def to_json(components: list[Component]) -> str:
     """The text of `catalog.json`: the same components always give the same bytes."""
-    entries = []
-    for component in components:
-        entry = component.model_dump(by_alias=True)
-        if component.kind != "suite":
-            del entry["evaluations"]
-        if component.kind != "attack":
-            del entry["protocols"]
-        entries.append(entry)
-    return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(list(map(entry_of, components)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _exports(package: str) -> Iterator[tuple[str, list[str]]]:
-    """(module, names in its `__all__`) for each module of a package that states one, by module name."""
+def entry_of(component: Component) -> dict[str, Any]:
+    """A component as an entry of the catalog, without what its kind never has."""
+    entry = component.model_dump(by_alias=True)
+    if component.kind != "suite":
+        del entry["evaluations"]
+    if component.kind != "attack":
+        del entry["protocols"]
+    if component.package is None:
+        del entry["package"]
+    return entry
+
+
+def exports(package: str) -> Iterator[tuple[str, list[str]]]:
+    """(module, names in its `__all__`) for each module of a package that states one, by module name.
+
+    Raises:
+        ValueError: there is no such package, or an `__all__` is no plain list.
+    """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         raise ValueError(f"there is no package {package!r}")
@@ -101,12 +110,17 @@ def _exports(package: str) -> Iterator[tuple[str, list[str]]]:
         found = importlib.util.find_spec(module)
         assert found is not None
         assert found.origin is not None
-        names = _stated_all(module, Path(found.origin))
+        names = stated_all(module, Path(found.origin))
         if names:
             yield module, names
 
 
-def _stated_all(module: str, path: Path) -> list[str]:
+def stated_all(module: str, path: Path) -> list[str]:
+    """The names in the `__all__` of a module's source; empty where it states none.
+
+    Raises:
+        ValueError: it is no plain list of names.
+    """
     for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
@@ -122,7 +136,18 @@ def _stated_all(module: str, path: Path) -> list[str]:
     return []
 
 
-def _describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
+def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
+    """The entry of one component.
+
+    Args:
+        kind: Its kind.
+        module: Where it is.
+        export: Its name there.
+        exports: Everything in the module's `__all__`.
+
+    Raises:
+        ValueError: it cannot be described; the message names module and export.
+    """
     where = f"{module.__name__}.{export}"
     target = getattr(module, export, None)
     if not callable(target):
@@ -145,7 +170,7 @@ def _describe(kind: str, module: ModuleType, export: str, exports: list[str]) ->
         "target": f"{module.__name__}:{export}",
         "summary": summary,
         "schema": schema,
-        "rules": _rules(kind, module, exports, schema),
+        "rules": _rules(kind, module, exports, schema, stated["FACTS"] or {}),
         "tasks": list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ())),
         "paper": stated["PAPER"],
         "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
@@ -169,8 +194,10 @@ def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> An
     return value
 
 
-def _rules(kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any]) -> list[Rule]:
-    """The module's rules that are about this component: those whose own parameters it has.
+def _rules(
+    kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any], facts: Mapping[str, Any]
+) -> list[Rule]:
+    """The module's rules that are about this component: those whose own parameters and facts it has.
 
     Raises:
         ValueError: a rule has no valid syntax, or is about no component of the module.
@@ -183,14 +210,24 @@ def _rules(kind: str, module: ModuleType, exports: list[str], schema: Mapping[st
         except ValueError as error:
             raise ValueError(f"{module.__name__}: RULES: {error}") from error
         wanted = {name for space, name in used if space in own}
+        parts = {name for space, name in used if space == "part"}
         everything = set().union(*(_keyword_names(getattr(module, export)) for export in exports))
-        if unknown := sorted(wanted - everything):
+        unknown = {name for name in wanted - set(facts) if name not in everything}
+        unknown |= {name for name in parts if not _of_a_part(name, everything)}
+        if unknown:
             raise ValueError(
-                f"{module.__name__}: RULES: {expression!r} names {unknown}, which are no parameters"
+                f"{module.__name__}: RULES: {expression!r} names {sorted(unknown)}, which are no parameters"
             )
-        if wanted <= set(schema["properties"]):
+        if wanted <= {*schema["properties"], *facts} and all(
+            _of_a_part(name, schema["properties"]) for name in parts
+        ):
             rules.append(Rule(expression=expression, message=message))
     return rules
+
+
+def _of_a_part(name: str, parameters: Iterable[str]) -> bool:
+    """Whether a name under `part` begins with a parameter: "backbone_width" with "backbone"."""
+    return any(name.startswith(f"{parameter}_") for parameter in parameters)
 
 
 def _keyword_names(component: Callable[..., Any]) -> set[str]:
@@ -240,8 +277,12 @@ def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
             )
 
 
-def _check_references(catalog: Catalog) -> None:
-    """Defaults and suites may only name what exists, with parameters that are right."""
+def check_references(catalog: Catalog) -> None:
+    """Defaults and suites may only name what exists, with parameters that are right.
+
+    Raises:
+        ValueError: one does not; the message names the component.
+    """
     for component in catalog.list():
         report = Report()
         for name, part in component.parameters["properties"].items():

@@ -40,7 +40,7 @@ __all__ = ["CausalRPCAttention"]
 PAPER = rpc.PAPER
 RULES = (
     (
-        "model.layers != 'all' and "
+        "model.prefix_tokens == 0 or model.layers != 'all' and "
         "(len(model.layers) < model.depth or model.layers in ('first', 'last') and model.depth > 1)",
         "causal attention must not be in every layer: the class token comes first and would see no patch",
     ),

@@ -3,7 +3,8 @@
 The subset of JSON Schema (draft 2020-12) that the catalog and the job specs use, with messages for people,
 every wrong field at once, and the numbers made uniform: 4.0 is the integer 4, 1 is the number 1.0. Three
 keywords are ours: `fraction` (a number or "k/255", kept as text), `folder` (a name under the data root)
-and `component` (a reference to another component, such as an attention mechanism).
+and `component` (a reference to another component, such as an attention mechanism; with `having`, to one that
+states this fact).
 """
 
 from __future__ import annotations

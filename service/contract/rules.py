@@ -3,7 +3,8 @@
 A rule is data, not code: it is parsed, every node is checked against a list of allowed kinds, and then it
 is computed node by node. Nothing is ever handed to `eval`. Names are `model.x`, `data.x` and `params.x`;
 allowed are constants, lists, arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not`
-and the calls min, max, len and abs. `job.protocol` is the protocol of an evaluation job.
+and the calls min, max, len and abs. `job.protocol` is the protocol of an evaluation job, and
+`part.backbone_width` what is known as `width` of the component that the parameter `backbone` names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-NAMESPACES = ("model", "data", "params", "job")
+NAMESPACES = ("model", "data", "params", "job", "part")
 MAX_LENGTH = 500
 MAX_DEPTH = 40
 MAX_BITS = 4096
@@ -68,7 +69,8 @@ def evaluate(expression: str, namespaces: Namespaces) -> object:
 
     Args:
         expression: As `check_syntax` accepts it.
-        namespaces: The values under `model`, `data`, `params` and `job`; a missing one counts as unknown.
+        namespaces: The values under `model`, `data`, `params`, `job` and `part`; a missing one counts
+            as unknown.
 
     Raises:
         UnknownName: a name that the value depends on is not there.

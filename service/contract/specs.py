@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, TypeAdapter, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    field_validator,
+    model_serializer,
+)
+
+from service.contract.reading import Normalization, Positions
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]
@@ -23,17 +34,33 @@ class Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class WeightsFromJob(Spec):
+class WeightsOfModel(Spec):
+    """Weights of a whole model, or with `part` of its backbone, for training another model around it."""
+
+    part: Annotated[Literal["backbone"] | None, Field(description="of training alone: what is taken")] = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = dump(self)
+        return {key: value for key, value in written.items() if key != "part" or value is not None}
+
+
+class WeightsFromJob(WeightsOfModel):
     """The final weights of a training job; the job that uses them waits for it."""
 
     job: Name
 
 
-class WeightsFromCheckpoint(Spec):
-    """Weights that were uploaded under this name; at submission `sha256` becomes that of the file."""
+class WeightsFromCheckpoint(WeightsOfModel):
+    """Weights that were uploaded under this name; the rest becomes at submission what the upload had.
+
+    `sha256` is that of the file; `normalization` and `positions` are as the upload stated them.
+    """
 
     checkpoint: Name
     sha256: Annotated[str, Field(min_length=64, max_length=64)] | None = None
+    normalization: Normalization | Literal["data"] | None = None
+    positions: Positions | None = None
 
 
 class WeightsFromTimm(Spec):
@@ -83,13 +110,15 @@ class ExecutionSpec(Spec):
 
     `screening` runs each attack in bfloat16 first, and in `dtype` on what that has left. Every adversarial
     example is confirmed without autocast, so accuracy under attack can only be lower than without screening.
-    `float16` is for training alone; what is trained is then measured in float32.
+    `float16` is for training alone; what is trained is then measured in float32. `devices` too: a training
+    runs on so many GPUs of one box (or in so many processes on the CPU), which share every batch.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
     screening: Literal["bfloat16"] | None = None
+    devices: Annotated[int, Field(ge=1, le=64)] = 1
 
 
 class JobSpecBase(Spec):

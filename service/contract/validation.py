@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from service.contract.backbones import check_backbone, with_backbone
 from service.contract.estimate import estimate
 from service.contract.folders import check_folder
-from service.contract.parameters import numbers
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
@@ -29,7 +29,7 @@ from service.contract.weights import (
 )
 
 if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked, Component
+    from service.contract.catalog import Catalog, Checked
 
 EVALUATIONS = ("evaluation", "attack")
 MAX_EVALUATIONS = 500
@@ -37,6 +37,8 @@ MAX_EVALUATIONS = 500
 FIT = ("classes", "channels")
 # Tasks that models of another task do: a classifier's confidence tells anomalies.
 DONE_BY = {"anomaly_detection": "classification"}
+# A backbone has no classes.
+BACKBONE_FIT = ("channels",)
 
 
 @dataclass(frozen=True)
@@ -65,19 +67,28 @@ def validate(
     """See `Catalog.validate`."""
     report = Report()
     shape = check_shape(body, report)
-    spec = _Validation(catalog, report, data_root, find_job, find_checkpoint).complete(shape)
+    validation = _Validation(catalog, report, data_root, find_job, find_checkpoint)
+    spec = validation.complete(shape)
     report.raise_if_any()
     spec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(spec))
-    return ValidSpec(spec=spec, estimate=estimate(catalog, spec), warnings=_warnings(catalog, spec))
+    return ValidSpec(
+        spec=spec, estimate=estimate(catalog, spec), warnings=_warnings(catalog, spec, validation.source)
+    )
 
 
-def _warnings(catalog: Catalog, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _warnings(catalog: Catalog, spec: Mapping[str, Any], source: Source | None) -> list[dict[str, Any]]:
     warnings: list[dict[str, Any]] = []
     if spec["kind"] != "evaluate":
         return warnings
     if spec["model"]["weights"] is None:
         message = "the model has random weights: nothing says where to take trained ones from"
         warnings.append({"code": "untrained_weights", "message": message, "evidence": {"weights": None}})
+    if source is not None and source.foreign and source.stated["normalization"] is None:
+        message = (
+            "the upload did not say which mean and std the weights were trained with: the data's are used"
+        )
+        evidence = {"normalization": None}
+        warnings.append({"code": "foreign_normalization", "message": message, "evidence": evidence})
     available = (catalog.find("data", spec["data"]["name"]).facts or {}).get("test")
     if available is not None and spec["limit"] is not None and spec["limit"] < available:
         warnings.append(
@@ -107,6 +118,7 @@ class _Validation:
         self.data: Checked | None = None
         self.source: Source | None = None
         self.protocol: str | None = None
+        self.fit: tuple[str, ...] = FIT
 
     def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
         """The shape with the parameters of every component completed; what is wrong is reported."""
@@ -144,25 +156,48 @@ class _Validation:
         elif screening is not None and execution.get("dtype", "float32") != "float32":
             message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
             self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
+        self._check_devices(execution)
         # Only evaluations have a protocol.
         if self.protocol is not None and execution.get("dtype") == "float16":
             message = "float16 is for training: gradients of attacks vanish in it"
             allowed = ["float32", "float64", "bfloat16"]
             self.report.add(("execution", "dtype"), message, given="float16", allowed=allowed)
 
+    def _check_devices(self, execution: Mapping[str, Any]) -> None:
+        devices, batch = execution.get("devices", 1), execution.get("batch_size")
+        if not isinstance(devices, int) or devices <= 1:  # what is no number is reported elsewhere
+            return
+        if self.protocol is not None:
+            message = (
+                "only a training uses several devices of one worker: an evaluation is cut into shards, which"
+            )
+            message += " run on as many workers as there are"
+            self.report.add(("execution", "devices"), message, given=devices, allowed=[1])
+        elif isinstance(batch, int) and batch < 2 * devices - 1:
+            message = (
+                f"{devices} devices share every batch, in pairs: it needs at least {2 * devices - 1} examples"
+            )
+            self.report.add(("execution", "batch_size"), message, given=batch)
+
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
         self.source = find_source(model, self.report, self.find_job, self.find_checkpoint)
         trained = self.source.model if self.source is not None else None
+        part = (model.get("weights") or {}).get("part") is not None
+        if trained is not None and part:
+            model = with_backbone(self.catalog, model, trained)
         same_name = trained is not None and trained["name"] == model.get("name")
-        if trained is not None and same_name and "params" in model:
+        if trained is not None and same_name and not part and "params" in model:
             model = {**model, "params": {**trained["params"], **model["params"]}}
         self.model = self.catalog.check_reference(("model",), model, self.report, ("model",))
-        if trained is not None and self.model is not None:
+        if part:
+            self.fit = BACKBONE_FIT
+            check_backbone(self.catalog, self.model, trained, self.report, training=self.protocol is None)
+        elif trained is not None and self.model is not None:
             check_same_model(self.model, trained, self.report)
         completed = _completed(self.model)
         weights = model.get("weights")
-        if self.source is not None and self.source.sha256 is not None:
-            weights = {**(weights or {}), "sha256": self.source.sha256}
+        if self.source is not None and self.source.stated:
+            weights = {**(weights or {}), **self.source.stated}
         return None if completed is None else {**completed, "weights": weights}
 
     def _check_data(self, data: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
@@ -206,7 +241,7 @@ class _Validation:
             return
         facts, known = data.component.facts or {}, self._facts(name)
         weights = self.source.facts if self.source is not None else {}
-        for fact in FIT:
+        for fact in self.fit:
             made_for = weights.get(fact, _of_model(known, fact))
             needed = _of_model(facts, fact)
             if needed is None or made_for is None or needed == made_for:
@@ -322,15 +357,10 @@ class _Validation:
         if self.protocol is not None:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
-            known["model"] = numbers(self.model.component.parameters, self.model.params)
+            known["model"] = self.model.component.known(self.model.params)
         if data is not None:
-            known["data"] = known_of_data(data.component, data.params if data.certain else None)
+            known["data"] = data.component.known(data.params if data.certain else {})
         return known
-
-
-def known_of_data(component: Component, params: Mapping[str, Any] | None) -> dict[str, object]:
-    """What rules see under `data`: the parameters and the facts that need no loading."""
-    return {**numbers(component.parameters, params or {}), **(component.facts or {})}
 
 
 def _completed(checked: Checked | None) -> dict[str, Any] | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from service.contract.parameters import check
@@ -11,6 +11,7 @@ from service.contract.report import Loc, Report
 
 if TYPE_CHECKING:
     from service.contract.catalog import Checked
+    from service.contract.components import Component
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
@@ -60,6 +61,14 @@ class CheckpointLike(Protocol):
     def sha256(self) -> str:
         """Of its file."""
 
+    @property
+    def foreign(self) -> bool:
+        """Whether its file is known to have no normalisation of its own."""
+
+    @property
+    def reading(self) -> Mapping[str, Any]:
+        """`normalization` and `positions` as the upload stated them, None where it did not."""
+
 
 FindJob = Callable[[str], JobLike | None]
 FindCheckpoint = Callable[[str], CheckpointLike | None]
@@ -73,13 +82,15 @@ class Source:
         model: {"name", "params"} of the model that they are of.
         data: The data set that it was trained on, by name; None where only `facts` are known.
         facts: `classes` and `channels` of the model, as far as the weights tell.
-        sha256: Of an uploaded file; None for a job's weights.
+        stated: What a spec's `weights` says of an uploaded file beside its name; empty for a job's weights.
+        foreign: Whether the file is known to have no normalisation of its own.
     """
 
     model: Mapping[str, Any]
     data: str | None
     facts: Mapping[str, int]
-    sha256: str | None = None
+    stated: Mapping[str, Any] = field(default_factory=dict)
+    foreign: bool = False
 
 
 def find_source(
@@ -125,7 +136,12 @@ def _check_checkpoint(
         message = "the checkpoint of this name has another content"
         report.add((*LOC, "sha256"), message, given=wanted, allowed=[checkpoint.sha256])
         return None
-    return Source(checkpoint.model, None, checkpoint.facts, checkpoint.sha256)
+    for name, stated in checkpoint.reading.items():
+        if weights.get(name) not in (None, stated):
+            message = f"the checkpoint was uploaded with another {name}: it is part of the checkpoint"
+            report.add((*LOC, name), message, given=weights[name], allowed=[stated])
+    stated = {"sha256": checkpoint.sha256, **checkpoint.reading}
+    return Source(checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign)
 
 
 def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Mapping[str, Any] | None:
@@ -171,12 +187,34 @@ def check_same_model(model: Checked, trained: Mapping[str, Any], report: Report)
         message = f"the weights are of the model {trained['name']!r}"
         report.add(("model", "name"), message, given=component.name, allowed=[trained["name"]])
         return
+    check_same_params(component, model.params, trained["params"], report, ("model",))
+
+
+def check_same_params(
+    component: Component,
+    params: Mapping[str, Any],
+    trained: Mapping[str, Any],
+    report: Report,
+    loc: Loc,
+    *,
+    free: Collection[str] = (),
+) -> None:
+    """Report every parameter that differs from the trained model's.
+
+    Args:
+        component: The model that both are.
+        params: The parameters that are asked for, with defaults.
+        trained: Those of the trained model.
+        report: Receives the remarks.
+        loc: Where the model stands in the body.
+        free: Parameters that may differ.
+    """
     # Parameters that are newer than the training job had their defaults in it.
-    wanted = check(component.parameters, dict(trained["params"]), Report(), component=_trusted)
-    for name, value in model.params.items():
-        if name in wanted and wanted[name] != value:
+    wanted = check(component.parameters, dict(trained), Report(), component=_trusted)
+    for name, value in params.items():
+        if name in wanted and wanted[name] != value and name not in free:
             message = f"the weights are of a model with {name} {wanted[name]}"
-            report.add(("model", "params", name), message, given=value, allowed=[wanted[name]])
+            report.add((*loc, "params", name), message, given=value, allowed=[wanted[name]])
 
 
 def _trusted(kind: str, value: object, loc: Loc, report: Report) -> object:

@@ -175,6 +175,32 @@ def test_label_maps_are_classes_or_ignored(build: Build, split: str, size: int) 
     assert maps[maps != IGNORE].max() < data.classes <= IGNORE
 
 
+@each_mapped_part
+def test_examples_are_whole_and_at_their_own_size(build: Build, split: str) -> None:
+    load = build()
+    data = load(split)
+    for index in range(min(len(data), 3)):
+        pixels, labels = data.example(index)
+        assert pixels.dtype == labels.dtype == torch.uint8
+        assert pixels.shape == (data.channels, *labels.shape)
+        assert data.size is None or labels.shape == data.size
+        assert labels[labels != IGNORE].max() < data.classes
+        (again, same), (part, alike) = load(split).example(index), data.subset([index]).example(0)
+        assert torch.equal(pixels, again)
+        assert torch.equal(labels, same)
+        assert torch.equal(pixels, part)
+        assert torch.equal(labels, alike)
+        pixels.zero_()
+        labels.zero_()
+        assert torch.equal(data.example(index)[1], same)
+        side = min(same.shape)
+        if same.shape[0] == same.shape[1]:
+            assert torch.equal(data.label_maps([index], side)[0], same)
+    for index in (-1, len(data)):
+        with pytest.raises(IndexError, match=str(index)):
+            data.example(index)
+
+
 @each_mapped
 def test_label_maps_belong_to_their_examples(build: Build) -> None:
     load = build()

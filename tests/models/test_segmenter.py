@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import interpolate, pad
 
-from models import segmenter as module
 from models.attention.rpc import RPCAttention
 from models.attention.softmax import SoftmaxAttention
+from models.fan_vit import fan_vit
+from models.fan_vit_sizes import fan_vit_tiny
 from models.from_timm import timm
 from models.rpc_symvit import rpc_symvit
-from models.segmenter import BACKBONES, Segmenter, segmenter
-from models.transformer import VisionTransformer
+from models.segmenter import Segmenter, segmenter
 from models.vit import vit
 from service.contract.catalog import load
+from service.contract.report import Report
 from workers import catalog
 from workers.training.optimisers import undecayed_names
 
 SMALL: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 48, "depth": 2, "heads": 3}
 SMALL_VIT = functools.partial(vit, **SMALL)
+SMALL_FAN = functools.partial(fan_vit, **SMALL)
+each_backbone = pytest.mark.parametrize("backbone", [SMALL_VIT, SMALL_FAN], ids=["vit", "fan"])
 
 
 def build(**parameters: Any) -> Segmenter:
@@ -45,12 +47,18 @@ def test_parameter_counts() -> None:
     assert count() == encoder + mask == 6_554_412
     at_512 = functools.partial(vit, image_size=512)
     assert count(backbone=at_512) == encoder + mask + (32**2 - 14**2) * width
+    # FAN-tiny without its head, its class token, and its two blocks of class attention: each has four
+    # projections, an MLP, two LayerNorms and two vectors of scales.
+    class_attention = 4 * (width + 1) * width + 8 * width**2 + 5 * width + 4 * width + 2 * width
+    fan = 7_319_920 - 193_000 - width - 2 * class_attention
+    assert count(backbone=fan_vit_tiny, decoder="linear") == fan + (width + 1) * classes == 6_265_182
 
 
+@each_backbone
 @pytest.mark.parametrize("decoder", ["linear", "mask_transformer"])
 @pytest.mark.parametrize("size", [(16, 16), (24, 16), (13, 22), (3, 5)])
-def test_any_size_gives_logits_for_each_pixel(decoder: str, size: tuple[int, int]) -> None:
-    logits = build(decoder=decoder)(torch.randn(2, 1, *size, dtype=torch.float64))
+def test_any_size_gives_logits_for_each_pixel(backbone: Any, decoder: str, size: tuple[int, int]) -> None:
+    logits = build(backbone=backbone, decoder=decoder)(torch.randn(2, 1, *size, dtype=torch.float64))
     assert logits.shape == (2, 5, *size)
     assert torch.isfinite(logits).all()
 
@@ -64,8 +72,9 @@ def test_composition_at_the_models_own_size() -> None:
     assert torch.equal(model(images), expected)
 
 
-def test_padding_is_zero_at_the_right_and_at_the_bottom() -> None:
-    model = build()
+@each_backbone
+def test_padding_is_zero_at_the_right_and_at_the_bottom(backbone: Any) -> None:
+    model = build(backbone=backbone)
     images = torch.randn(1, 1, 14, 11, dtype=torch.float64)
     padded = model(pad(images, (0, 1, 0, 2)))
     assert torch.equal(model(images), padded[:, :, :14, :11])
@@ -78,9 +87,35 @@ def test_image_size_is_the_backbones_unless_given() -> None:
     assert model.encoder.pos_embed.shape == (1, 17, 48)
 
 
+def epsilons(module: torch.nn.Module) -> set[float]:
+    return {part.eps for part in module.modules() if isinstance(part, torch.nn.LayerNorm)}
+
+
 def test_epsilon_of_every_layer_norm() -> None:
-    norms = [part for part in build().modules() if isinstance(part, torch.nn.LayerNorm)]
-    assert {norm.eps for norm in norms} == {1e-5}
+    assert epsilons(build()) == {1e-5}
+    with_fan = build(backbone=SMALL_FAN)
+    assert epsilons(with_fan.encoder) == epsilons(SMALL_FAN(5, 1))
+    assert epsilons(with_fan.decoder) == {1e-5}
+
+
+def test_the_patch_tokens_of_fan_are_those_before_class_attention() -> None:
+    torch.manual_seed(0)
+    classifier = SMALL_FAN(5, 1).double().eval()
+    model = build(backbone=SMALL_FAN)
+    kept = {
+        name: value for name, value in classifier.state_dict().items() if name in model.encoder.state_dict()
+    }
+    model.encoder.load_state_dict(kept)
+    seen = []
+    classifier.cls_attn_blocks[0].register_forward_hook(lambda _module, given, _tokens: seen.append(given[0]))
+    images = torch.randn(2, 1, 16, 16, dtype=torch.float64)
+    classifier(images)
+    tokens, grid = model.encoder.patch_tokens(images)
+    assert grid == (4, 4)
+    assert torch.equal(tokens, classifier.norm(seen[0][:, 1:]))
+    left_out = set(classifier.state_dict()) - set(kept)
+    assert left_out
+    assert all(name.startswith(model.encoder.CLASSIFIER_ONLY) for name in left_out)
 
 
 def test_heads_of_the_decoder() -> None:
@@ -103,8 +138,9 @@ def test_class_embeddings_are_not_decayed() -> None:
     assert "decoder.proj_patch" not in undecayed
 
 
-def test_every_weight_and_pixel_has_a_gradient() -> None:
-    model = build(image_size=14)
+@each_backbone
+def test_every_weight_and_pixel_has_a_gradient(backbone: Any) -> None:
+    model = build(image_size=14, backbone=backbone)
     images = torch.randn(2, 1, 14, 14, dtype=torch.float64, requires_grad=True)
     model(images).square().sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in model.parameters())
@@ -112,28 +148,27 @@ def test_every_weight_and_pixel_has_a_gradient() -> None:
     assert images.grad.all()
 
 
-def test_backbones_are_the_vision_transformers_of_the_catalog() -> None:
-    found = {}
+def test_models_that_state_patch_tokens_have_them_and_no_others() -> None:
+    stated = {entry.name for entry in load().list("model") if (entry.facts or {}).get("patch_tokens")}
+    assert {"vit", "rpc_symvit_tiny", "rpc_asymvit", "fan_vit", "rpc_fan_vit_tiny"} <= stated
     for component in load().list("model"):
-        builder = catalog.resolve(component)
-        if component.parameters.get("required") or component.name == "segmenter":
-            continue
-        with torch.device("meta"):
-            if isinstance(builder(0, 3), VisionTransformer):
-                found[component.name] = builder
-    assert dict(BACKBONES) == found
+        if not component.parameters.get("required"):
+            with torch.device("meta"):
+                built = catalog.resolve(component)(0, 3)
+            assert hasattr(built, "patch_tokens") == (component.name in stated), component.name
 
 
-def test_what_is_no_backbone_is_refused(broken: Callable[..., list[str]]) -> None:
-    assert broken(module, backbone="vit") == []
-    assert broken(module, backbone="timm") == [
-        f"backbone must be a vision transformer of the catalog: {', '.join(BACKBONES)}"
-    ]
-    with pytest.raises(ValueError, match="no backbone is called 'vitt'"):
-        segmenter(5, 1, backbone="vitt")
-    resnet = functools.partial(timm, architecture="resnet18")
-    with pytest.raises(ValueError, match="must be a vision transformer: got ResNet"):
-        segmenter(5, 1, backbone=resnet)
+def test_what_is_no_backbone_is_refused() -> None:
+    report = Report()
+    resnet = {"name": "timm", "params": {"architecture": "resnet18"}}
+    load().check_reference(("model",), {"name": "segmenter", "params": {"backbone": resnet}}, report, ())
+    (detail,) = report.details
+    assert detail.loc == ["params", "backbone", "name"]
+    assert detail.message == "the model 'timm' has no patch_tokens, which backbone must have"
+    assert "fan_vit_tiny" in detail.allowed
+    assert "timm" not in detail.allowed
+    with pytest.raises(ValueError, match="must give patch tokens: got ResNet"):
+        segmenter(5, 1, backbone=functools.partial(timm, architecture="resnet18"))
 
 
 def test_a_job_names_backbone_and_attention() -> None:

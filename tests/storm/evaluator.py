@@ -23,7 +23,7 @@ REAL = "real"
 
 def main() -> None:
     """Serve requests until the pipe closes."""
-    real._die_with_parent()
+    real.die_with_parent()
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     reader = threading.Thread(target=real._read, args=(int(os.environ[REQUESTS]), requests), daemon=True)
     reader.start()

@@ -54,6 +54,13 @@ def answer(evaluator: EvaluatorProcess) -> Message:
     return message
 
 
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment that a process was started with; the kernel shows none while it is being started."""
+    file = Path(f"/proc/{pid}/environ")
+    wait_for(lambda: file.read_text() != "")
+    return dict(entry.split("=", 1) for entry in file.read_text().split("\0") if entry)
+
+
 def ignores(pid: int, number: int) -> bool:
     """Whether a process ignores a signal."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -197,10 +204,9 @@ def test_the_environment_holds_no_credentials(
     evaluator = start(settings(tmp_path, data_root=tmp_path, torch_threads=3))
     evaluator.send(request(tmp_path, ""))
     answer(evaluator)
-    raw = Path(f"/proc/{evaluator.pid}/environ").read_text()
-    environment = dict(entry.split("=", 1) for entry in raw.split("\0") if entry)
+    environment = environment_of(evaluator.pid)
     assert not set(secrets) & set(environment)
-    assert "s3cret" not in raw
+    assert "s3cret" not in environment.values()
     ours = {name for name in environment if name.startswith("ASSAY_")}
     assert ours == {
         "ASSAY_COMMIT",
@@ -218,8 +224,7 @@ def test_freed_memory_stays_unless_the_operator_says_otherwise(
 ) -> None:
     monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "4096")
-    raw = Path(f"/proc/{start(settings(tmp_path)).pid}/environ").read_text()
-    environment = dict(entry.split("=", 1) for entry in raw.split("\0") if entry)
+    environment = environment_of(start(settings(tmp_path)).pid)
     assert environment["MALLOC_MMAP_THRESHOLD_"] == ALLOCATOR["MALLOC_MMAP_THRESHOLD_"]
     assert environment["MALLOC_TRIM_THRESHOLD_"] == "4096"
 

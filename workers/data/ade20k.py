@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from workers.data.dataset import CorruptData, MissingData
 from workers.data.folders import check_inside, resolve_folder
 from workers.data.image_folder import MEAN, STD
-from workers.data.segmentation import IGNORE, SegmentationFiles, find_pairs
+from workers.data.segmentation import IGNORE
+from workers.data.segmentation_files import SegmentationFiles, find_pairs
 
 __all__ = ["ade20k"]
 

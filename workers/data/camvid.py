@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 
 from workers.data.folders import resolve_folder
 from workers.data.image_folder import MEAN, STD
-from workers.data.segmentation import IGNORE, SegmentationFiles, find_pairs
+from workers.data.segmentation import IGNORE
+from workers.data.segmentation_files import SegmentationFiles, find_pairs
 
 __all__ = ["camvid"]
 

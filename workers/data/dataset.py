@@ -6,12 +6,15 @@ Legend: n examples, C channels, H height, W width, S the side asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 class MissingData(Exception):
@@ -147,6 +150,10 @@ class ImageSubset:
         """Pixels in [0, 1], float32 (len(indices), C, size, size)."""
         return self._images_of.images(self._in_parent(indices), size)
 
+    def picture(self, index: int) -> Image | None:
+        """The image as its file has it; see `original`."""
+        return original(self._images_of, self._in_parent([index])[0])
+
     def content_sha256(self) -> str:
         """Hash of the parent's content and of which examples of it these are, in order."""
         digest = hashlib.sha256(f"subset of {self._images_of.content_sha256()}\n".encode())
@@ -169,6 +176,19 @@ class Subset(ImageSubset):
     def subset(self, indices: Sequence[int]) -> Subset:
         """The examples at these indices of this subset, in this order."""
         return Subset(self, indices)
+
+
+def original(data: ImageSet, index: int) -> Image | None:
+    """An image as its file has it, RGB and at its own size; None where a set has no files of single images.
+
+    A set with files has a method `picture` with the same meaning.
+
+    Raises:
+        IndexError: the index is outside [0, n).
+        CorruptData: the file cannot be read as an image.
+    """
+    read: Callable[[int], Image | None] | None = getattr(data, "picture", None)
+    return None if read is None else read(index)
 
 
 def checked_indices(indices: Sequence[int], n: int) -> list[int]:

@@ -127,10 +127,20 @@ class ImageFolder:
             list(pool.map(fill, range(len(chosen))))  # list() raises what a thread raised
         return pixels.to(torch.float32) / 255
 
+    def picture(self, index: int) -> Image.Image:
+        """The image as its file has it, RGB and at its own size.
+
+        Raises:
+            CorruptData: it cannot be decoded; names it.
+        """
+        (chosen,) = checked_indices([index], len(self))
+        return open_picture(self.folder / self.paths[chosen]).convert("RGB")
+
     def _decode(self, path: Path, size: int) -> Tensor:
         """One image, uint8 (3, size, size)."""
-        rgb = open_picture(path).convert("RGB")
-        prepared = resize_and_crop(rgb, size, self.crop_fraction, self.resampling)
+        prepared = resize_and_crop(
+            open_picture(path).convert("RGB"), size, self.crop_fraction, self.resampling
+        )
         return torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
 
     def content_sha256(self) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from PIL import Image
+from torch import Tensor
 
 from workers.data.dataset import CorruptData
 
@@ -49,3 +51,9 @@ def resize_and_crop(
     resized = image if target == image.size else image.resize(target, resampling)
     left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
     return resized.crop((left, top, left + size, top + size))
+
+
+def as_picture(pixels: Tensor) -> Image.Image:
+    """An image of 8 bits per channel from pixels in [0, 1], (C, H, W) with C 1 or 3."""
+    values = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()  # (H, W, C)
+    return Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)

@@ -101,8 +101,7 @@ class Loader:
 
     def noted(self) -> dict[str, Any]:
         """What a reader must know: whether passes had to be made smaller."""
-        limit = self.exact.limit
-        return {} if limit.rows is None else {"reduced_batch": {"asked": limit.asked, "used": limit.rows}}
+        return self.exact.limit.noted()
 
     def labels_of(self, rows: Tensor) -> Tensor:
         """The true classes of these examples, on the device, (B,)."""

@@ -7,7 +7,7 @@ for rounding, because each row of the logits depends on its own image only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,10 @@ class Limit:
         self.rows = rows // 2
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def noted(self) -> dict[str, Any]:
+        """What a reader must know: whether passes had to be made smaller."""
+        return {} if self.rows is None else {"reduced_batch": {"asked": self.asked, "used": self.rows}}
 
 
 class Passes:

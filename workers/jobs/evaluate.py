@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 import torch
@@ -20,13 +21,14 @@ from service.contract.catalog import load as load_catalog
 from workers import artifacts, catalog, provenance
 from workers.data.dataset import ImageSet
 from workers.data.sampling import evaluation_order
-from workers.data.segmentation import truth_of
+from workers.data.segmentation import SegmentationSet, truth_of
 from workers.evaluation.anomalies import AnomalyScores
 from workers.evaluation.engine import attack_paper, attack_pixel
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
+from workers.evaluation.sliding_window import SlidingWindow
 from workers.jobs.answers import keyed_answers
 from workers.jobs.data_fit import looking_at
 from workers.jobs.session import Loaded, Session
@@ -68,7 +70,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     extra: dict[str, Any] = {
         "attack": attack,
         "evidence": outcomes.evidence() | odd,
-        "provenance": provenance.collect(loaded.device, loaded.dtype),
+        "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
     }
     if shard.protocol is not None:
         extra["protocol"] = shard.protocol
@@ -140,14 +142,24 @@ class Shard:
     def evaluate(self, item: Mapping[str, Any]) -> Measured:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
+        make = catalog.build("evaluation", item["name"], item["params"])
+        # Evaluations with chance in them take the job's seed.
+        chance = {"seed": self._spec["seed"]} if "seed" in inspect.signature(make).parameters else {}
+        component = make(**chance)
         if self._data.task == "segmentation":
-            subject = (self._loaded.classifier, self._images, self._truth, self._ids)
-            return segment(*subject, classes=self._data.classes, **self._common)
-        component = catalog.build("evaluation", item["name"], item["params"])()
+            return self._segment(component)
         outcomes: Outcomes | AnomalyScores = component(
             self._loaded.classifier, self._images, self._labels(), self._ids, **self._common
         )
         return outcomes
+
+    def _segment(self, component: object) -> PixelCounts:
+        classifier, classes = self._loaded.classifier, self._data.classes
+        if isinstance(component, SlidingWindow):
+            examples = cast(SegmentationSet, self._data)
+            common = self._common | {"classes": classes, "image_size": self._loaded.image_size}
+            return component(classifier, lambda row: examples.example(self._order[row]), self._ids, **common)
+        return segment(classifier, self._images, self._truth, self._ids, classes=classes, **self._common)
 
     def attack(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an attack under the job's protocol."""

@@ -77,6 +77,7 @@ def run(
         "forward_flops": flops,
         "weights_sha256": loaded.weights_sha256,
         "untrained": loaded.untrained,
+        "assumed_normalization": loaded.assumed,
         "data_sha256": hashes,
         "sources": planned_sources(request, session, loaded),
         "evaluations": evaluations,
@@ -134,9 +135,16 @@ def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
     return int(min(LARGEST_BATCH[device], 2 ** int(math.log2(fitting))))
 
 
-def measure_cost(loaded: Loaded, channels: int) -> tuple[float, int]:
-    """Operations of one forward pass of one example, and the bytes it saves for the backward pass."""
-    pixels = torch.zeros(1, channels, loaded.image_size, loaded.image_size, device=loaded.device)
+def measure_cost(loaded: Loaded, channels: int, size: int | None = None) -> tuple[float, int]:
+    """Operations of one forward pass of one example, and the bytes it saves for the backward pass.
+
+    Args:
+        loaded: The model.
+        channels: Of the images.
+        size: Their height and width in pixels; None for the model's own.
+    """
+    side = size or loaded.image_size
+    pixels = torch.zeros(1, channels, side, side, device=loaded.device)
     pixels = pixels.to(loaded.classifier.mean.dtype).requires_grad_()
     storages: dict[int, int] = {}
 

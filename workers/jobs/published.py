@@ -12,15 +12,29 @@ space, and their reference says so.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from service.contract.fractions import fraction_value
 from service.contract.results import Reference
 from workers.data.imagenet_classes import PUBLISHED, class_list
-from workers.jobs.published_numbers import MODELS, TABLES, Attacked, Preparation
+from workers.jobs.published_numbers import (
+    MODELS,
+    PAPER,
+    SEGMENTED,
+    SEGMENTED_NOTE,
+    TABLES,
+    WINDOWS,
+    Attacked,
+    Preparation,
+)
 
 IMAGENET = "imagenet"
+ADE20K = "ade20k"
+# sha256 of the class names of ADE20K's scene parsing challenge, in order, with a line feed after each.
+ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
+ADE20K_VALIDATION = 2000
 # What a model does in training only, or does not change what it computes.
 TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
 # Parameters that do not change what an attack computes.
@@ -39,14 +53,15 @@ def known_as(
     """The well-known data set that has these classes, in this order, and so many test examples; or None.
 
     Args:
-        class_names: the names of the set's classes, WordNet ids.
+        class_names: the names of the set's classes.
         examples: all that there are.
         model_class_names: the names of the model's logits, where they are more.
     """
-    if tuple(model_class_names or class_names) != class_list(IMAGENET):
-        return None
-    sets = PUBLISHED.items()
-    return next((n for n, size in sets if size == examples and tuple(class_names) == class_list(n)), None)
+    if tuple(model_class_names or class_names) == class_list(IMAGENET):
+        sets = PUBLISHED.items()
+        return next((n for n, size in sets if size == examples and tuple(class_names) == class_list(n)), None)
+    digest = hashlib.sha256("".join(f"{name}\n" for name in class_names).encode()).hexdigest()
+    return ADE20K if (digest, examples) == (ADE20K_CLASSES, ADE20K_VALIDATION) else None
 
 
 def references(
@@ -68,6 +83,8 @@ def references(
         known_as: what `known_as` said of the data.
         defaults: the evaluation's default parameters; what a publication does not state is at these.
     """
+    if known_as == ADE20K:
+        return _segmented(model, evaluation, protocol)
     if known_as is None:
         return []
     facts, prepared = architecture(model), _preparation(data["params"])
@@ -81,6 +98,25 @@ def references(
             if _same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
                 pairs = zip(attacked.metrics, values, strict=True)
                 found += [_reference(name, table, attacked, protocol, *pair) for pair in pairs]
+    return found
+
+
+def _segmented(model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol: str) -> list[Reference]:
+    """The published numbers of Segmenter on a backbone; its positions may be for images of any size."""
+    if model["name"] != "segmenter" or evaluation["name"] != "sliding_window":
+        return []
+    if any(evaluation["params"].get(name) != value for name, value in WINDOWS.items()):
+        return []
+    facts, found = architecture(model["params"]["backbone"]), []
+    for name, values in SEGMENTED.items():
+        if facts and _same_model(
+            MODELS[name].facts, facts | {"image_size": MODELS[name].facts["image_size"]}
+        ):
+            source = f"{PAPER}, table 6, {name}; {SEGMENTED_NOTE}"
+            found += [
+                Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
+                for metric, percent in zip(("mean_accuracy", "miou"), values, strict=True)
+            ]
     return found
 
 

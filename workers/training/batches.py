@@ -1,35 +1,66 @@
-"""Training batches in keyed order: from memory when the data fit, else loaded ahead by threads."""
+"""Where the batches of a training come from.
+
+`Source` is what the loop asks. There are two: `Batches`, of images at the model's size, which are moved on
+the device; and `workers.training.making.MadeBatches`, of examples that are made one by one from what the
+data set has (`Examples`: timm's augmentation, or crops with their label maps), in processes ahead of the
+training. `workers.training.source` chooses.
+
+Legend: B examples of this process's part of a batch, C channels, S image side.
+"""
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from workers.data.ahead import load_ahead
 from workers.data.dataset import ImageSet
 from workers.data.segmentation import truth_of
-from workers.training.randomness import epoch_order
+from workers.training.augment import move_maps, move_pixels
+from workers.training.order import Order, Visit
+from workers.training.processes import ALONE, Part, Processes
+from workers.training.recipe import Augmentation
 
 CACHE_BYTES = 512 * 2**20
 LOAD_CHUNK = 1024
-MOST_LOADERS = 8
+
+
+class Batch(NamedTuple):
+    """What a step trains on, on the device; of several processes, this one's part of it.
+
+    Attributes:
+        images: float32 (B, C, S, S) in [0, 1], each of them augmented; noise of random erasing may leave
+            [0, 1].
+        truth: labels, int64 (B,), or label maps, (B, S, S), that have moved with their images.
+    """
+
+    images: Tensor
+    truth: Tensor
+
+
+class Source(Protocol):
+    """The batches of a training, by step."""
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a batch, those of all processes together."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch."""
+
+    def between(self, start: int, stop: int) -> Generator[Batch, None, None]:
+        """The batches of the steps start..stop-1: the same whatever the start was."""
 
 
 class Batches:
-    """The training set cut into batches, addressed by step.
+    """Images at the model's size: from memory when the data fit, else loaded ahead by threads.
 
-    An epoch visits the examples in an order keyed by seed and epoch and drops what does not fill a
-    last batch (another part each epoch); a set smaller than one batch is one batch. With repeated
-    augmentation an epoch is as long as ever, and visits the first examples of its order several times each.
-
-    Attributes:
-        batch_size: examples in a batch.
-        steps_per_epoch: batches in an epoch.
+    They are moved (shift, rotation, scale, flip) on the device.
     """
 
     def __init__(
@@ -40,70 +71,73 @@ class Batches:
         image_size: int,
         batch_size: int,
         device: torch.device,
-        repeats: int = 1,
+        augmentation: Augmentation | None = None,
+        processes: Processes = ALONE,
     ):
-        """Load all images now when their float32 pixels take at most `CACHE_BYTES`."""
+        """Load all images now when their float32 pixels take at most `CACHE_BYTES`.
+
+        Raises:
+            ValueError: there are no examples, or too few for the processes.
+        """
         self._data = data
         self._seed = seed
         self._size = image_size
         self._device = device
-        self._repeats = repeats
-        self._n = len(data.ids)
-        if self._n == 0:
+        self._augmentation = augmentation or Augmentation()
+        n = len(data.ids)
+        if n == 0:
             raise ValueError(f"data set {data.name!r} has no training examples")
-        self.batch_size = min(batch_size, self._n)
-        self.steps_per_epoch = self._n // self.batch_size
-        self._cache: tuple[Tensor, Tensor] | None = None
-        if self._n * data.channels * image_size**2 * 4 <= CACHE_BYTES:
-            self._cache = self._load_all()
+        self._order = Order(n, seed=seed, batch_size=batch_size, repeats=self._augmentation.repeats)
+        self._part: Part = processes.part(self._order.batch_size)
+        self._cache: Batch | None = None
+        if n * data.channels * image_size**2 * 4 <= CACHE_BYTES:
+            self._cache = self._load_all(n)
 
-    def between(self, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of the steps start..stop-1.
+    @property
+    def batch_size(self) -> int:
+        """Examples in a batch, those of all processes together."""
+        return self._order.batch_size
 
-        Yields:
-            Images, float32 (B, C, S, S) in [0, 1], and labels, int64 (B,), or label maps, uint8 (B, S, S),
-            on the device.
-        """
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch."""
+        return self._order.steps_per_epoch
+
+    def between(self, start: int, stop: int) -> Generator[Batch, None, None]:
+        """The batches of the steps start..stop-1."""
+        for step, batch in self._still(start, stop):
+            yield self._moved(batch, step)
+
+    def _moved(self, batch: Batch, step: int) -> Batch:
+        images, truth = batch
+        moved = move_pixels(images, self._augmentation, seed=self._seed, step=step, part=self._part)
+        if truth.dim() > 1 and self._augmentation.moves:
+            truth = move_maps(truth, self._augmentation, seed=self._seed, step=step, part=self._part)
+        return Batch(moved, truth)
+
+    def _still(self, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
+        """Step and batch, as the data set has the images."""
+        visits = self._order.between(start, stop)
         if self._cache is None:
-            yield from self._loaded_ahead(start, stop)
+            yield from self._loaded_ahead(visits)
             return
-        for indices in self._indices(start, stop):
-            chosen = indices.to(self._device)
-            images, truth = self._cache
-            yield images[chosen], truth[chosen]
+        for step, _, _, indices in visits:
+            chosen = self._part.of(indices).to(self._device)
+            yield step, Batch(self._cache.images[chosen], self._cache.truth[chosen])
 
-    def _indices(self, start: int, stop: int) -> Iterator[Tensor]:
-        order: Tensor | None = None
-        for step in range(start, stop):
-            epoch, number = divmod(step, self.steps_per_epoch)
-            if order is None or number == 0:
-                visited = epoch_order(self._n, seed=self._seed, epoch=epoch)
-                order = visited.repeat_interleave(self._repeats)[: self._n]
-            first = number * self.batch_size
-            yield order[first : first + self.batch_size]
+    def _loaded_ahead(self, visits: Iterator[Visit]) -> Iterator[tuple[int, Batch]]:
+        def load(visit: Visit) -> tuple[int, Batch]:
+            return visit.step, self._load(self._part.of(visit.indices))
 
-    def _loaded_ahead(self, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
-        threads = max(1, min(MOST_LOADERS, os.cpu_count() or 1))
-        pending: deque[Future[tuple[Tensor, Tensor]]] = deque()
-        indices = self._indices(start, stop)
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="load-images")
-        try:
-            for chosen in islice(indices, threads):
-                pending.append(pool.submit(self._load, chosen))
-            while pending:
-                loaded = pending.popleft()
-                for following in islice(indices, 1):
-                    pending.append(pool.submit(self._load, following))
-                images, truth = loaded.result()
-                yield images.to(self._device), truth.to(self._device)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        with closing(load_ahead(load, visits)) as ahead:
+            for step, (images, truth) in ahead:
+                yield step, Batch(images.to(self._device), truth.to(self._device))
 
-    def _load(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def _load(self, indices: Tensor) -> Batch:
         chosen = indices.tolist()
-        return self._data.images(chosen, self._size), truth_of(self._data, chosen, self._size)
+        return Batch(self._data.images(chosen, self._size), truth_of(self._data, chosen, self._size))
 
-    def _load_all(self) -> tuple[Tensor, Tensor]:
-        chunks = [self._load(chunk) for chunk in torch.arange(self._n).split(LOAD_CHUNK)]
+    def _load_all(self, n: int) -> Batch:
+        chunks = [self._load(chunk) for chunk in torch.arange(n).split(LOAD_CHUNK)]
         images, truth = (torch.cat(parts).to(self._device) for parts in zip(*chunks, strict=True))
-        return images, truth
+        return Batch(images, truth)

@@ -24,6 +24,7 @@ def training_identity(
     image_size: int,
     batch_size: int,
     dtype: torch.dtype,
+    processes: int,
 ) -> dict[str, object]:
     """What must be equal for a checkpoint to belong to this training; plain values."""
     truth = cast(DataSet, data).labels.tolist() if data.task == "classification" else data.content_sha256()
@@ -36,6 +37,8 @@ def training_identity(
         "image_size": image_size,
         "batch_size": batch_size,
         "dtype": str(dtype),
+        # Dropout and drop-path draw for the part of a batch that a process has.
+        "devices": processes,
     }
 
 

@@ -12,10 +12,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from attacks.kernel import frozen
 from models.auxiliary import collected
 from workers.data.dataset import ImageSet
-from workers.training.augment import mix, move_maps, move_pixels, transform
+from workers.training.augment import mix
+from workers.training.batch_norm import share_batch_norms
+from workers.training.batches import Batch
 from workers.training.objective import Objective, attack, plain, robust
 from workers.training.optimisers import optimiser_of
 from workers.training.pixels import pixel_loss
+from workers.training.processes import ALONE, Part, Processes, everything
 from workers.training.randomness import generator, seed_layers
 from workers.training.recipe import Recipe
 
@@ -24,7 +27,7 @@ MIXED = (torch.bfloat16, torch.float16)
 
 
 class StepResult(NamedTuple):
-    """What a batch came to before the update.
+    """What a batch, all processes' parts of it, came to before the update.
 
     Attributes:
         loss: mean over the batch, of segmentation over its pixels.
@@ -52,6 +55,8 @@ class Learner:
         data: ImageSet,
         device: torch.device,
         dtype: torch.dtype,
+        batch_size: int | None = None,
+        processes: Processes = ALONE,
     ):
         """Move the classifier to the device and choose its arithmetic.
 
@@ -63,11 +68,18 @@ class Learner:
             device: where to compute.
             dtype: float32 or float64 for everything; bfloat16 and float16 keep the weights and the loss in
                 float32 and compute the layers under autocast, float16 with a scaled loss.
+            batch_size: examples in a batch, those of all processes together; None: what `update` gets.
+            processes: this process of the training.
         """
+        if processes.size > 1:
+            share_batch_norms(classifier)
+        self._processes = processes
+        self._part = None if batch_size is None else processes.part(batch_size)
         self._dtype = dtype
         self._mixed = dtype in MIXED
         self._weights_dtype = torch.float32 if self._mixed else dtype
         self.classifier = classifier.to(device, self._weights_dtype)
+        processes.share(tensor.detach() for tensor in self.classifier.state_dict().values())
         self._recipe = recipe
         self._seed = seed
         self._data = data
@@ -86,54 +98,58 @@ class Learner:
         """The classifier with averaged weights; None when the recipe keeps no average."""
         return None if self._average is None else self._average.module
 
-    def update(self, images: Tensor, labels: Tensor, *, step: int, learning_rate: float) -> StepResult:
+    def update(self, batch: Batch, *, step: int, learning_rate: float) -> StepResult:
         """Do one optimiser step.
 
         Args:
-            images: (B, C, S, S) in [0, 1], before augmentation.
-            labels: int64 (B,), or of segmentation label maps, (B, S, S).
+            batch: this process's part of it.
             step: number of steps done before; keys all randomness.
             learning_rate: of this step.
         """
-        recipe = self._recipe
-        key = {"seed": self._seed, "step": step}
-        augmentation, data = recipe.augmentation, self._data
-        given = images.to(self._weights_dtype)
-        if labels.dim() > 1:
-            moved = move_pixels(given, augmentation, **key)
-            target = move_maps(labels, augmentation, **key)
-            seed_layers(self._seed, step, self._device)
-            loss, result = self._pixels(moved, target)
+        images, truth = batch.images.to(self._weights_dtype), batch.truth
+        part = self._part or everything(len(images))
+        if truth.dim() > 1:
+            seed_layers(self._seed, step, self._device, self._processes.rank)
+            loss, numbers = self._pixels(images, truth.to(torch.int64), part)
         else:
-            changed = transform(given, augmentation, mean=data.mean, std=data.std, **key)
-            mixed, target = mix(changed, labels, augmentation, classes=data.classes, **key)
-            seed_layers(self._seed, step, self._device)
-            objective = self._objective(mixed, target, step)
-            loss, result = objective.loss, _result(objective, labels)
+            augmentation, classes = self._recipe.augmentation, self._data.classes
+            key = {"seed": self._seed, "step": step}
+            mixed, target = mix(images, truth, augmentation, classes=classes, part=part, **key)
+            seed_layers(self._seed, step, self._device, self._processes.rank)
+            objective = self._objective(mixed, target, step, part)
+            loss = _share(objective.loss, part)
+            numbers = _numbers(loss, objective, truth)
         self._scaler.scale(loss).backward()
+        self._processes.sum_gradients(self._trained)
         self._apply_gradients(learning_rate)
-        return result
+        return self._result(numbers, attacked=self._recipe.adversarial is not None)
 
-    def _pixels(self, images: Tensor, maps: Tensor) -> tuple[Tensor, StepResult]:
-        """Loss of label maps (B, S, S), and the numbers of the step."""
+    def _pixels(self, images: Tensor, maps: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+        """This process's share of the loss of label maps (B, S, S), and the numbers of the step."""
+        smoothing, sum_of = self._recipe.label_smoothing, self._processes.sum
         with collected() as auxiliary:
-            loss, correct, judged = pixel_loss(self._logits(images), maps, self._recipe.label_smoothing)
-        loss = sum((added.to(loss) for added in auxiliary), loss)
-        numbers = torch.stack([loss.detach().double(), correct.double(), judged.double()]).tolist()
-        return loss, StepResult(numbers[0], int(numbers[1]), int(numbers[2]), None)
+            loss, correct, judged = pixel_loss(self._logits(images), maps, smoothing, sum_of)
+        loss = sum((_share(added.to(loss), part) for added in auxiliary), loss)
+        numbers = [loss.detach(), correct, judged, torch.zeros_like(judged)]
+        return loss, torch.stack([number.double() for number in numbers])
 
-    def _objective(self, images: Tensor, target: Tensor, step: int) -> Objective:
+    def _objective(self, images: Tensor, target: Tensor, step: int, part: Part) -> Objective:
         training, smoothing = self._recipe.adversarial, self._recipe.label_smoothing
         if training is None:
             with collected() as auxiliary:
                 objective = plain(self._logits, images, target, smoothing)
             return objective.plus(auxiliary)
         with frozen(self.classifier):
-            draws = generator(self._seed, "adversarial", step)
+            draws = [generator(self._seed, f"adversarial/{row}", step) for row in part.rows]
             attacked = attack(self._logits, images, target, training, draws)
         with collected() as auxiliary:
             objective = robust(self._logits, images, attacked, target, training, smoothing)
         return objective.plus(auxiliary)
+
+    def _result(self, numbers: Tensor, *, attacked: bool) -> StepResult:
+        """The numbers of all processes, in one transfer from the device."""
+        loss, correct, judged, adversarial = self._processes.sum(numbers).tolist()
+        return StepResult(loss, int(correct), int(judged), int(adversarial) if attacked else None)
 
     def _logits(self, images: Tensor) -> Tensor:
         """Logits (B, K), or of segmentation (B, K, S, S), in the type of the weights."""
@@ -176,13 +192,17 @@ class Learner:
             self._average.load_state_dict(state["average"])
 
 
-def _result(objective: Objective, labels: Tensor) -> StepResult:
-    """The numbers of a step, in one transfer from the device."""
-    measured = [objective.loss.detach().double(), _right(objective.logits, labels)]
-    if objective.adversarial_logits is not None:
-        measured.append(_right(objective.adversarial_logits, labels))
-    loss, correct, *adversarial = torch.stack(measured).tolist()
-    return StepResult(loss, int(correct), len(labels), int(adversarial[0]) if adversarial else None)
+def _share(loss: Tensor, part: Part) -> Tensor:
+    """What a mean over a part of the batch adds to the mean over the whole."""
+    return loss if part.share == 1 else loss * part.share
+
+
+def _numbers(loss: Tensor, objective: Objective, labels: Tensor) -> Tensor:
+    """Share of the loss, right, judged, and right under attack: float64 (4,)."""
+    right = _right(objective.logits, labels)
+    attacked = objective.adversarial_logits
+    under_attack = torch.zeros_like(right) if attacked is None else _right(attacked, labels)
+    return torch.stack([loss.detach().double(), right, torch.full_like(right, len(labels)), under_attack])
 
 
 def _right(logits: Tensor, labels: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,18 @@ import torch
 from torch import nn
 
 from workers.data.dataset import ImageSet
-from workers.training.batches import Batches
+from workers.training.batches import Source
 from workers.training.checkpoint import Checkpoint, Checkpoints
-from workers.training.curves import draw
 from workers.training.determinism import deterministic
-from workers.training.files import save_text, save_weights
 from workers.training.identity import check_same_training, environment, training_identity
 from workers.training.learner import Learner, StepResult
+from workers.training.outcome import Trained, TrainingDiverged, trained, write
+from workers.training.processes import ALONE, Processes
 from workers.training.randomness import caller_generators_restored
 from workers.training.recipe import Recipe
 from workers.training.schedule import SCHEDULES
-from workers.training.training_log import EpochRecord, TrainingLog
+from workers.training.source import source_of
+from workers.training.training_log import LOG_NAME, EpochRecord, TrainingLog
 
 logger = logging.getLogger(__name__)
 
@@ -39,46 +41,8 @@ Report = Callable[[Mapping[str, object]], None]
 # With the one report that always comes at the end, never more than two a second.
 REPORT_SECONDS = 1.0
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-LOG_NAME = "training_log.jsonl"
-WEIGHTS_NAME = "weights.safetensors"
-AVERAGE_NAME = "weights_ema.safetensors"
-CURVES_NAME = "training_curves.svg"
 # Sums over the epoch so far.
 NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 0}
-
-
-class TrainingDiverged(Exception):
-    """The loss or the weights stopped being finite numbers."""
-
-    def __init__(self, what: str, *, step: int, steps: int, loss: float):
-        """Name the step (counted from 1) and the loss that it had."""
-        super().__init__(f"training diverged: {what} at step {step} of {steps} (loss {loss})")
-        self.step = step
-        self.loss = loss
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished training.
-
-    Attributes:
-        steps: optimiser steps.
-        epochs: passes over the data.
-        final_loss: mean training loss of the last epoch.
-        log_path: JSON lines, one `EpochRecord` per epoch.
-        weights_path: state dict of the classifier, safetensors.
-        curves_path: loss and accuracy by epoch, SVG.
-        average_path: the exponential moving average of the weights, in the same form; None when the
-            recipe keeps none.
-    """
-
-    steps: int
-    epochs: int
-    final_loss: float
-    log_path: Path
-    curves_path: Path
-    weights_path: Path
-    average_path: Path | None
 
 
 def train(
@@ -95,6 +59,8 @@ def train(
     checkpoint_seconds: float,
     report: Report,
     metadata: Mapping[str, str] | None = None,
+    processes: Processes = ALONE,
+    makers: int = 0,
 ) -> Trained:
     """Train a classifier, continuing from the newest whole checkpoint in `folder` when there is one.
 
@@ -104,8 +70,8 @@ def train(
         data: the training split.
         recipe: how to train.
         seed: keys all randomness of the training.
-        image_size: S, the side in pixels that images are resized to.
-        batch_size: examples per step; a smaller data set is one batch.
+        image_size: S, the side in pixels that images are resized to; crops have their own.
+        batch_size: examples per step, of all processes together; a smaller data set is one batch.
         device: where to compute.
         dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
             loss, so that small gradients don't vanish: steps whose gradients overflow are left out).
@@ -114,11 +80,16 @@ def train(
         report: gets `{"type": "progress", "done", "total", "message"}` (steps, at most twice a
             second) and `{"type": "checkpoint", "step"}` after each checkpoint that is on the disk.
         metadata: text for the header of the weights files.
+        processes: this process among those of the training, all of which call this alike. The first one
+            writes and reports. The numbers are those of one process up to rounding, but dropout and drop-path
+            draw others.
+        makers: how many processes make examples for this one, where they are made one by one; the bits are
+            the same with any number.
 
     Raises:
         TrainingDiverged: the loss or a weight became infinite or NaN.
-        ValueError: another dtype, an empty data set, nothing to train, or a checkpoint in `folder`
-            that was made by another training.
+        ValueError: another dtype, an empty data set, nothing to train, an example that cannot be read, or a
+            checkpoint in `folder` that was made by another training.
         OSError: a checkpoint, the log or the weights could not be written.
     """
     if dtype not in DTYPES:
@@ -126,17 +97,30 @@ def train(
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; allowed: at least 1")
     with caller_generators_restored(device), deterministic():
-        identity = training_identity(classifier, data, recipe, seed, image_size, batch_size, dtype)
-        batches = Batches(
+        identity = training_identity(
+            classifier, data, recipe, seed, image_size, batch_size, dtype, processes.size
+        )
+        source = source_of(
             data,
+            recipe,
             seed=seed,
             image_size=image_size,
             batch_size=batch_size,
             device=device,
-            repeats=recipe.augmentation.repeats,
+            processes=processes,
+            makers=makers,
         )
-        learner = Learner(classifier, recipe, seed=seed, data=data, device=device, dtype=dtype)
-        run = _Run(learner, batches, recipe, identity, folder, report)
+        learner = Learner(
+            classifier,
+            recipe,
+            seed=seed,
+            data=data,
+            device=device,
+            dtype=dtype,
+            batch_size=source.batch_size,
+            processes=processes,
+        )
+        run = _Run(learner, source, recipe, identity, folder, report, processes)
         learner.classifier.train()
         run.to_the_end(checkpoint_seconds)
         learner.classifier.eval()
@@ -149,47 +133,51 @@ class _Run:
     def __init__(
         self,
         learner: Learner,
-        batches: Batches,
+        source: Source,
         recipe: Recipe,
         identity: dict[str, object],
         folder: Path,
         report: Report,
+        processes: Processes,
     ):
         self._learner = learner
-        self._batches = batches
+        self._source = source
         self._recipe = recipe
         self._identity = identity
         self._folder = folder
         self._report = report
-        self._per_epoch = batches.steps_per_epoch
+        self._processes = processes
+        self._per_epoch = source.steps_per_epoch
         self._steps = recipe.epochs * self._per_epoch
         self._warmup_steps = round(recipe.warmup_epochs * self._per_epoch)
-        self._peak = recipe.peak_learning_rate(batches.batch_size)
-        self._checkpoints = Checkpoints(folder)
+        self._peak = recipe.peak_learning_rate(source.batch_size)
         self._step = 0
         self._saved_step = 0
         self._sums = dict(NOTHING_YET)
         self._seconds_before = 0.0
-        records = self._resume()
-        self._log = TrainingLog(folder / LOG_NAME, records)
+        with processes.first_before_others():
+            self._checkpoints = Checkpoints(folder, tidy=processes.first)
+            records = self._resume()
+        self._log = TrainingLog(folder / LOG_NAME if processes.first else None, records)
         self._started = self._reported = time.monotonic()
 
     def to_the_end(self, checkpoint_seconds: float) -> None:
         self._report_progress()
         saved_at = time.monotonic()
-        for images, labels in self._batches.between(self._step, self._steps):
-            rate = self._learning_rate(self._step)
-            result = self._learner.update(images, labels, step=self._step, learning_rate=rate)
-            self._step += 1
-            self._count(result)
-            if self._step % self._per_epoch == 0:
-                self._close_epoch(rate)
-            now = time.monotonic()
-            if now - self._reported >= REPORT_SECONDS:
-                self._report_progress()
-            if now - saved_at >= checkpoint_seconds and self._step < self._steps:
-                self._save()
-                saved_at = time.monotonic()
+        with closing(self._source.between(self._step, self._steps)) as batches:
+            for batch in batches:
+                rate = self._learning_rate(self._step)
+                result = self._learner.update(batch, step=self._step, learning_rate=rate)
+                self._step += 1
+                self._count(result)
+                if self._step % self._per_epoch == 0:
+                    self._close_epoch(rate)
+                now = time.monotonic()
+                if now - self._reported >= REPORT_SECONDS:
+                    self._report_progress()
+                if now - saved_at >= checkpoint_seconds and self._step < self._steps:
+                    self._save()
+                    saved_at = time.monotonic()
         if not self._learner.weights_are_finite():
             raise self._diverged("a weight is not finite", self._log.records[-1].loss)
         if self._saved_step < self._steps:
@@ -197,23 +185,12 @@ class _Run:
         self._report_progress()
 
     def write_result(self, metadata: Mapping[str, str]) -> Trained:
-        weights_path = self._folder / WEIGHTS_NAME
-        save_weights(self._learner.classifier, weights_path, metadata)
-        curves_path = self._folder / CURVES_NAME
-        save_text(draw(self._log.records), curves_path)
-        average_path = None
-        if self._learner.average is not None:
-            average_path = self._folder / AVERAGE_NAME
-            save_weights(self._learner.average, average_path, metadata)
-        return Trained(
-            steps=self._steps,
-            epochs=self._recipe.epochs,
-            final_loss=self._log.records[-1].loss,
-            log_path=self._log.path,
-            curves_path=curves_path,
-            weights_path=weights_path,
-            average_path=average_path,
-        )
+        learner, records = self._learner, self._log.records
+        averages = learner.average is not None
+        outcome = trained(self._folder, records, batch_size=self._source.batch_size, averages=averages)
+        if self._processes.first:
+            write(outcome, learner.classifier, learner.average, records, metadata)
+        return outcome
 
     def _learning_rate(self, step: int) -> float:
         recipe, peak = self._recipe, self._peak
@@ -257,6 +234,8 @@ class _Run:
 
     def _report_progress(self) -> None:
         self._reported = time.monotonic()
+        if not self._processes.first:
+            return
         epoch = min(self._step // self._per_epoch + 1, self._recipe.epochs)
         message = f"epoch {epoch}/{self._recipe.epochs}"
         in_epoch = self._step % self._per_epoch
@@ -267,6 +246,10 @@ class _Run:
         self._report({"type": "progress", "done": self._step, "total": self._steps, "message": message})
 
     def _save(self) -> None:
+        """Write a checkpoint, of which every process has all there is to write."""
+        self._saved_step = self._step
+        if not self._processes.first:
+            return
         state = {
             "identity": self._identity,
             "environment": environment(),
@@ -276,7 +259,6 @@ class _Run:
             "seconds": self._seconds(),
         }
         self._checkpoints.save(Checkpoint(self._step, state))
-        self._saved_step = self._step
         self._report({"type": "checkpoint", "step": self._step})
 
     def _resume(self) -> list[EpochRecord]:

@@ -43,18 +43,20 @@ class Objective(NamedTuple):
         loss: what is minimised, a mean over the batch.
         logits: of the images without attack, (B, K), to count the right ones with.
         adversarial_logits: of the adversarial images, (B, K); None where nothing is attacked.
+        passes: how many passes through the model the loss was computed from.
     """
 
     loss: Tensor
     logits: Tensor
     adversarial_logits: Tensor | None
+    passes: int = 1
 
     def plus(self, auxiliary: Sequence[Tensor]) -> Objective:
         """The same with the losses that parts of the model have added (`models.auxiliary`).
 
-        Each pass through the model counts: where TRADES passes twice, both are added.
+        They are weighted for one pass: where TRADES passes twice, their mean over both is added.
         """
-        return self._replace(loss=sum((loss.to(self.loss) for loss in auxiliary), self.loss))
+        return self._replace(loss=sum((loss.to(self.loss) / self.passes for loss in auxiliary), self.loss))
 
 
 class Attacked(NamedTuple):
@@ -78,7 +80,11 @@ def plain(model: Logits, images: Tensor, target: Tensor, smoothing: float) -> Ob
 
 
 def attack(
-    model: Logits, images: Tensor, target: Tensor, training: AdversarialTraining, draws: torch.Generator
+    model: Logits,
+    images: Tensor,
+    target: Tensor,
+    training: AdversarialTraining,
+    draws: Sequence[torch.Generator],
 ) -> Attacked:
     """Look for the worst point of the ball around each image, by projected gradient ascent.
 
@@ -87,7 +93,7 @@ def attack(
         images: (B, C, S, S) in [0, 1].
         target: labels, int64 (B,), or class probabilities (B, K).
         training: objective, ball and steps.
-        draws: a CPU generator for the random start.
+        draws: a CPU generator for the random start of each image, B of them.
     """
     with torch.no_grad():
         clean_logits = model(images)
@@ -126,6 +132,7 @@ def robust(
         training: objective and beta.
         smoothing: label smoothing of the cross-entropy, in [0, 1).
     """
+    passes = training.passes_of_update
     if training.objective == "pgd_at":
         logits = model(attacked.images)
         loss = functional.cross_entropy(logits, target, label_smoothing=smoothing)
@@ -133,13 +140,13 @@ def robust(
         natural, logits = model(images), model(attacked.images)
         distance = _divergence(natural, logits) / len(images)
         loss = functional.cross_entropy(natural, target, label_smoothing=smoothing) + training.beta * distance
-    return Objective(loss, attacked.clean_logits, logits)
+    return Objective(loss, attacked.clean_logits, logits, passes)
 
 
-def _start(images: Tensor, ball: Ball, trades: bool, draws: torch.Generator) -> Tensor:
-    if trades:
-        return TRADES_START * torch.randn(images.shape, generator=draws).to(images)
-    return ball.cube_start(torch.rand(images.shape, generator=draws).to(images))
+def _start(images: Tensor, ball: Ball, trades: bool, draws: Sequence[torch.Generator]) -> Tensor:
+    draw = torch.randn if trades else torch.rand
+    drawn = torch.stack([draw(images.shape[1:], generator=own) for own in draws]).to(images)  # (B, C, S, S)
+    return TRADES_START * drawn if trades else ball.cube_start(drawn)
 
 
 def _divergence(natural: Tensor, adversarial: Tensor) -> Tensor:

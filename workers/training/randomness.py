@@ -7,9 +7,11 @@ without a generator state in the checkpoint.
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,9 +32,9 @@ def epoch_order(n: int, *, seed: int, epoch: int) -> Tensor:
     return torch.randperm(n, generator=generator(seed, "order", epoch))
 
 
-def seed_layers(seed: int, step: int, device: torch.device) -> None:
-    """Seed the generators that dropout and drop-path draw from."""
-    seed_generators(derive_seed(seed, "layers", step), device)
+def seed_layers(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
+    """Seed the generators that dropout and drop-path draw from, for one process of a training."""
+    seed_generators(derive_seed(seed, f"layers/{rank}" if rank else "layers", step), device)
 
 
 def seed_generators(value: int, device: torch.device) -> None:
@@ -52,3 +54,22 @@ def caller_generators_restored(device: torch.device) -> Iterator[None]:
     """Leave torch's global generators as they were found."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         yield
+
+
+def seed_libraries(value: int) -> None:
+    """Seed the generators that libraries draw from on the CPU: Python's, numpy's and torch's."""
+    random.seed(value)
+    np.random.seed(value & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(value)
+
+
+@contextmanager
+def library_generators_restored() -> Iterator[None]:
+    """Leave those generators as they were found."""
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng([]):
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])

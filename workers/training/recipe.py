@@ -55,6 +55,8 @@ class Augmentation:
         _within("smallest_crop", self.smallest_crop, math.ulp(0), 1)
         _within("erase", self.erase, 0, 1)
         _within("repeats", self.repeats, 1, math.inf)
+        if self.uses_timm and max(self.shift, self.rotate, self.scale) > 0:
+            raise ValueError("crops, rand_augment and erase do not go with shift, rotate and scale")
         if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
             example = "'rand-m9-mstd0.5-inc1'"
             raise ValueError(
@@ -70,6 +72,34 @@ class Augmentation:
     def uses_timm(self) -> bool:
         """Whether single images are changed by timm."""
         return self.smallest_crop < 1 or self.rand_augment is not None or self.erase > 0
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Random crops of images and label maps, cut from the files at their own size (`workers.training.crops`).
+
+    Attributes:
+        size: side of a crop in pixels, at least 1; what an image does not fill is padded and not judged.
+        short_side: the short side of an image, in pixels, before the random change of size; None leaves it at
+            its own size.
+        scales: least and largest random change of size, above 0, in this order.
+        flip: mirror left to right with probability one half.
+        photometric: random brightness, contrast, saturation and hue.
+    """
+
+    size: int
+    short_side: int | None
+    scales: tuple[float, float]
+    flip: bool
+    photometric: bool
+
+    def __post_init__(self) -> None:
+        """Refuse values outside the ranges above."""
+        _within("size", self.size, 1, math.inf)
+        if self.short_side is not None:
+            _within("short_side", self.short_side, 1, math.inf)
+        _within("scales", self.scales[0], math.ulp(0), self.scales[1])
+        _within("scales", self.scales[1], self.scales[0], math.inf)
 
 
 @dataclass(frozen=True)
@@ -102,8 +132,12 @@ class AdversarialTraining:
     @property
     def passes(self) -> tuple[int, int]:
         """Forward and backward passes for each visit of an image: without attack, attack, update."""
-        update = 2 if self.objective == "trades" else 1
-        return 1 + self.steps + update, self.steps + update
+        return 1 + self.steps + self.passes_of_update, self.steps + self.passes_of_update
+
+    @property
+    def passes_of_update(self) -> int:
+        """Passes whose loss is minimised: TRADES has one for the clean images, too."""
+        return 2 if self.objective == "trades" else 1
 
 
 @dataclass(frozen=True)
@@ -132,6 +166,8 @@ class Recipe:
             None tracks none. The average is written beside the raw weights, never in their place.
         augmentation: random changes of the training images.
         adversarial: train on adversarial versions of the augmented images; None does not.
+        crops: of segmentation: train on random crops of the files at their own size; None trains on whole
+            images at the model's size.
     """
 
     epochs: int
@@ -151,6 +187,7 @@ class Recipe:
     ema_decay: float | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
     adversarial: AdversarialTraining | None = None
+    crops: Crops | None = None
 
     def __post_init__(self) -> None:
         """Refuse values outside the ranges above."""
@@ -187,32 +224,3 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
-
-
-@dataclass(frozen=True)
-class SegmentationRecipe:
-    """How a segmentation model is trained.
-
-    Attributes:
-        optimisation: epochs, optimiser, learning rate; its augmentation is not used.
-        crop_size: side of the random crops, in pixels, at least 1.
-        scales: least and largest random change of size before the crop, above 0, in this order.
-        flip: mirror left to right with probability one half.
-        photometric: random brightness, contrast, saturation and hue.
-        ignore_index: the label of pixels that do not count.
-        batch_size: what the recipe was published with.
-    """
-
-    optimisation: Recipe
-    crop_size: int
-    scales: tuple[float, float]
-    flip: bool
-    photometric: bool
-    ignore_index: int
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        """Refuse values outside the ranges above."""
-        _within("crop_size", self.crop_size, 1, math.inf)
-        _within("scales", self.scales[0], math.ulp(0), self.scales[1])
-        _within("batch_size", self.batch_size, 1, math.inf)

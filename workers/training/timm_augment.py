@@ -1,11 +1,11 @@
 """timm's augmentations of single images and its mixing of batches, with keyed draws.
 
-The pipeline of DeiT (Touvron et al., ICML 2021): random crops resized to the image size, RandAugment (Cubuk
-et al., NeurIPS 2020), random erasing with normal noise (Zhong et al., AAAI 2020), mixup or cutmix (Yun et
-al., ICCV 2019). timm draws from Python's, numpy's and torch's global generators; here they are seeded for
-each image, and left as they were found. Deviation: crops are cut from the image at the model's size, which
-is what data sets give, and not from the file at its own. Images are 8-bit while they are cropped and
-recoloured, as in timm.
+The pipeline of DeiT (Touvron et al., ICML 2021): random crops of the file at its own size, resized to the
+image size, a random mirror image, RandAugment (Cubuk et al., NeurIPS 2020), random erasing with normal noise
+(Zhong et al., AAAI 2020), mixup or cutmix (Yun et al., ICCV 2019). timm draws from Python's, numpy's and
+torch's global generators; here they are seeded for each image, and for each batch that is mixed. Images are
+8-bit until they are erased, as in timm. Deviation: the image in the middle of an odd batch is mixed with
+itself; timm refuses such a batch.
 
 Importing this module imports timm, which takes seconds.
 
@@ -14,9 +14,7 @@ Legend: B batch, C channels, S image side, K classes.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -26,8 +24,12 @@ from timm.data.mixup import Mixup
 from timm.data.random_erasing import RandomErasing
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch import Tensor
+from torchvision.transforms import RandomHorizontalFlip
 
-from workers.training.randomness import derive_seed
+from workers.data.dataset import DataSet, original
+from workers.data.pictures import as_picture
+from workers.training.examples import Example
+from workers.training.randomness import derive_seed, library_generators_restored, seed_libraries
 from workers.training.recipe import Augmentation
 
 Transform = Callable[[Image.Image], Image.Image]
@@ -37,72 +39,48 @@ TRANSLATION_SHARE = 0.45
 PICTURE_CHANNELS = (1, 3)
 
 
-def recolour(
-    images: Tensor, augmentation: Augmentation, *, mean: Sequence[float], seed: int, step: int
-) -> Tensor:
-    """Crop each image and apply RandAugment to it.
+class TimmExamples:
+    """Labelled images, cropped, mirrored, recoloured and erased; see `Examples`.
 
     Args:
-        images: (B, C, S, S) in [0, 1], C 1 or 3.
-        augmentation: `smallest_crop` and `rand_augment`.
-        mean: pixel mean of each channel; what comes in from outside an image has that colour.
-        seed: the job's seed.
-        step: the step that the images are for.
-
-    Returns:
-        A tensor of the same shape, type and device; pixels are multiples of 1 / 255.
+        data: its files are cropped at their own size, where it has files.
+        augmentation: `smallest_crop`, `flip`, `rand_augment` and `erase`.
+        size: S.
 
     Raises:
-        ValueError: another number of channels.
+        ValueError: the images have neither 1 nor 3 channels.
     """
-    transforms = _transforms(augmentation, images.shape[-1], mean)
-    if not transforms:
-        return images
-    if images.shape[1] not in PICTURE_CHANNELS:
-        raise ValueError(f"RandAugment and crops are for images of 1 or 3 channels: got {images.shape[1]}")
-    pixels = (images.float() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-    changed = np.empty_like(pixels)
-    with _global_generators_restored():
-        for index, picture in enumerate(pixels):
-            _seed(derive_seed(seed, f"timm/{index}", step))
-            image = Image.fromarray(picture[:, :, 0] if picture.shape[2] == 1 else picture)
-            for transform in transforms:
-                image = transform(image)
-            changed[index] = np.asarray(image).reshape(picture.shape)
-    return torch.from_numpy(changed).permute(0, 3, 1, 2).to(images) / 255
 
+    def __init__(self, data: DataSet, augmentation: Augmentation, size: int) -> None:
+        if data.channels not in PICTURE_CHANNELS:
+            raise ValueError(f"RandAugment and crops are for images of 1 or 3 channels: got {data.channels}")
+        self.ids: Sequence[str] = data.ids
+        self._data = data
+        self._size = size
+        self._crops = augmentation.smallest_crop < 1
+        self._transforms = _transforms(augmentation, size, data.mean)
+        self._erasing = RandomErasing(augmentation.erase, mode="pixel", device="cpu")
+        self._mean, self._std = (torch.tensor(values).view(-1, 1, 1) for values in (data.mean, data.std))
 
-def erase(
-    images: Tensor,
-    augmentation: Augmentation,
-    *,
-    mean: Sequence[float],
-    std: Sequence[float],
-    seed: int,
-    step: int,
-) -> Tensor:
-    """Fill a random rectangle of some images with noise that is standard normal after normalisation.
+    def make(self, index: int, seed: int) -> Example:
+        """One image, changed by the draws of a seed; noise of erasing may leave [0, 1]."""
+        picture = original(self._data, index) if self._crops else None
+        if picture is None:
+            picture = as_picture(self._data.images([index], self._size)[0])
+        seed_libraries(seed)
+        for transform in self._transforms:
+            picture = transform(picture)
+        pixels = np.array(picture).reshape(self._size, self._size, -1)  # (S, S, C)
+        image = torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+        return Example(self._erased(image), self._data.labels[index])
 
-    Args:
-        images: (B, C, S, S) in [0, 1].
-        augmentation: `erase` is the probability for each image.
-        mean: mean of each channel by which the model normalises.
-        std: standard deviation of each channel.
-        seed: the job's seed.
-        step: the step that the images are for.
-
-    Returns:
-        A tensor of the same shape, type and device; the noise may leave [0, 1].
-    """
-    if augmentation.erase == 0:
-        return images
-    centre, spread = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
-    normalized = (images.float().cpu() - centre) / spread
-    with _global_generators_restored():
-        _seed(derive_seed(seed, "erase", step))
-        noisy = RandomErasing(augmentation.erase, mode="pixel", device="cpu")(normalized.clone())
-    noise = (noisy * spread + centre).to(images)
-    return torch.where((noisy == normalized).to(images.device), images, noise)
+    def _erased(self, image: Tensor) -> Tensor:
+        """A rectangle of some images is filled with noise, standard normal after normalisation."""
+        noise = self._erasing(torch.full(image.shape, torch.nan))
+        erased = ~noise.isnan()
+        if not erased.any():
+            return image
+        return torch.where(erased, noise * self._std + self._mean, image.to(torch.float32) / 255)
 
 
 def mix_batch(
@@ -111,29 +89,26 @@ def mix_batch(
     """Mixup or cutmix of the batch with itself in reverse order, one weight for all.
 
     Args:
-        images: (B, C, S, S), B even.
+        images: (B, C, S, S).
         labels: int64 (B,).
         augmentation: `mixup` and `cutmix`; where both are on, either has probability one half.
         classes: K.
         seed: the job's seed.
-        step: the step that the batch is for.
+        step: the step that the batch is for; all parts of a batch draw the same.
 
     Returns:
         Images (B, C, S, S) and class probabilities (B, K).
-
-    Raises:
-        ValueError: the batch is odd.
     """
-    if len(images) % 2:
-        raise ValueError(
-            f"cutmix mixes pairs: the batch has {len(images)} examples; set execution.batch_size to an even"
-            " number that is not above the number of examples"
-        )
     mixing = Mixup(augmentation.mixup, augmentation.cutmix, label_smoothing=0.0, num_classes=classes)
-    with _global_generators_restored():
-        _seed(derive_seed(seed, "mix", step))
-        mixed, target = mixing(images.clone(), labels)
-    return mixed, target.to(mixed)
+    n, middle = len(images), len(images) // 2
+    # timm wants pairs: the one in the middle stands twice.
+    rows = torch.arange(n) if n % 2 == 0 else torch.cat([torch.arange(middle + 1), torch.arange(middle, n)])
+    chosen = rows.to(images.device)
+    with library_generators_restored():
+        seed_libraries(derive_seed(seed, "mix", step))
+        mixed, target = mixing(images[chosen], labels[chosen])
+    once = rows.diff(prepend=torch.tensor([-1])).bool().to(images.device)
+    return mixed[once], target.to(mixed)[once]
 
 
 def _transforms(augmentation: Augmentation, size: int, mean: Sequence[float]) -> list[Transform]:
@@ -141,6 +116,8 @@ def _transforms(augmentation: Augmentation, size: int, mean: Sequence[float]) ->
     if augmentation.smallest_crop < 1:
         scale = (augmentation.smallest_crop, 1.0)
         found.append(RandomResizedCropAndInterpolation(size, scale=scale, interpolation="bicubic"))
+    if augmentation.flip:
+        found.append(RandomHorizontalFlip())
     if augmentation.rand_augment is not None:
         parameters = {
             "translate_const": int(size * TRANSLATION_SHARE),
@@ -149,20 +126,3 @@ def _transforms(augmentation: Augmentation, size: int, mean: Sequence[float]) ->
         }
         found.append(rand_augment_transform(augmentation.rand_augment, parameters))
     return found
-
-
-def _seed(value: int) -> None:
-    random.seed(value)
-    np.random.seed(value & 0xFFFFFFFF)
-    torch.default_generator.manual_seed(value)
-
-
-@contextmanager
-def _global_generators_restored() -> Iterator[None]:
-    states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng([]):
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])

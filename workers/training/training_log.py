@@ -9,6 +9,8 @@ from pathlib import Path
 
 from workers.training.files import save_text
 
+LOG_NAME = "training_log.jsonl"
+
 
 @dataclass(frozen=True)
 class EpochRecord:
@@ -38,17 +40,22 @@ class EpochRecord:
 class TrainingLog:
     """The records of one run, in memory and in a JSON-lines file."""
 
-    def __init__(self, path: Path, records: Iterable[EpochRecord] = ()):
-        """Make the file hold exactly these records: those of a checkpoint, not what came after it."""
-        self.path = path
+    def __init__(self, path: Path | None, records: Iterable[EpochRecord] = ()):
+        """Make the file hold exactly these records: those of a checkpoint, not what came after it.
+
+        Without a path they are kept in memory alone.
+        """
+        self._path = path
         self.records = list(records)
-        save_text("".join(_line(record) for record in self.records), path)
+        if path is not None:
+            save_text("".join(_line(record) for record in self.records), path)
 
     def append(self, record: EpochRecord) -> None:
         """Add the record of one more epoch."""
         self.records.append(record)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line(record))
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(_line(record))
 
 
 def _line(record: EpochRecord) -> str:

@@ -29,6 +29,7 @@ def job(attention: dict[str, Any], model: str = "vit", **changes: Any) -> dict[s
         ({"name": "scaled_learned", "params": {"patches": 16}}, {}),
         ({"name": "scaled_learned", "params": {"patches": 16}}, {"model": "fan_vit"}),
         ({"name": "rpc_causal"}, {"layers": [0, 1, 2]}),
+        ({"name": "rpc_causal"}, {"model": "fan_vit"}),
         ({"name": "rpc_causal", "params": {"mu_tokens": "sequence"}}, {"layers": "last"}),
         ({"name": "rpc_asymmetric", "params": {"dual_sign": 1}}, {}),
         ({"name": "scaled_exact"}, {"layers": "first"}),
@@ -58,3 +59,51 @@ def test_what_does_not_fit_is_refused_with_the_reason(
     (detail,) = caught.value.details
     assert path_text(detail.loc) == f"model.params.attention.params{place}"
     assert reason in f"{detail.message} {detail.allowed}"
+
+
+LEARNED = {"name": "scaled_learned", "params": {"patches": 16}}
+
+
+def segmentation(backbone: dict[str, Any], **params: Any) -> dict[str, Any]:
+    return {
+        "kind": "train",
+        "model": {"name": "segmenter", "params": {"backbone": backbone} | params},
+        "data": {"name": "shapes"},
+        "recipe": {"name": "small_segmenter"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("backbone", "params", "reason"),
+    [
+        ({"name": "vit", "params": SIZES}, {"decoder_heads": 5}, "decoder_heads must divide the width"),
+        ({"name": "symvit_tiny"}, {"decoder_heads": 5}, "part.backbone_width is 192"),
+        (
+            {"name": "vit", "params": SIZES | {"width": 202, "heads": 2}},
+            {},
+            "absent, it is that width / 64",
+        ),
+        ({"name": "vit", "params": SIZES | {"attention": LEARNED}}, {"image_size": 33}, "learned S"),
+    ],
+)
+def test_a_decoder_that_does_not_fit_its_backbone_is_refused(
+    backbone: dict[str, Any], params: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        load().validate(segmentation(backbone, **params))
+    (detail,) = caught.value.details
+    assert path_text(detail.loc) == "model.params"
+    assert reason in detail.message
+
+
+@pytest.mark.parametrize(
+    ("backbone", "params"),
+    [
+        ({"name": "vit", "params": SIZES}, {"decoder_heads": 4}),
+        ({"name": "vit", "params": SIZES}, {"decoder_heads": 5, "decoder": "linear"}),
+        ({"name": "symvit_base"}, {"decoder_heads": 12}),
+        ({"name": "vit", "params": SIZES | {"attention": LEARNED}}, {"image_size": 24}),
+    ],
+)
+def test_a_decoder_that_fits_its_backbone_is_taken(backbone: dict[str, Any], params: dict[str, Any]) -> None:
+    assert load().validate(segmentation(backbone, **params)).spec["model"]["params"].items() >= params.items()

@@ -13,7 +13,8 @@ from PIL import Image
 from tests.support.segmentation_files import change_pixel, write_pair
 from workers.data.camvid import camvid
 from workers.data.dataset import CorruptData, MissingData
-from workers.data.segmentation import IGNORE, SegmentationFiles, SegmentationSet
+from workers.data.segmentation import IGNORE, SegmentationSet
+from workers.data.segmentation_files import SegmentationFiles
 
 SIZES = [(48, 32), (48, 32), (32, 48), (40, 40)]  # (W, H)
 
@@ -77,6 +78,18 @@ def test_maps_have_the_pixels_of_their_images(data: SegmentationFiles, tmp_path:
         assert torch.equal(data.images([number], side)[0], expected)
         values[values == 11] = IGNORE
         assert torch.equal(data.label_maps([number], side)[0], values[square])
+
+
+def test_an_example_is_the_whole_file(data: SegmentationFiles, tmp_path: Path) -> None:
+    for number, (width, height) in enumerate(SIZES):
+        pixels, labels = data.example(number)
+        with Image.open(tmp_path / "camvid" / "test" / f"test{number}.png") as image:
+            assert np.array_equal(pixels.permute(1, 2, 0), np.array(image))
+        with Image.open(tmp_path / "camvid" / "testannot" / f"test{number}.png") as annotation:
+            values = torch.from_numpy(np.array(annotation))
+        values[values == 11] = IGNORE
+        assert torch.equal(labels, values)
+        assert labels.shape == (height, width)
 
 
 def test_maps_are_resized_to_the_nearest_pixel(data: SegmentationFiles) -> None:

@@ -8,7 +8,7 @@ import torch
 from service.contract.errors import InvalidSpec, NotFound
 from workers.data.dataset import MissingData
 from workers.jobs.failures import BadWeights, describe
-from workers.training.loop import TrainingDiverged
+from workers.training.outcome import TrainingDiverged
 
 
 @pytest.mark.parametrize(

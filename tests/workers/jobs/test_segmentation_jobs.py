@@ -41,7 +41,14 @@ def problems(body: dict[str, Any]) -> dict[str, str]:
 
 def trained(folder: Path, **changes: Any) -> dict[str, Any]:
     spec = load().validate(training(**changes)).spec
-    request = {"spec": spec, "weights": None, "folder": folder, "checkpoint_seconds": 60, "job": "j"}
+    request = {
+        "spec": spec,
+        "weights": None,
+        "folder": folder,
+        "checkpoint_seconds": 60,
+        "job": "j",
+        "cores": 1,
+    }
     with torch.random.fork_rng():
         return train.run(request, Session(), lambda _: None)
 
@@ -79,7 +86,8 @@ def test_what_is_for_classification_is_refused_with_the_reason() -> None:
 def test_a_backbone_that_does_not_fit_is_refused_with_the_reason() -> None:
     resnet = {"name": "timm", "params": {"architecture": "resnet18"}}
     found = problems(evaluating(model={"name": "segmenter", "params": {"backbone": resnet}}))
-    assert "backbone must be a vision transformer of the catalog" in found["model.params"]
+    message = "the model 'timm' has no patch_tokens, which backbone must have"
+    assert found["model.params.backbone.name"] == message
     uneven = {"name": "vit", "params": {"width": 50}}
     found = problems(evaluating(model={"name": "segmenter", "params": {"backbone": uneven}}))
     assert "heads must divide width" in found["model.params.backbone.params"]
@@ -104,6 +112,33 @@ def test_a_trained_model_is_measured_as_at_the_end_of_its_training(tmp_path: Pat
     assert measured == joined([answer])
     again = trained(tmp_path / "again")
     assert again["columns"] == answer["columns"]
+
+
+def test_segmenters_recipe_trains_on_crops_and_is_measured_in_windows(tmp_path: Path) -> None:
+    params = {"epochs": 2, "crop_size": 24, "short_side": 32, "learning_rate": 0.05}
+    answer = trained(tmp_path, recipe={"name": "segmenter", "params": params})
+    assert answer["backward_passes"] == 2 * 800
+    model = {**SEGMENTER, "weights": {"job": "j"}}
+    windows = {"name": "sliding_window", "params": {"short_side": 64, "window": 32, "stride": 24}}
+    spec = load().validate(evaluating(model=model, evaluations=[windows], limit=100)).spec
+    whole, parts = (shards(spec, str(tmp_path / "weights.safetensors"), seconds) for seconds in (1e9, 1e-9))
+    assert (len(whole), len(parts)) == (1, 4)
+    assert joined(parts) == joined(whole)
+    assert sum(outcome["forward_passes"] for outcome in parts) == 9 * 100
+    columns = joined(whole)
+    judged = {sum(row) for row in columns["target"]}
+    assert 50 * 50 < min(judged) <= max(judged) <= 64 * 64  # every pixel of the file but the outlines
+    metrics = segmentation_metrics(columns)["pixel_accuracy"]
+    assert metrics.value is not None
+    assert metrics.value > 0.6
+
+
+def test_windows_are_refused_where_they_make_no_sense() -> None:
+    windows = {"name": "sliding_window", "params": {"window": 32, "stride": 33}}
+    found = problems(evaluating(evaluations=[windows]))
+    assert "stride must not be larger than window" in found["evaluations.0.params"]
+    found = problems(evaluating(model={"name": "vit"}, data={"name": "digits"}, evaluations=[windows]))
+    assert "'sliding_window' is for segmentation" in found["evaluations.0.name"]
 
 
 def test_training_learns_more_than_the_background(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ from workers.jobs.session import Session
 
 def answer(spec: dict[str, Any], recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
     spec = spec | {"kind": "train", "recipe": recipe}
-    request = {"spec": spec, "weights": None, "folder": folder, "checkpoint_seconds": 60, "job": "j"}
+    request = {
+        "spec": spec,
+        "weights": None,
+        "folder": folder,
+        "checkpoint_seconds": 60,
+        "job": "j",
+        "cores": 1,
+    }
     with torch.random.fork_rng():
         return train.run(request, Session(), lambda _: None)
 
@@ -34,8 +41,3 @@ def test_passes_and_artifacts(
     assert found["backward_passes"] == backward * examples
     names = [artifact["name"] for artifact in found["extra"]["artifacts"]]
     assert names == ["weights.safetensors", "training_log.jsonl", "training_curves.svg"]
-
-
-def test_recipes_for_segmentation_are_refused(spec: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="recipe 'segmenter' needs crops"):
-        answer(spec, {"name": "segmenter", "params": {}}, tmp_path)

@@ -44,7 +44,14 @@ def doubted(spec: dict[str, Any], source: TrainedOn | None, evaluated: dict[str,
 
 def trained(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
     spec = spec | {"kind": "train", "recipe": {"name": "small_vit", "params": {"epochs": 1}}}
-    request = {"spec": spec, "weights": None, "folder": folder, "checkpoint_seconds": 60, "job": "j"}
+    request = {
+        "spec": spec,
+        "weights": None,
+        "folder": folder,
+        "checkpoint_seconds": 60,
+        "job": "j",
+        "cores": 1,
+    }
     with torch.random.fork_rng():
         return train.run(request, Session(), lambda _: None)
 

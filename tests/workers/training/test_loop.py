@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workers.training import loop
+from workers.training.batches import Batch
 from workers.training.files import CONTENT
 from workers.training.learner import Learner
-from workers.training.loop import TrainingDiverged
+from workers.training.outcome import WEIGHTS_NAME, TrainingDiverged
 from workers.training.recipe import Recipe
 from workers.training.schedule import SCHEDULES
+from workers.training.training_log import LOG_NAME
 
 PLAIN = Recipe(epochs=4, learning_rate=0.02)
 
@@ -64,7 +66,7 @@ def test_one_step_is_adamw_on_the_smoothed_cross_entropy(standins: ModuleType, t
     step = [0.02 * gradient / (gradient.abs() + 1e-8) for gradient in clipped]
     assert torch.allclose(model[1].weight, weight * (1 - 0.02 * 0.5) - step[0], atol=1e-12)
     assert torch.allclose(model[1].bias, bias - step[1], atol=1e-12)
-    assert torch.tensor(records(tmp_path / loop.LOG_NAME)[0]["loss"]).item() == pytest.approx(loss.item())
+    assert torch.tensor(records(tmp_path / LOG_NAME)[0]["loss"]).item() == pytest.approx(loss.item())
 
 
 @pytest.mark.parametrize("schedule", ["one_cycle", "polynomial"])
@@ -201,7 +203,7 @@ def test_float16_leaves_out_steps_whose_gradients_overflow(standins: ModuleType,
     assert learner.state()["scaler"]["scale"] == 2.0**16
     changed = []
     for step in range(8):
-        learner.update(images, data.labels, step=step, learning_rate=0.01)
+        learner.update(Batch(images, data.labels), step=step, learning_rate=0.01)
         changed.append(not torch.equal(before, model.linear.weight))
         before = model.linear.weight.detach().clone()
     assert not changed[0]
@@ -228,7 +230,7 @@ def test_a_loss_that_is_not_finite_stops_the_training(standins: ModuleType, tmp_
     with pytest.raises(TrainingDiverged, match=r"loss is not finite at step 8 of 20 \(loss nan\)") as caught:
         standins.run(tmp_path, recipe=PLAIN, classifier=Exploding(7))
     assert caught.value.step == 8
-    assert not (tmp_path / loop.WEIGHTS_NAME).exists()
+    assert not (tmp_path / WEIGHTS_NAME).exists()
 
 
 class NanGradient(torch.autograd.Function):
@@ -255,7 +257,7 @@ def test_weights_that_are_not_finite_are_never_a_result(standins: ModuleType, tm
     recipe = Recipe(epochs=1, learning_rate=0.1)
     with pytest.raises(TrainingDiverged, match="a weight is not finite at step 1 of 1"):
         standins.run(tmp_path, recipe=recipe, classifier=BadGradient(), data=standins.Stripes(8))
-    assert not (tmp_path / loop.WEIGHTS_NAME).exists()
+    assert not (tmp_path / WEIGHTS_NAME).exists()
 
 
 @pytest.mark.parametrize("wrong", [{"dtype": torch.int8}, {"batch_size": 0}])

@@ -18,9 +18,11 @@ from attacks.kernel import Attack, Examples, Setting, frozen
 from attacks.randomness import Randomness
 from models.auxiliary import add_loss
 from workers.data.digits import digits
+from workers.training.batches import Batch
 from workers.training.learner import Learner
-from workers.training.loop import Trained, train
+from workers.training.loop import train
 from workers.training.objective import TRADES_START, Attacked, attack, plain, robust
+from workers.training.outcome import Trained
 from workers.training.randomness import generator
 from workers.training.recipe import AdversarialTraining, Augmentation, Recipe
 
@@ -36,13 +38,17 @@ def network() -> nn.Module:
 
 
 def batch(n: int = 6) -> tuple[Tensor, Tensor]:
-    draws = torch.Generator().manual_seed(1)
-    return torch.rand(n, 1, 8, 8, generator=draws, dtype=torch.float64), torch.arange(n) % 3
+    noise = torch.Generator().manual_seed(1)
+    return torch.rand(n, 1, 8, 8, generator=noise, dtype=torch.float64), torch.arange(n) % 3
+
+
+def draws(step: int, n: int) -> list[torch.Generator]:
+    return [generator(0, f"adversarial/{row}", step) for row in range(n)]
 
 
 def find(model: nn.Module, images: Tensor, target: Tensor, training: AdversarialTraining) -> Attacked:
     with frozen(model):
-        return attack(model, images, target, training, generator(0, "adversarial", 0))
+        return attack(model, images, target, training, draws(0, len(images)))
 
 
 def run_on(attacking: Attack, model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -100,7 +106,7 @@ def test_the_random_start_is_keyed() -> None:
     assert torch.equal(
         find(network(), images, labels, PGD_AT).images, find(network(), images, labels, PGD_AT).images
     )
-    other = attack(network(), images, labels, PGD_AT, generator(0, "adversarial", 1))
+    other = attack(network(), images, labels, PGD_AT, draws(1, len(images)))
     assert not torch.equal(other.images, find(network(), images, labels, PGD_AT).images)
 
 
@@ -204,9 +210,9 @@ class Regularised(nn.Module):
         return logits
 
 
-@pytest.mark.parametrize(("training", "times"), [(None, 1), (PGD_AT, 1), (TRADES, 2)])
-def test_what_parts_of_the_model_add_is_minimised_in_training_passes_only(
-    standins: ModuleType, training: AdversarialTraining | None, times: int
+@pytest.mark.parametrize("training", [None, PGD_AT, TRADES], ids=["plain", "pgd_at", "trades"])
+def test_what_parts_of_the_model_add_is_minimised_once_and_in_training_passes_only(
+    standins: ModuleType, training: AdversarialTraining | None
 ) -> None:
     images, labels = batch()
     recipe = Recipe(epochs=1, learning_rate=0.0, adversarial=training)
@@ -214,10 +220,10 @@ def test_what_parts_of_the_model_add_is_minimised_in_training_passes_only(
     learner = Learner(
         model, recipe, seed=0, data=standins.Stripes(), device=torch.device("cpu"), dtype=torch.float64
     )
-    added = learner.update(images, labels, step=0, learning_rate=0.0)
+    added = learner.update(Batch(images, labels), step=0, learning_rate=0.0)
     model.forward = lambda images: model.linear(images.flatten(1))  # type: ignore[method-assign]
-    without = learner.update(images, labels, step=0, learning_rate=0.0)
-    assert added.loss - without.loss == pytest.approx(times * 0.5 * 64 * 3, rel=1e-12)
+    without = learner.update(Batch(images, labels), step=0, learning_rate=0.0)
+    assert added.loss - without.loss == pytest.approx(0.5 * 64 * 3, rel=1e-12)
 
 
 def test_robust_training_withstands_pgd_where_usual_training_does_not(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ import pytest
 import torch
 
 from workers.training import batches, loop
-from workers.training.loop import LOG_NAME, WEIGHTS_NAME, Trained
+from workers.training.outcome import WEIGHTS_NAME, Trained
+from workers.training.training_log import LOG_NAME
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,91 +1,144 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from timm.data.distributed_sampler import RepeatAugSampler
+from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch import Tensor
 
-from workers.training import batches as module
+from workers.data.image_folder import image_folder
+from workers.training import order as order_module
 from workers.training.batches import Batches
+from workers.training.making import MadeBatches
+from workers.training.randomness import library_generators_restored, seed_libraries
 from workers.training.recipe import Augmentation
-from workers.training.timm_augment import erase, mix_batch, recolour
+from workers.training.timm_augment import TimmExamples, mix_batch
 
-RECOLOUR = Augmentation(smallest_crop=0.5, rand_augment="rand-m9-mstd0.5-inc1")
-MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+EVERYTHING = Augmentation(
+    flip=True, smallest_crop=0.5, rand_augment="rand-m9-mstd0.5-inc1", erase=0.5, mixup=0.8, cutmix=1.0
+)
+SIDE = 16
 
 
-def images(n: int = 12, channels: int = 3, side: int = 16) -> Tensor:
-    return torch.rand(n, channels, side, side, generator=torch.Generator().manual_seed(0))
+class Pictures:
+    """Random images in memory."""
+
+    task = "classification"
+    classes = 3
+    size = (SIDE, SIDE)
+
+    def __init__(self, n: int = 12, channels: int = 3) -> None:
+        draws = torch.Generator().manual_seed(0)
+        self.channels = channels
+        self.mean, self.std = (0.4, 0.5, 0.6)[:channels], (0.2, 0.25, 0.3)[:channels]
+        self.pixels = torch.rand(n, channels, SIDE, SIDE, generator=draws)
+        self.labels = torch.arange(n) % 3
+        self.ids = [str(index) for index in range(n)]
+
+    def images(self, indices: list[int], size: int) -> Tensor:
+        assert size == SIDE
+        return self.pixels[indices]
+
+
+def made(data: Pictures, augmentation: Augmentation, seed: int = 0) -> list[Tensor]:
+    """Every image, float32 (C, S, S) in the units of pixels, changed by the draws of a seed."""
+    examples = TimmExamples(data, augmentation, SIDE)  # type: ignore[arg-type]
+    with library_generators_restored():
+        found = [examples.make(index, seed).image for index in range(len(data.ids))]
+    return [image / 255 if image.dtype == torch.uint8 else image for image in found]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_recolour_keeps_shape_type_and_range(channels: int, dtype: torch.dtype) -> None:
-    given = images(channels=channels).to(dtype)
-    changed = recolour(given, RECOLOUR, mean=MEAN[:channels], seed=0, step=0)
-    assert (changed.shape, changed.dtype) == (given.shape, dtype)
-    assert changed.min() >= 0
-    assert changed.max() <= 1
-    assert (changed - given).abs().flatten(1).amax(1).min() > 0.1
+def test_images_keep_their_shape_and_are_changed(channels: int) -> None:
+    data = Pictures(channels=channels)
+    changed = torch.stack(made(data, EVERYTHING))
+    assert changed.shape == data.pixels.shape
+    assert (changed - data.pixels).abs().flatten(1).amax(1).min() > 0.1
 
 
-def test_other_channels_are_refused() -> None:
+def test_images_of_other_channels_are_refused() -> None:
     with pytest.raises(ValueError, match="1 or 3 channels: got 2"):
-        recolour(images(channels=2), RECOLOUR, mean=MEAN[:2], seed=0, step=0)
+        made(Pictures(channels=2), EVERYTHING)
 
 
-def test_all_are_keyed_by_seed_and_step() -> None:
-    labels = torch.arange(12) % 3
-    everything = Augmentation(mixup=0.8, cutmix=1.0, erase=0.9)
-
-    def draw(seed: int, step: int) -> list[Tensor]:
-        key = {"seed": seed, "step": step}
-        mixed = mix_batch(images(), labels, everything, classes=3, **key)
-        return [
-            recolour(images(), RECOLOUR, mean=MEAN, **key),
-            erase(images(), everything, mean=MEAN, std=STD, **key),
-            *mixed,
-        ]
-
-    first = draw(0, 4)
-    assert all(torch.equal(one, other) for one, other in zip(first, draw(0, 4), strict=True))
-    for other in (draw(0, 5), draw(1, 4)):
-        assert not any(torch.equal(one, two) for one, two in zip(first, other, strict=True))
+def test_an_example_is_its_seeds_and_nothing_elses() -> None:
+    first = made(Pictures(), EVERYTHING)
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    assert all(torch.equal(one, two) for one, two in zip(first, made(Pictures(), EVERYTHING), strict=True))
+    others = made(Pictures(), EVERYTHING, seed=1)
+    assert not any(torch.equal(one, two) for one, two in zip(first, others, strict=True))
 
 
-def test_the_generators_are_left_as_they_were() -> None:
+def test_a_flip_alone_is_exact() -> None:
+    data = Pictures(n=1)
+    data.pixels = (data.pixels * 255).round() / 255
+    data.pixels = data.pixels.repeat(40, 1, 1, 1)
+    data.ids, data.labels = [str(index) for index in range(40)], torch.zeros(40, dtype=torch.int64)
+    examples = TimmExamples(data, Augmentation(flip=True), SIDE)  # type: ignore[arg-type]
+    with library_generators_restored():
+        found = [examples.make(index, seed=index).image / 255 for index in range(40)]
+    mirrored = [torch.equal(image, data.pixels[0].flip(2)) for image in found]
+    assert all(one or torch.equal(image, data.pixels[0]) for one, image in zip(mirrored, found, strict=True))
+    assert 10 < sum(mirrored) < 30
+
+
+def test_crops_are_cut_from_the_file_at_its_own_size(tmp_path: Path) -> None:
+    """The pixels of timm's transform of the file, which is larger than the model's images and not square."""
+    noise = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    for name in ("a", "b"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        Image.fromarray(noise).save(tmp_path / "set" / name / "0.png")
+    data = image_folder(tmp_path, "train", folder="set", splits="all")
+    crop = RandomResizedCropAndInterpolation(SIDE, scale=(0.3, 1.0), interpolation="bicubic")
+    with library_generators_restored():
+        seed_libraries(5)
+        expected = torch.from_numpy(np.array(crop(Image.fromarray(noise)))).permute(2, 0, 1)
+        for chosen in (data, data.subset([1, 0])):
+            found = TimmExamples(chosen, Augmentation(smallest_crop=0.3), SIDE).make(1, seed=5)
+            assert torch.equal(found.image, expected)
+            assert found.truth == chosen.labels[1]
+
+
+def test_erasing_changes_one_rectangle_of_some_images() -> None:
+    data = Pictures(n=1)
+    examples = TimmExamples(data, Augmentation(erase=0.25), SIDE)  # type: ignore[arg-type]
+    with library_generators_restored():
+        found = [examples.make(0, seed).image for seed in range(200)]
+    erased = [image for image in found if image.dtype == torch.float32]
+    assert 30 < len(erased) < 70
+    as_it_was = (data.pixels[0] * 255).round() / 255
+    values = []
+    for image in erased:
+        changed = (image != as_it_was).any(0)  # (16, 16)
+        assert changed.sum() == changed.any(1).sum() * changed.any(0).sum()
+        noise = (image - torch.tensor(data.mean).view(3, 1, 1)) / torch.tensor(data.std).view(3, 1, 1)
+        values.append(noise[:, changed].flatten())
+    assert torch.cat(values).mean().item() == pytest.approx(0, abs=0.05)
+    assert torch.cat(values).std().item() == pytest.approx(1, abs=0.05)
+
+
+def test_mixing_is_keyed_and_leaves_the_generators_as_they_were() -> None:
     def states() -> tuple[object, ...]:
         numpys = np.random.get_state()
         return random.getstate(), numpys[1].tolist(), numpys[2], torch.random.get_rng_state().tolist()
 
-    before = states()
-    everything = Augmentation(mixup=0.8, cutmix=1.0, erase=0.9)
-    recolour(images(), RECOLOUR, mean=MEAN, seed=0, step=0)
-    erase(images(), everything, mean=MEAN, std=STD, seed=0, step=0)
-    mix_batch(images(), torch.arange(12) % 3, everything, classes=3, seed=0, step=0)
+    def mixed(seed: int, step: int) -> tuple[Tensor, Tensor]:
+        data = Pictures()
+        return mix_batch(data.pixels, data.labels, EVERYTHING, classes=3, seed=seed, step=step)
+
+    before, first = states(), mixed(0, 4)
     assert states() == before
-
-
-def test_an_image_is_changed_alike_whatever_is_beside_it() -> None:
-    several = recolour(images(), RECOLOUR, mean=MEAN, seed=0, step=0)
-    assert torch.equal(recolour(images()[:3], RECOLOUR, mean=MEAN, seed=0, step=0), several[:3])
-
-
-def test_erasing_changes_one_rectangle_of_some_images() -> None:
-    given = images(n=200)
-    erased = erase(given, Augmentation(erase=0.25), mean=MEAN, std=STD, seed=0, step=0)
-    changed = (erased != given).any(1)  # (200, 16, 16)
-    assert 30 < changed.flatten(1).any(1).sum() < 70
-    for mask in changed[changed.flatten(1).any(1)]:
-        rows, columns = mask.any(1).sum(), mask.any(0).sum()
-        assert mask.sum() == rows * columns
-    noise = (erased - torch.tensor(MEAN).view(1, 3, 1, 1)) / torch.tensor(STD).view(1, 3, 1, 1)
-    drawn = noise.movedim(1, 3)[changed]
-    assert drawn.mean().item() == pytest.approx(0, abs=0.05)
-    assert drawn.std().item() == pytest.approx(1, abs=0.05)
+    assert all(torch.equal(one, two) for one, two in zip(first, mixed(0, 4), strict=True))
+    for other in (mixed(0, 5), mixed(1, 4)):
+        assert not torch.equal(first[0], other[0])
 
 
 def test_cutmix_labels_have_the_share_of_the_pixels() -> None:
@@ -102,23 +155,40 @@ def test_cutmix_labels_have_the_share_of_the_pixels() -> None:
     assert given[:3].min() == 1
 
 
-def test_an_odd_batch_cannot_be_mixed() -> None:
-    with pytest.raises(ValueError, match=r"batch has 5 examples; set execution\.batch_size to an even"):
-        mix_batch(images(5), torch.arange(5) % 3, Augmentation(cutmix=1.0), classes=3, seed=0, step=0)
+@pytest.mark.parametrize("n", [1, 5])
+def test_the_middle_of_an_odd_batch_is_mixed_with_itself(n: int) -> None:
+    data, middle = Pictures(n), n // 2
+    for step in range(4):
+        mixed, target = mix_batch(data.pixels, data.labels, EVERYTHING, classes=3, seed=0, step=step)
+        assert (len(mixed), len(target)) == (n, n)
+        torch.testing.assert_close(mixed[middle], data.pixels[middle])
+        assert target[middle, data.labels[middle]] == pytest.approx(1)
+        even = [row for row in range(n) if row != middle]
+        if even:
+            pairs = mix_batch(data.pixels[even], data.labels[even], EVERYTHING, classes=3, seed=0, step=step)
+            assert torch.equal(mixed[even], pairs[0])
+            assert torch.equal(target[even], pairs[1])
 
 
+@pytest.mark.parametrize("way", ["memory", "made"])
 def test_repeated_augmentation_visits_the_examples_of_timms_sampler(
-    standins: object, monkeypatch: pytest.MonkeyPatch
+    standins: ModuleType, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     def order(n: int, *, seed: int, epoch: int) -> Tensor:
         return torch.randperm(n, generator=torch.Generator().manual_seed(epoch))
 
-    monkeypatch.setattr(module, "epoch_order", order)
-    data = standins.Stripes(40)  # type: ignore[attr-defined]
-    made = Batches(data, seed=0, image_size=8, batch_size=8, device=torch.device("cpu"), repeats=3)
+    monkeypatch.setattr(order_module, "epoch_order", order)
+    data, cpu = standins.Stripes(40), torch.device("cpu")
+    source: Batches | MadeBatches
+    if way == "memory":
+        repeated = Augmentation(repeats=3)
+        source = Batches(data, seed=0, image_size=8, batch_size=8, device=cpu, augmentation=repeated)
+    else:
+        examples = TimmExamples(data, Augmentation(), 8)
+        source = MadeBatches(examples, seed=0, batch_size=8, device=cpu, repeats=3)
     sampler = RepeatAugSampler(data, num_replicas=1, rank=0)
     for epoch in range(2):
         sampler.set_epoch(epoch)
         wanted = data.images(list(sampler), 8)
-        found = torch.cat([batch for batch, _ in made.between(5 * epoch, 5 * epoch + 5)])
-        assert torch.equal(found, wanted)
+        found = torch.cat([batch.images for batch in source.between(5 * epoch, 5 * epoch + 5)])
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0.5 / 255 + 1e-6)

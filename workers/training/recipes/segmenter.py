@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Interval, Le
 
-from workers.training.recipe import Recipe, SegmentationRecipe
+from workers.training.recipe import Crops, Recipe
 
 __all__ = ["segmenter"]
 
@@ -17,6 +17,10 @@ RULES = (
         "params.minimum_learning_rate <= params.learning_rate",
         "minimum_learning_rate must not be larger than learning_rate",
     ),
+    (
+        "params.smallest_scale <= params.largest_scale",
+        "smallest_scale must not be larger than largest_scale",
+    ),
 )
 
 
@@ -26,28 +30,39 @@ def segmenter(
     learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
     minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
     crop_size: Annotated[int, Interval(ge=1, le=4096)] = 512,
-) -> SegmentationRecipe:
+    short_side: Annotated[int, Interval(ge=1, le=4096)] | None = 512,
+    smallest_scale: Annotated[float, Gt(0), Le(16)] = 0.5,
+    largest_scale: Annotated[float, Gt(0), Le(16)] = 2.0,
+    flip: bool = True,
+    photometric: bool = True,
+) -> Recipe:
     """Train a Segmenter: SGD, a polynomial fall of the learning rate, random crops of 512 pixels.
+
+    The defaults are those of ADE20K, for batches of 8: set execution.batch_size.
 
     Args:
         epochs: passes over the training set.
         learning_rate: SGD's, at the start, for batches of 8.
         minimum_learning_rate: where the polynomial ends.
         crop_size: side of the random crops, in pixels.
+        short_side: short side of an image before its random change of size, in pixels; null takes the file's.
+        smallest_scale: least random change of size.
+        largest_scale: largest random change of size.
+        flip: mirror left to right at random.
+        photometric: change brightness, contrast, saturation and hue at random.
     """
-    return SegmentationRecipe(
-        optimisation=Recipe(
-            epochs=epochs,
-            learning_rate=learning_rate,
-            schedule="polynomial",
-            minimum_learning_rate=minimum_learning_rate,
-            optimiser="sgd",
-            momentum=0.9,
+    return Recipe(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        schedule="polynomial",
+        minimum_learning_rate=minimum_learning_rate,
+        optimiser="sgd",
+        momentum=0.9,
+        crops=Crops(
+            size=crop_size,
+            short_side=short_side,
+            scales=(smallest_scale, largest_scale),
+            flip=flip,
+            photometric=photometric,
         ),
-        crop_size=crop_size,
-        scales=(0.5, 2.0),
-        flip=True,
-        photometric=True,
-        ignore_index=255,
-        batch_size=8,
     )

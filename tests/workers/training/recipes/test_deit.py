@@ -8,9 +8,10 @@ from types import ModuleType
 import torch
 
 from models.vit import vit
-from workers.training.augment import mix, transform
+from workers.training.augment import mix
 from workers.training.recipe import Augmentation
 from workers.training.recipes.deit import deit
+from workers.training.source import source_of
 
 PUBLISHED = Augmentation(
     flip=True,
@@ -57,11 +58,12 @@ def test_two_steps_of_it(standins: ModuleType, tmp_path: Path) -> None:
 
     assert weights("one") == weights("two")
     data = standins.Stripes(16)
-    images = data.images(range(16), standins.SIZE)
-    key = {"seed": 0, "step": 0}
-    changed = transform(images, recipe.augmentation, mean=data.mean, std=data.std, **key)
-    assert (changed != images).flatten(1).any(1).sum() >= 15
-    _, target = mix(changed, data.labels, recipe.augmentation, classes=3, **key)
+    size, device = standins.SIZE, torch.device("cpu")
+    source = source_of(data, recipe, seed=0, image_size=size, batch_size=16, device=device)
+    (changed,) = source.between(0, 1)
+    images = data.images(range(16), size)
+    assert not (changed.images[:, None] == images[None]).flatten(2).all(2).any()
+    _, target = mix(changed.images, changed.truth, recipe.augmentation, classes=3, seed=0, step=0)
     assert target.shape == (16, 3)
 
 

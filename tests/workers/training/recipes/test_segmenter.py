@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from workers.training.recipe import Recipe
+from workers.training.recipe import Crops, Recipe
 from workers.training.recipes.segmenter import segmenter
 
 
 def test_the_published_values() -> None:
-    recipe = segmenter()
-    assert recipe.optimisation == Recipe(
+    assert segmenter() == Recipe(
         epochs=64,
         learning_rate=1e-3,
         schedule="polynomial",
@@ -14,11 +13,21 @@ def test_the_published_values() -> None:
         optimiser="sgd",
         momentum=0.9,
         weight_decay=0.0,
+        crops=Crops(size=512, short_side=512, scales=(0.5, 2.0), flip=True, photometric=True),
     )
-    assert (recipe.crop_size, recipe.scales, recipe.batch_size) == (512, (0.5, 2.0), 8)
-    assert (recipe.flip, recipe.photometric, recipe.ignore_index) == (True, True, 255)
 
 
 def test_parameters_reach_the_recipe() -> None:
-    recipe = segmenter(epochs=2, learning_rate=0.5, minimum_learning_rate=0.0, crop_size=64)
-    assert (recipe.optimisation.epochs, recipe.optimisation.learning_rate, recipe.crop_size) == (2, 0.5, 64)
+    recipe = segmenter(
+        epochs=2,
+        learning_rate=0.5,
+        minimum_learning_rate=0.0,
+        crop_size=64,
+        short_side=None,
+        smallest_scale=0.75,
+        largest_scale=1.5,
+        flip=False,
+        photometric=False,
+    )
+    assert (recipe.epochs, recipe.learning_rate, recipe.minimum_learning_rate) == (2, 0.5, 0.0)
+    assert recipe.crops == Crops(64, None, (0.75, 1.5), flip=False, photometric=False)

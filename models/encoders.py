@@ -1,0 +1,31 @@
+"""What a model must be to encode images for dense prediction: one token for each patch, at any image size."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from torch import Tensor
+
+
+class Encoder(Protocol):
+    """A backbone whose patch tokens can be decoded; its builder states the fact `patch_tokens`."""
+
+    # Beginnings of the names of weights that a classifier has and an encoder has not.
+    CLASSIFIER_ONLY: ClassVar[tuple[str, ...]]
+
+    image_size: int
+    num_features: int
+
+    @property
+    def patch_size(self) -> int:
+        """Height and width of a patch in pixels."""
+
+    def as_encoder(self) -> None:
+        """Leave out what classifying alone needs, for good."""
+
+    def patch_tokens(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Normalised patch tokens (B, P, C), row by row, and their grid (height, width).
+
+        Args:
+            images: (B, channels, H, W); `patch_size` divides both sides.
+        """

@@ -1,0 +1,103 @@
+"""What the service accepts of a model can be built, and answers: no wrong combination fails a job later.
+
+Parameters are drawn from the schemas of the committed catalog, a few away from their defaults at a time.
+Large models are built on the meta device, where nothing is computed; small ones answer too. What timm refuses
+of an image size only timm knows, so that `timm` is drawn among sizes that it takes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from service.contract.catalog import load
+from service.contract.errors import InvalidSpec
+from workers import catalog
+
+DRAWS = {"timm": 4}
+MOST_DRAWS = 60
+FEWEST_BUILT = 4
+SMALL = {"image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 4}
+SMALL_PARAMETERS = 300_000
+# What is drawn: many combinations are right and many are wrong, and all are quick.
+NUMBERS = (1, 2, 3, 4, 5, 8, 16, 24, 48, 65, 0, 0.3)
+DRAWN: Mapping[str, Sequence[Any]] = {
+    "image_size": (8, 16, 24, 32, 33, 64),
+    "mlp_ratio": (4.0, 0.5, 0.01),
+    "patch_size": (4, 8, 16, 5),
+    "depth": (1, 2, 3),
+    "decoder_depth": (1, 2),
+    "rpc_layers": ("all", "first", "last", [0], [1], [0, 1], [0, 0], [-1], [5], []),
+    "layers": ("all", "first", "last", [0], [1], [0, 1], [0, 0], [-1], [5], []),
+    "patches": (16, 17, 4, 9),
+    "architecture": ("vit_tiny_patch16_224", "resnet18"),
+    "tag": (None,),
+}
+DATA = {"classification": "digits", "segmentation": "shapes"}
+RECIPES = {"classification": "small_vit", "segmentation": "small_segmenter"}
+
+
+def drawn(kind: str, name: str, rng: random.Random) -> dict[str, Any]:
+    """Parameters of a component: small where they have a size, three or so of them drawn."""
+    schema = load().find(kind, name).parameters
+    params = {key: value for key, value in SMALL.items() if key in schema["properties"]}
+    for key, part in schema["properties"].items():
+        if key in schema.get("required", ()) or rng.random() < 3 / len(schema["properties"]):
+            params[key] = rng.choice(DRAWN[key]) if key in DRAWN else value_of(part, rng)
+    return params
+
+
+def value_of(schema: Mapping[str, Any], rng: random.Random) -> Any:
+    schema = rng.choice(schema.get("anyOf", [schema]))
+    if "component" in schema:
+        name = rng.choice(load().names(schema["component"]))
+        return {"name": name, "params": drawn(schema["component"], name, rng)}
+    if "enum" in schema:
+        return rng.choice(schema["enum"])
+    return None if schema["type"] == "null" else rng.choice(NUMBERS)
+
+
+def accepted(model: str, params: Mapping[str, Any], task: str) -> dict[str, Any] | None:
+    """The model's parameters as a training job would have them, or None where it is refused."""
+    body = {
+        "kind": "train",
+        "model": {"name": model, "params": params},
+        "data": {"name": DATA[task]},
+        "recipe": {"name": RECIPES[task]},
+    }
+    try:
+        return dict(load().validate(body).spec["model"]["params"])
+    except InvalidSpec:
+        return None
+
+
+@torch.no_grad()
+def check(model: str, params: Mapping[str, Any], classes: int, channels: int) -> None:
+    build = catalog.build("model", model, params)
+    with torch.device("meta"):
+        module = build(classes, channels)
+    if sum(parameter.numel() for parameter in module.parameters()) > SMALL_PARAMETERS:
+        return
+    size = params.get("image_size") or module.image_size
+    logits = build(classes, channels).eval()(torch.zeros(2, channels, size, size))
+    assert logits.shape[:2] == (2, classes)
+
+
+@pytest.mark.parametrize("model", load().names("model"))
+def test_what_is_accepted_can_be_built_and_answers(model: str) -> None:
+    rng = random.Random(model)
+    (task,) = load().find("model", model).tasks
+    facts = load().find("data", DATA[task]).facts
+    assert facts is not None
+    draws = [drawn("model", model, rng) for _ in range(DRAWS.get(model, MOST_DRAWS))]
+    kept = [params for params in (accepted(model, draw, task) for draw in draws) if params is not None]
+    for params in kept:
+        try:
+            check(model, params, facts["classes"], facts["channels"])
+        except Exception as error:
+            raise AssertionError(f"{model} was accepted with {params}, and fails") from error
+    assert len(kept) >= min(FEWEST_BUILT, len(draws))

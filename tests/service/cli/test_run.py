@@ -1,0 +1,138 @@
+"""`assay run`: a list of jobs, posted, waited for and shown as one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import cli, commands
+from service import client as client_module
+from service.client import AssayClient
+from service.contract.catalog import load
+from service.job_lists import read, resolved
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any, tmp_path: Path
+) -> Any:
+    def run(jobs: list[dict[str, Any]], *arguments: str) -> tuple[int, str, str]:
+        (tmp_path / "jobs.json").write_text(json.dumps({"jobs": jobs}))
+        code = cli.main(["run", "jobs.json", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+    return run
+
+
+@pytest.fixture
+def pair(train_body: Any, evaluate_body: Any) -> list[dict[str, Any]]:
+    """A training, and an attack on what it trains."""
+    attack = evaluate_body(name="attacked")
+    attack["model"] = {"name": "tiny_vit", "weights": {"job": "@trained"}}
+    return [train_body(name="trained"), attack]
+
+
+@pytest.fixture
+def working(monkeypatch: pytest.MonkeyPatch, worker: Any, app_store: Any) -> None:
+    """While the client waits, the jobs are done one after another."""
+
+    def work(seconds: float) -> None:
+        (job, *_) = app_store.jobs.page(state="queued")[0][::-1]
+        if job.kind == "train":
+            worker.train(job.id)
+        else:
+            worker.run(job.id, [1, 1, 1, 0], [1, 0, 0, 0])
+
+    monkeypatch.setattr(client_module.time, "sleep", work)
+
+
+@pytest.mark.usefixtures("working")
+def test_a_list_becomes_a_table_of_what_nothing_else_is_made_from(run: Any, pair: Any) -> None:
+    code, out, err = run(pair)
+    assert code == 0
+    table = out.split("\n\n")[0].splitlines()
+    assert table[0] == "| job | clean: top1, % | pgd epsilon=2/255: top1, % | n |"
+    assert [line.split(" | ")[:2] for line in table[2:]] == [["| attacked", "75.0 [30.1, 95.4]"]]
+    assert "trained" in err, "progress goes to standard error"
+
+
+@pytest.mark.usefixtures("working")
+def test_json_has_every_job(run: Any, pair: Any) -> None:
+    answer = json.loads(run(pair, "--json")[1])
+    assert list(answer) == ["trained", "attacked"]
+    weights = answer["attacked"]["job"]["spec"]["model"]["weights"]
+    assert weights["job"] == answer["trained"]["job"]["id"]
+    assert answer["attacked"]["results"]["complete"] is True
+
+
+def test_a_refused_job_cancels_those_before_it(run: Any, pair: Any, app_store: Any) -> None:
+    pair[1]["evaluations"] = [{"name": "pdg"}]
+    code, out, err = run(pair)
+    assert (code, out) == (2, "")
+    assert "jobs[1] 'attacked': " in err
+    assert "jobs[1].evaluations[0].name: " in err
+    assert "did you mean 'pgd'?" in err
+    (job,) = app_store.jobs.page()[0]
+    assert job.state == "canceled"
+
+
+def test_a_bad_list_posts_nothing(run: Any, pair: Any, app_store: Any) -> None:
+    code, _, err = run(pair[::-1])
+    assert code == 2
+    assert "jobs[0].model.weights.job: a job may refer to earlier jobs of the list only" in err
+    assert app_store.jobs.page()[0] == []
+
+
+def test_a_failed_job_is_1_and_the_rest_is_shown(
+    run: Any, train_body: Any, evaluate_body: Any, worker: Any, app_store: Any, monkeypatch: Any
+) -> None:
+    def work(seconds: float) -> None:
+        for job in app_store.jobs.page(state="queued")[0]:
+            if job.kind == "train":
+                worker.fail(job.id)
+            else:
+                worker.run(job.id, [1, 1, 1, 0], [1, 0, 0, 0])
+
+    monkeypatch.setattr(client_module.time, "sleep", work)
+    code, out, err = run([train_body(name="fails"), evaluate_body(name="works")])
+    assert code == 1
+    assert "| works | 75.0" in out
+    assert "fails: job " in err
+    assert "out_of_memory: 8 GB were not enough" in err
+
+
+@pytest.mark.usefixtures("working")
+def test_repeating_it_with_a_key_gives_the_same_jobs(run: Any, pair: Any, app_store: Any) -> None:
+    first = run(pair, "--idempotency-key", "night")[1]
+    assert run(pair, "--idempotency-key", "night")[1] == first
+    assert len(app_store.jobs.page()[0]) == 2
+
+
+class Training:
+    """A finished training job, as far as validation looks at it."""
+
+    kind, state, expired = "train", "succeeded", False
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.spec = spec
+
+
+def test_the_list_of_the_models_page_is_valid() -> None:
+    done: dict[str, Training] = {}
+    for job in read((ROOT / "docs" / "models.jobs.json").read_bytes()):
+        spec = resolved(job, {name: name for name in done})
+        done[job["name"]] = Training(load().validate(spec, find_job=done.get).spec)
+    trained = [job.spec["model"] for job in done.values() if job.spec["kind"] == "train"]
+    named = [model["params"].get("attention") for model in trained if model["name"] == "vit"]
+    assert {attention["name"] for attention in named} == set(load().names("attention"))
+    sizes = ("_tiny", "_base", "_small")
+    free = {name for name in load().names("model") if not name.endswith(sizes)}
+    assert {model["name"] for model in trained} == free

@@ -1,0 +1,33 @@
+"""Loads ahead of use, by threads: decoding and resizing overlap with what a device computes."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Loaded = TypeVar("Loaded")
+
+MOST_THREADS = 8
+
+
+def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Generator[Loaded, None, None]:
+    """What `load` makes of each item, in order; as many are loaded ahead as there are threads.
+
+    What `load` raises is raised where its item's turn comes. Closing the iterator ends the threads.
+    """
+    threads = max(1, min(MOST_THREADS, os.cpu_count() or 1))
+    waiting = iter(items)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="load-ahead")
+    try:
+        pending: deque[Future[Loaded]] = deque(pool.submit(load, item) for item in islice(waiting, threads))
+        while pending:
+            loaded = pending.popleft()
+            pending.extend(pool.submit(load, item) for item in islice(waiting, 1))
+            yield loaded.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

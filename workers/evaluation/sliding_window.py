@@ -1,0 +1,265 @@
+"""Segmentation of whole images at their own size, window by window: the protocol of Segmenter on ADE20K.
+
+Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1, and its released
+inference at one scale. The short side of an image becomes `short_side`; square windows are cut every `stride`
+pixels, the last one of each row and column flush with the edge; the logits of windows that overlap are
+averaged, resized to the label map's own size (bilinear, half-pixel centres), and every pixel of the file is
+judged. An image that is smaller than a window is enlarged until its short side is one.
+
+Legend: K classes, h and w height and width of the resized image, H and W of the file, S side of a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from attacks.kernel import frozen
+from workers.data.ahead import load_ahead
+from workers.data.rescaling import rescale_pixels, size_with_short_side
+from workers.evaluation.feed import DType, Progress
+from workers.evaluation.passes import Passes
+from workers.evaluation.segment import PixelCounts, count_pixels
+
+__all__ = ["sliding_window"]
+
+TASKS = ("segmentation",)
+PAPER = "Strudel et al., Segmenter: Transformer for Semantic Segmentation, ICCV 2021"
+RULES = (
+    ("params.stride <= params.window", "stride must not be larger than window: pixels would be left out"),
+)
+
+# Windows of an image that is four times as long as wide; other photographs have fewer. Of files at their own
+# size nothing is known.
+_ALONG = "(max({side}, params.window) - params.window + params.stride - 1) // params.stride + 1"
+PASSES = (
+    f"({_ALONG.format(side='params.short_side')}) * ({_ALONG.format(side='4 * params.short_side')})",
+    "0",
+)
+
+Side = Annotated[int, Interval(ge=1, le=4096)]
+Example = tuple[Tensor, Tensor]
+"""An image of a file, uint8 (C, H, W), and its label map: classes or IGNORE, uint8 (H, W)."""
+
+# Classes that are resized at a time: all of them at the size of a large file would fill the memory.
+RESIZED_CLASSES = 16
+
+
+def sliding_window(
+    *,
+    short_side: Side | None = 512,
+    window: Side = 512,
+    stride: Side = 512,
+    average: Literal["logits", "probabilities"] = "logits",
+) -> SlidingWindow:
+    """Segmentation of whole images by sliding windows, judged at the label maps' own size.
+
+    The defaults are Segmenter's for ADE20K.
+
+    Args:
+        short_side: short side of an image before windows are cut, in pixels; null takes the file's own.
+        window: side of a window, in pixels.
+        stride: distance of two windows, in pixels; at most `window`.
+        average: what is averaged where windows overlap; the released code takes logits.
+    """
+    return SlidingWindow(short_side, window, stride, average)
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """The evaluation with its parameters; see `sliding_window`."""
+
+    short_side: int | None
+    window: int
+    stride: int
+    average: str
+
+    def __call__(
+        self,
+        model: nn.Module,
+        example_of: Callable[[int], Example],
+        ids: Sequence[str],
+        *,
+        classes: int,
+        image_size: int,
+        batch_size: int,
+        device: torch.device,
+        dtype: DType = "float32",
+        progress: Progress | None = None,
+    ) -> PixelCounts:
+        """Segment every image.
+
+        Args:
+            model: Maps images in [0, 1] to logits (B, K, S, S), in `dtype` (float32 for bfloat16, which is
+                autocast). Its mode, parameters and buffers are left as they were.
+            example_of: Loads an example by index; called from several threads.
+            ids: Example ids; indices go from 0 to n - 1 in this order.
+            classes: K.
+            image_size: What `batch_size` was chosen for: a batch of windows has no more pixels than so many
+                images of this side, but at least one window.
+            batch_size: See above.
+            device: Where the model is.
+            dtype: Arithmetic.
+            progress: Told how many images are done.
+
+        Raises:
+            ValueError: There are no images, or the logits have another shape.
+        """
+        if not ids:
+            raise ValueError("there are no images, at least one is needed")
+        exact = Passes(model, device)
+        forward = exact.in_bfloat16() if dtype == "bfloat16" else exact
+        together = max(1, batch_size * image_size**2 // self.window**2)
+        precision = torch.float64 if dtype == "float64" else torch.float32
+        tally = _Tally(ids, classes)
+        with torch.no_grad(), frozen(model):
+            pieces = self._pieces(load_ahead(example_of, range(len(ids))), device, precision, classes)
+            for done, canvas in enumerate(self._painted(pieces, forward, together), start=1):
+                tally.note(done - 1, canvas)
+                if progress is not None:
+                    progress(done)
+        return tally.counts(exact.limit.noted())
+
+    def size_of(self, height: int, width: int) -> tuple[int, int]:
+        """The size at which windows are cut out of a file of (H, W): no side is shorter than a window."""
+        size = size_with_short_side(height, width, self.short_side or min(height, width))
+        if min(size) >= self.window:
+            return size
+        enlarged = self.window / min(size)
+        return max(self.window, int(size[0] * enlarged)), max(self.window, int(size[1] * enlarged))
+
+    def anchors(self, length: int) -> list[int]:
+        """Where windows begin along a side of `length` pixels, at least a window's."""
+        last = length - self.window
+        return [*range(0, last, self.stride), last]
+
+    def _pieces(
+        self, examples: Iterable[Example], device: torch.device, precision: torch.dtype, classes: int
+    ) -> Iterator[tuple[_Canvas, int, int, Tensor]]:
+        """Every window of every image in order: its canvas, its top and left, and its pixels."""
+        for pixels, truth in examples:
+            size = self.size_of(*truth.shape)
+            image = rescale_pixels(pixels, size).to(device, precision)  # (C, h, w)
+            corners = [(top, left) for top in self.anchors(size[0]) for left in self.anchors(size[1])]
+            canvas = _Canvas(truth, size, classes, len(corners), image)
+            for top, left in corners:
+                yield canvas, top, left, image[:, top : top + self.window, left : left + self.window]
+
+    def _painted(
+        self,
+        pieces: Iterator[tuple[_Canvas, int, int, Tensor]],
+        forward: Callable[[Tensor], Tensor],
+        together: int,
+    ) -> Iterator[_Canvas]:
+        """The canvas of every image once it has all its windows, in order."""
+        while batch := list(islice(pieces, together)):
+            logits = forward(torch.stack([pixels for *_, pixels in batch]))  # (B, K, S, S)
+            wanted = (len(batch), batch[0][0].classes, self.window, self.window)
+            if logits.shape != wanted:
+                raise ValueError(f"the model must give logits {wanted}, it gave {tuple(logits.shape)}")
+            scores = logits.softmax(dim=1) if self.average == "probabilities" else logits
+            for (canvas, top, left, _), painted in zip(batch, scores, strict=True):
+                if canvas.add(painted, top, left):
+                    yield canvas
+
+
+class _Canvas:
+    """Where the windows of one image add up.
+
+    Args:
+        truth: Its label map, uint8 (H, W).
+        size: (h, w).
+        classes: K.
+        windows: How many there will be.
+        like: A tensor of the type and on the device of the logits.
+    """
+
+    def __init__(
+        self, truth: Tensor, size: tuple[int, int], classes: int, windows: int, like: Tensor
+    ) -> None:
+        self.truth = truth
+        self.classes = classes
+        self.windows = windows
+        self._size = size
+        self._like = like
+        self._left = windows
+        # Made with the first window, so that images that wait for theirs take no memory.
+        self._scores: Tensor | None = None
+        self._times: Tensor | None = None
+
+    def add(self, scores: Tensor, top: int, left: int) -> bool:
+        """Add the scores of a window, (K, S, S), there; whether it was the last."""
+        if self._scores is None or self._times is None:
+            self._scores = self._like.new_zeros((self.classes, *self._size))
+            self._times = self._like.new_zeros(self._size)
+        place = (slice(top, top + scores.shape[1]), slice(left, left + scores.shape[2]))
+        self._scores[:, *place] += scores
+        self._times[place] += 1
+        self._left -= 1
+        return self._left == 0
+
+    def judged(self, at_a_time: int) -> tuple[Tensor, bool]:
+        """The class of every pixel of the file, and whether all scores are finite.
+
+        Args:
+            at_a_time: How many classes to resize together.
+
+        Returns:
+            int64 (H, W) on the CPU, K where a score is not finite.
+        """
+        assert self._scores is not None
+        assert self._times is not None
+        mean = self._scores.div_(self._times)  # (K, h, w)
+        height, width = self.truth.shape
+        best = mean.new_full((height, width), -torch.inf)
+        prediction = torch.zeros((height, width), dtype=torch.int64, device=mean.device)
+        finite = torch.ones((height, width), dtype=torch.bool, device=mean.device)
+        for first in range(0, self.classes, at_a_time):
+            part = mean[None, first : first + at_a_time]
+            resized = interpolate(part, size=(height, width), mode="bilinear", align_corners=False)[0]
+            highest, where = resized.max(dim=0)  # (H, W)
+            finite &= resized.isfinite().all(dim=0)
+            # Strictly: of equal scores the first class counts, as in a single argmax.
+            higher = highest > best
+            best = torch.where(higher, highest, best)
+            prediction = torch.where(higher, where + first, prediction)
+        self._scores = self._times = None
+        return prediction.masked_fill(~finite, self.classes).cpu(), bool(finite.all())
+
+
+class _Tally:
+    """The counts of all images."""
+
+    def __init__(self, ids: Sequence[str], classes: int) -> None:
+        self._ids = tuple(ids)
+        self._counts = torch.zeros(len(ids), 3, classes, dtype=torch.int64)
+        self._windows = torch.zeros(len(ids), dtype=torch.int64)
+        self._nonfinite = 0
+
+    def note(self, row: int, canvas: _Canvas) -> None:
+        """Count the pixels of an image that has all its windows."""
+        prediction, finite = canvas.judged(RESIZED_CLASSES)
+        self._counts[row] = count_pixels(prediction[None], canvas.truth[None], canvas.classes)[0]
+        self._windows[row] = canvas.windows
+        self._nonfinite += int(not finite)
+
+    def counts(self, noted: Mapping[str, Any]) -> PixelCounts:
+        """What has been counted; a forward pass is a window."""
+        intersection, target, predicted = self._counts.unbind(1)
+        return PixelCounts(
+            ids=self._ids,
+            intersection=intersection,
+            target=target,
+            predicted=predicted,
+            forward=self._windows,
+            backward=torch.zeros_like(self._windows),
+            nonfinite=self._nonfinite,
+            noted=noted,
+        )

@@ -1,0 +1,104 @@
+"""Batch normalisation over a batch that several processes share.
+
+Ioffe and Szegedy, "Batch Normalization", ICML 2015, algorithm 1: mean and variance are those of the whole
+batch. Written here, because torch's `SyncBatchNorm` refuses the CPU, where this is tested. In eval mode,
+attacks included, a layer is torch's own.
+
+C = channels, n = values of a channel in the whole batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def share_batch_norms(model: nn.Module) -> None:
+    """Replace each batch normalisation inside a model by one whose batch is that of all processes.
+
+    Names, weights and buffers stay the same objects.
+    """
+    for name, child in model.named_children():
+        if isinstance(child, _BatchNorm):
+            setattr(model, name, SharedBatchNorm(child))
+        else:
+            share_batch_norms(child)
+
+
+class SharedBatchNorm(_BatchNorm):
+    """A batch normalisation in place of another one, whose weights and buffers it takes over."""
+
+    def __init__(self, other: _BatchNorm) -> None:
+        super().__init__(
+            other.num_features, other.eps, other.momentum, other.affine, other.track_running_stats
+        )
+        self.weight, self.bias = other.weight, other.bias
+        self.running_mean, self.running_var = other.running_mean, other.running_var
+        self.num_batches_tracked = other.num_batches_tracked
+        self.train(other.training)
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 (torch's name)
+        """Torch asks before it normalises."""
+        if input.dim() < 2:
+            raise ValueError(f"batch normalisation is for (batch, channels, ...): got {tuple(input.shape)}")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (B, C, ...) by the mean and variance of all processes' batches, in training."""
+        if not self.training:
+            plain: Tensor = super().forward(x)
+            return plain
+        self._check_input_dim(x)
+        values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        over = [dimension for dimension in range(x.dim()) if dimension != 1]
+        wide = (1, -1) + (1,) * (x.dim() - 2)
+        count = values.new_tensor([values.numel() // values.shape[1]])
+        sums, n = _total(torch.cat([values.sum(over), count])).split([values.shape[1], 1])
+        mean = sums / n.detach()
+        centred = values - mean.view(wide)
+        variance = _total((centred * centred).sum(over)) / n.detach()
+        self._remember(mean.detach(), variance.detach() * (n / (n - 1).clamp(min=1)).detach())
+        normalized = centred * (variance + self.eps).rsqrt().view(wide)
+        if self.affine:
+            normalized = normalized * self.weight.view(wide) + self.bias.view(wide)
+        output: Tensor = normalized.to(x.dtype)
+        return output
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        """Move the running mean and the running (unbiased) variance towards those of the batch."""
+        if self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        # Without a momentum torch keeps the plain mean over all batches.
+        rate = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean), rate)
+        self.running_var.lerp_(variance.to(self.running_var), rate)
+
+
+def _total(tensor: Tensor) -> Tensor:
+    """The sum over all processes."""
+    total: Tensor = _Total.apply(tensor)
+    return total
+
+
+class _Total(torch.autograd.Function):
+    """What each process adds moves the loss of every process: its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        del ctx
+        total = tensor.clone()
+        torch.distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        del ctx
+        total = gradients[0].clone()
+        torch.distributed.all_reduce(total)
+        return total

@@ -1,0 +1,86 @@
+"""How a training ends: with weights, a log and curves, or because its numbers stopped being finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from workers.training.curves import draw
+from workers.training.files import save_text, save_weights
+from workers.training.training_log import LOG_NAME, EpochRecord
+
+WEIGHTS_NAME = "weights.safetensors"
+AVERAGE_NAME = "weights_ema.safetensors"
+CURVES_NAME = "training_curves.svg"
+
+
+class TrainingDiverged(Exception):
+    """The loss or the weights stopped being finite numbers."""
+
+    def __init__(self, what: str, *, step: int, steps: int, loss: float):
+        """Name the step (counted from 1) and the loss that it had."""
+        super().__init__(f"training diverged: {what} at step {step} of {steps} (loss {loss})")
+        self.step = step
+        self.loss = loss
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training; its files lie in its folder.
+
+    Attributes:
+        steps: optimiser steps.
+        batch_size: examples in each.
+        epochs: passes over the data.
+        final_loss: mean training loss of the last epoch.
+        log_path: JSON lines, one `EpochRecord` per epoch.
+        weights_path: state dict of the classifier, safetensors.
+        curves_path: loss and accuracy by epoch, SVG.
+        average_path: the exponential moving average of the weights, in the same form; None when the
+            recipe keeps none.
+    """
+
+    steps: int
+    batch_size: int
+    epochs: int
+    final_loss: float
+    log_path: Path
+    curves_path: Path
+    weights_path: Path
+    average_path: Path | None
+
+
+def trained(folder: Path, records: list[EpochRecord], *, batch_size: int, averages: bool) -> Trained:
+    """What a training with these records, one for each epoch, leaves in a folder."""
+    return Trained(
+        steps=records[-1].step,
+        batch_size=batch_size,
+        epochs=len(records),
+        final_loss=records[-1].loss,
+        log_path=folder / LOG_NAME,
+        curves_path=folder / CURVES_NAME,
+        weights_path=folder / WEIGHTS_NAME,
+        average_path=folder / AVERAGE_NAME if averages else None,
+    )
+
+
+def write(
+    outcome: Trained,
+    classifier: nn.Module,
+    average: nn.Module | None,
+    records: list[EpochRecord],
+    metadata: Mapping[str, str],
+) -> None:
+    """Write the files but for the log, which is written as the training goes on.
+
+    Raises:
+        OSError: one could not be written.
+    """
+    save_weights(classifier, outcome.weights_path, metadata)
+    save_text(draw(records), outcome.curves_path)
+    if outcome.average_path is not None:
+        assert average is not None
+        save_weights(average, outcome.average_path, metadata)

@@ -1,0 +1,76 @@
+"""Where the batches of a training come from, by its recipe."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+from workers.data.dataset import DataSet, ImageSet
+from workers.data.segmentation import SegmentationSet
+from workers.training.batches import Batches, Source
+from workers.training.crops import CropExamples
+from workers.training.examples import Examples
+from workers.training.making import MadeBatches
+from workers.training.processes import ALONE, Processes
+from workers.training.recipe import Recipe
+
+
+def source_of(
+    data: ImageSet,
+    recipe: Recipe,
+    *,
+    seed: int,
+    image_size: int,
+    batch_size: int,
+    device: torch.device,
+    processes: Processes = ALONE,
+    makers: int = 0,
+) -> Source:
+    """The batches of a training.
+
+    Args:
+        data: the training split.
+        recipe: its augmentation decides how the examples are made.
+        seed: keys order and augmentation.
+        image_size: S, the side of the images; crops have their own.
+        batch_size: examples in a batch, those of all processes together.
+        device: where the batches go.
+        processes: this process of the training.
+        makers: how many processes make examples for this one, where they are made one by one.
+
+    Raises:
+        ValueError: there are no examples, too few for the processes, or they cannot be changed like this.
+    """
+    augmentation = recipe.augmentation
+    if recipe.crops is None and not augmentation.uses_timm:
+        return Batches(
+            data,
+            seed=seed,
+            image_size=image_size,
+            batch_size=batch_size,
+            device=device,
+            augmentation=augmentation,
+            processes=processes,
+        )
+    return MadeBatches(
+        _examples(data, recipe, image_size),
+        seed=seed,
+        batch_size=batch_size,
+        device=device,
+        repeats=augmentation.repeats,
+        processes=processes,
+        makers=makers,
+    )
+
+
+def _examples(data: ImageSet, recipe: Recipe, image_size: int) -> Examples:
+    if len(data.ids) == 0:
+        raise ValueError(f"data set {data.name!r} has no training examples")
+    if recipe.crops is not None:
+        return CropExamples(cast(SegmentationSet, data), recipe.crops)
+    if data.task != "classification":
+        raise ValueError(f"timm's augmentation is for images with labels: {data.name!r} has label maps")
+    from workers.training.timm_augment import TimmExamples  # timm takes seconds
+
+    return TimmExamples(cast(DataSet, data), recipe.augmentation, image_size)
