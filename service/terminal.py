@@ -25,6 +25,8 @@ PROPORTIONS = frozenset(
         "aupr",
         "ece",
         "negative_terms",
+        "rms_calibration_error",
+        "aurra",
     }
 )
 MAX_LISTED = 12

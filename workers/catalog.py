@@ -84,6 +84,7 @@ def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog |
     model = catalog.find("model", spec["model"]["name"])
     namespaces: dict[str, Mapping[str, object]] = {
         "model": known_of_model(catalog, model, spec["model"]["params"]),
+        "part": catalog.known_of_parts(model, spec["model"]["params"]),
         "data": _facts_of(catalog, spec["data"], data),
         "job": {"protocol": spec.get("protocol")},
     }

@@ -216,7 +216,8 @@ def _rules(
         except ValueError as error:
             raise ValueError(f"{module.__name__}: RULES: {error}") from error
         wanted = {name for space, name in used if space in own}
-        parts = {name for space, name in used if space == "part"}
+        # Of a recipe or an evaluation these are the parts of the model that it is for.
+        parts = {name for space, name in used if space == "part" and kind not in ("recipe", "evaluation")}
         everything = set().union(*(_keyword_names(getattr(module, export)) for export in exports))
         unknown = {name for name in wanted - set(facts) if name not in everything}
         unknown |= {name for name in parts if not _of_a_part(name, everything)}

@@ -17,7 +17,7 @@ from torch import nn
 from models.layers import Classifier
 from service.contract.weights import EXPORTED
 from workers import catalog
-from workers.data.dataset import ImageSet
+from workers.data.dataset import ImageSet, model_classes
 from workers.jobs.backbone import load_backbone
 from workers.jobs.failures import BadWeights
 from workers.jobs.loading import File, load_weights
@@ -217,7 +217,7 @@ def _backbone(spec: Mapping[str, Any], data: ImageSet) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
         own = {"pretrained": True} if model["weights"] == {"timm": True} else {}
-        backbone: nn.Module = build(data.classes, data.channels, **own)
+        backbone: nn.Module = build(model_classes(data), data.channels, **own)
     return backbone
 
 
@@ -225,10 +225,10 @@ def _check_pretrained(
     pretrained: Mapping[str, Any] | None, data: ImageSet, model: Mapping[str, Any]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     assert pretrained is not None
-    if pretrained["num_classes"] != data.classes:
+    if pretrained["num_classes"] != model_classes(data):
         raise BadWeights(
             f"the pretrained weights of {model['params']['architecture']!r} have {pretrained['num_classes']}"
-            f" classes, the data set {data.name!r} has {data.classes}"
+            f" classes, the data set {data.name!r} has {model_classes(data)}"
         )
     if len(pretrained["mean"]) != data.channels:
         raise BadWeights(
