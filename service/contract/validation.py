@@ -24,6 +24,7 @@ from service.contract.weights import (
     FindCheckpoint,
     FindJob,
     Source,
+    check_exported,
     check_same_model,
     check_source,
     find_source,
@@ -129,6 +130,7 @@ class _Validation:
         self._check_execution(shape)
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
+            check_exported(shape, self.source, self.report)
         if "data" in shape:
             self.data = self._check_data(shape["data"], self.report, ("data",))
             spec["data"] = _completed(self.data)
@@ -323,7 +325,10 @@ class _Validation:
             if needed is not None and trained is not None and needed != trained:
                 yield f"this job's model is made for {trained} {fact}", f"{needed} {fact}"
         theirs = source["model"]["params"].get("image_size")
-        ours = self.model.params.get("image_size") if self.model is not None else None
+        known = self.source.facts if self.source is not None else {}
+        ours = known.get("image_size")
+        if ours is None and self.model is not None:
+            ours = self.model.params.get("image_size")
         if theirs is not None and ours is not None and theirs != ours:
             yield f"this job's model is for images of {theirs} pixels", f"images of {ours} pixels"
 
