@@ -26,8 +26,18 @@ class BadWeights(ValueError):
     """The weights do not fit the model; the message lists the keys at fault."""
 
 
+class FailedElsewhere(Exception):
+    """Another process failed, and has said why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure["message"])
+        self.failure = failure
+
+
 def describe(error: Exception) -> Failure:
     """Name the failure; only what may pass by itself is worth a retry."""
+    if isinstance(error, FailedElsewhere):
+        return error.failure
     if isinstance(error, MissingData):
         return Failure(error_type="data_missing", message=str(error), retry=False)
     if isinstance(error, BadWeights):
