@@ -142,6 +142,17 @@ def test_a_dry_run_warns_where_no_worker_has_so_many_devices(
     assert codes(3) == ["no_worker_with_devices"]
 
 
+def test_only_workers_with_as_many_devices_count(
+    api: httpx.Client, store: Store, post: Any, train_body: Make
+) -> None:
+    store.workers.beat("one", "box", ["cpu"], 1)
+    store.workers.beat("four", "box", ["cpu"], 2, devices=4)
+    asked = {devices: post(train_body(execution={"devices": devices})) for devices in (1, 4, 8)}
+    assert [asked[devices]["workers_online"] for devices in (1, 4, 8)] == [2, 1, 0]
+    assert asked[8]["message"] == "no worker is listening for this job"
+    assert asked[4]["message"] is None
+
+
 def test_a_dry_run_refuses_like_a_submission(api: httpx.Client, evaluate_body: Make) -> None:
     assert details(api.post(JOBS, params={"dry_run": "true"}, json=evaluate_body(limit=0)))
     assert details(api.post(JOBS, params={"dry_run": "perhaps"}, json=evaluate_body()))
