@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from service.contract import logs
+from service.contract.catalog import load
 from service.contract.errors import NotFound
 from service.contract.states import JobState
 from service.store.live import Live
@@ -190,7 +191,7 @@ class Supervisor(threading.Thread):
     def _beat(self) -> None:
         """Give a sign of life when one is due; called from this thread and from the renewing one."""
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
-            gauges = self._tally.gauges
+            gauges = {**self._tally.gauges, "catalog": load().digest}
             self._store.workers.beat(
                 self.identity, owner.host(), self._devices, owner.pid(), gauges, self._device_count
             )

@@ -10,7 +10,8 @@ from service.contract.parameters import check
 from service.contract.report import Loc, Report
 
 if TYPE_CHECKING:
-    from service.contract.catalog import Checked, Component
+    from service.contract.catalog import Checked
+    from service.contract.components import Component
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"

@@ -80,6 +80,16 @@ class Workers:
         with self._database.reading() as connection:
             return connection.execute(statement).scalar_one()
 
+    def catalogs(self, within_seconds: float = 60) -> list[str]:
+        """The hashes of the catalogs of all workers that gave a sign of life in the last seconds.
+
+        Those of earlier versions, which say none, are left out.
+        """
+        alive = workers.c.seen_at >= now() - within_seconds
+        with self._database.reading() as connection:
+            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
+            return [str(gauges["catalog"]) for gauges in found if gauges and "catalog" in gauges]
+
     def online_lately(self, device: str, devices: int = 1) -> int:
         """`online` as it was at most a second ago: for views, which are asked for much more often."""
         key = (device, devices)

@@ -6,9 +6,12 @@ from typing import TypedDict
 
 import torch
 
-from service.contract.errors import AssayError
+from service.contract.errors import AssayError, NotFound
 from workers.data.dataset import MissingData
+from workers.extensions import ComponentMissing
 from workers.training.outcome import TrainingDiverged
+
+SAME_CATALOG = "they need the same version of Assay, and ASSAY_CATALOG the same file"
 
 
 class Failure(TypedDict):
@@ -41,6 +44,11 @@ def describe(error: Exception) -> Failure:
         return Failure(error_type="bad_weights", message=str(error), retry=False)
     if isinstance(error, TrainingDiverged):
         return Failure(error_type="training_diverged", message=str(error), retry=False)
+    if isinstance(error, ComponentMissing):
+        return Failure(error_type="component_missing", message=str(error), retry=False)
+    if isinstance(error, NotFound):
+        text = f"{error.message}: the catalog of this worker is not that of the service; {SAME_CATALOG}"
+        return Failure(error_type="component_missing", message=text, retry=False)
     if isinstance(error, AssayError):
         text = "; ".join([error.message, *(detail.message for detail in error.details)])
         return Failure(error_type=error.type, message=text, retry=False)

@@ -76,7 +76,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
             "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,
             "evidence": outcomes.evidence(),
-            "provenance": provenance.collect(loaded.device, loaded.dtype),
+            "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
         },
     }
 
