@@ -59,7 +59,7 @@ class Randomness:
         """
         rows = [
             torch.rand(shape, generator=generator, dtype=torch.float64)
-            for generator in self._generators(ids, restart, target, step, purpose)
+            for generator in self.generators(ids, restart=restart, target=target, step=step, purpose=purpose)
         ]
         return _stack(rows, shape, dtype, device)
 
@@ -78,18 +78,20 @@ class Randomness:
         """Draws standard normal numbers; the arguments are those of `uniform`."""
         rows = [
             torch.randn(shape, generator=generator, dtype=torch.float64)
-            for generator in self._generators(ids, restart, target, step, purpose)
+            for generator in self.generators(ids, restart=restart, target=target, step=step, purpose=purpose)
         ]
         return _stack(rows, shape, dtype, device)
 
-    def _generators(
+    def generators(
         self,
         ids: Sequence[str],
-        restart: int | Sequence[int],
-        target: int | Sequence[int],
-        step: int,
-        purpose: str,
+        *,
+        restart: int | Sequence[int] = 0,
+        target: int | Sequence[int] = -1,
+        step: int = 0,
+        purpose: str = "start",
     ) -> list[torch.Generator]:
+        """The CPU generators behind the draws, one for each example; the arguments are those of `uniform`."""
         restarts, targets = _one_for_each(restart, ids), _one_for_each(target, ids)
         return [
             torch.Generator().manual_seed(self._key(example, run, aim, step, purpose))

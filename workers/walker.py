@@ -21,7 +21,8 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from service.contract.catalog import Catalog, Component, Passes, Rule
+from service.contract.catalog import Catalog
+from service.contract.components import Component, Passes, Rule
 from service.contract.report import Report, path_text
 from service.contract.rules import check_syntax
 from service.contract.shape import check_evaluation_shape
@@ -57,10 +58,10 @@ def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
     """
     found: dict[tuple[str, str], Component] = {}
     for kind, package in packages.items():
-        for module_name, names in _exports(package):
+        for module_name, names in exports(package):
             module = importlib.import_module(module_name)
             for name in names:
-                component = _describe(kind, module, name, names)
+                component = describe(kind, module, name, names)
                 key = (kind, component.name)
                 if key in found:
                     raise ValueError(
@@ -70,25 +71,33 @@ def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
                 found[key] = component
     _check_overlaps(found)
     components = [found[key] for key in sorted(found)]
-    _check_references(Catalog(components))
+    check_references(Catalog(components))
     return components
 
 
 def to_json(components: list[Component]) -> str:
     """The text of `catalog.json`: the same components always give the same bytes."""
-    entries = []
-    for component in components:
-        entry = component.model_dump(by_alias=True)
-        if component.kind != "suite":
-            del entry["evaluations"]
-        if component.kind != "attack":
-            del entry["protocols"]
-        entries.append(entry)
-    return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(list(map(entry_of, components)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _exports(package: str) -> Iterator[tuple[str, list[str]]]:
-    """(module, names in its `__all__`) for each module of a package that states one, by module name."""
+def entry_of(component: Component) -> dict[str, Any]:
+    """A component as an entry of the catalog, without what its kind never has."""
+    entry = component.model_dump(by_alias=True)
+    if component.kind != "suite":
+        del entry["evaluations"]
+    if component.kind != "attack":
+        del entry["protocols"]
+    if component.package is None:
+        del entry["package"]
+    return entry
+
+
+def exports(package: str) -> Iterator[tuple[str, list[str]]]:
+    """(module, names in its `__all__`) for each module of a package that states one, by module name.
+
+    Raises:
+        ValueError: there is no such package, or an `__all__` is no plain list.
+    """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         raise ValueError(f"there is no package {package!r}")
@@ -101,12 +110,17 @@ def _exports(package: str) -> Iterator[tuple[str, list[str]]]:
         found = importlib.util.find_spec(module)
         assert found is not None
         assert found.origin is not None
-        names = _stated_all(module, Path(found.origin))
+        names = stated_all(module, Path(found.origin))
         if names:
             yield module, names
 
 
-def _stated_all(module: str, path: Path) -> list[str]:
+def stated_all(module: str, path: Path) -> list[str]:
+    """The names in the `__all__` of a module's source; empty where it states none.
+
+    Raises:
+        ValueError: it is no plain list of names.
+    """
     for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
@@ -122,7 +136,18 @@ def _stated_all(module: str, path: Path) -> list[str]:
     return []
 
 
-def _describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
+def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
+    """The entry of one component.
+
+    Args:
+        kind: Its kind.
+        module: Where it is.
+        export: Its name there.
+        exports: Everything in the module's `__all__`.
+
+    Raises:
+        ValueError: it cannot be described; the message names module and export.
+    """
     where = f"{module.__name__}.{export}"
     target = getattr(module, export, None)
     if not callable(target):
@@ -253,8 +278,12 @@ def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
             )
 
 
-def _check_references(catalog: Catalog) -> None:
-    """Defaults and suites may only name what exists, with parameters that are right."""
+def check_references(catalog: Catalog) -> None:
+    """Defaults and suites may only name what exists, with parameters that are right.
+
+    Raises:
+        ValueError: one does not; the message names the component.
+    """
     for component in catalog.list():
         report = Report()
         for name, part in component.parameters["properties"].items():

@@ -9,7 +9,8 @@ from service.contract.parameters import numbers
 from service.contract.rules import Namespaces, UnknownName, evaluate
 
 if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Component
+    from service.contract.catalog import Catalog
+    from service.contract.components import Component
 
 
 def estimate(catalog: Catalog, spec: Mapping[str, Any]) -> dict[str, int | None]:

@@ -66,6 +66,8 @@ class Outcomes:
         correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
             (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out
             are right. None where not asked for.
+        corrupted: Of each example a text of 0 and 1, whether it is right under each corruption and severity;
+            None where nothing was corrupted. The other columns are about the image as it is then.
         nonfinite: How many images that count have logits that are not finite; they are wrong.
         gradients: For how many examples a first gradient was looked at.
         zero_gradient: How many of those were zero everywhere.
@@ -94,6 +96,7 @@ class Outcomes:
     linf: Tensor | None = None
     l2: Tensor | None = None
     correct8: Tensor | None = None
+    corrupted: tuple[str, ...] | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     adversarial: Tensor | None = None
@@ -113,6 +116,7 @@ class Outcomes:
             "backward": self.backward.tolist(),
             **{key: _listed(values) for key, values in optional.items() if values is not None},
             **({} if self.broken_by is None else {"broken_by": list(self.broken_by)}),
+            **({} if self.corrupted is None else {"corrupted": list(self.corrupted)}),
         }
 
     def evidence(self) -> dict[str, Any]:

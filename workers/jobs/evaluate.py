@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +67,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     extra: dict[str, Any] = {
         "attack": attack,
         "evidence": outcomes.evidence() | odd,
-        "provenance": provenance.collect(loaded.device, loaded.dtype),
+        "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
     }
     if shard.protocol is not None:
         extra["protocol"] = shard.protocol
@@ -138,7 +139,10 @@ class Shard:
     def evaluate(self, item: Mapping[str, Any]) -> Outcomes | PixelCounts:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
-        component = catalog.build("evaluation", item["name"], item["params"])()
+        make = catalog.build("evaluation", item["name"], item["params"])
+        # Evaluations with chance in them take the job's seed.
+        chance = {"seed": self._spec["seed"]} if "seed" in inspect.signature(make).parameters else {}
+        component = make(**chance)
         if self._data.task == "segmentation":
             return self._segment(component)
         outcomes: Outcomes = component(

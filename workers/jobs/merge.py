@@ -17,19 +17,20 @@ from typing import Any
 
 from service.contract.catalog import load as load_catalog
 from service.contract.pixel_counts import COUNTS
-from service.contract.results import EvaluationResult, Provenance, Reference
+from service.contract.results import Breakdown, EvaluationResult, Provenance, Reference
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
-from workers.jobs.published import references
+from workers.jobs.published import IMAGENET, references
 from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.classification import classification_metrics
+from workers.metrics.corruption import cells_of, corruption_metrics
 from workers.metrics.segmentation import segmentation_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only attacks have, and outcomes of earlier versions do not.
-OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8")
+OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8", "corrupted")
 # Of segmentation: counts are lists over the classes.
 PIXEL_COLUMNS = ("id", *COUNTS, "forward", "backward")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
@@ -122,6 +123,11 @@ def merge_evaluation(
             attacked=[True] * measured if protocol == "paper" else None,
         )
     stages = stage_breakdown(evidence, measured)
+    cells: list[Breakdown] = []
+    if "corrupted" in columns:
+        imagenet = planned.get("known_as") == IMAGENET
+        more, cells = corruption_metrics(columns["corrupted"], cells_of(item["params"]), imagenet=imagenet)
+        metrics |= more
     row = Row(
         name=item["name"],
         params=item["params"],
@@ -140,7 +146,7 @@ def merge_evaluation(
         protocol=protocol,
         backend=backend,
         metrics=metrics,
-        breakdown=[*stages],
+        breakdown=[*stages, *cells],
         reference=published_for(job, item, planned, protocol),
         warnings=of_evaluation(plan, evidence, row),
         seconds=math.fsum(row.seconds for row in rows),

@@ -75,6 +75,7 @@ def run(
         "forward_flops": flops,
         "weights_sha256": loaded.weights_sha256,
         "untrained": loaded.untrained,
+        "assumed_normalization": loaded.assumed,
         "data_sha256": hashes,
         "sources": planned_sources(request, session, loaded),
         "evaluations": evaluations,

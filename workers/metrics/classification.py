@@ -114,8 +114,12 @@ def _bootstrapped(estimator: Callable[..., Estimate], values: Sequence[float], n
 
 
 def _mean(values: Sequence[float], *, seed: str) -> Estimate:
-    resamples = min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // len(values)))
-    return bootstrap_mean(values, seed=seed, resamples=resamples)
+    return bootstrap_mean(values, seed=seed, resamples=bootstrap_resamples(len(values)))
+
+
+def bootstrap_resamples(n: int) -> int:
+    """How often a mean of n values is resampled: fewer times the more values there are."""
+    return min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n))
 
 
 def _complete(column: Sequence[Any]) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from models.layers import Classifier
 from service.api.results import finished_results
-from service.contract.results import EvaluationResult, Results, StageBreakdown
+from service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
 from service.store.rows import Claim, OutcomeRow
 from service.store.session import Store, open_store
 from tests.support.jobs import add, claim, evaluate_spec, succeeded, train_spec
@@ -369,3 +369,29 @@ def test_a_masked_model_falls_to_a_transfer_attack(bench: Bench) -> None:
     direct = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 40}}
     results = bench.run(Masked(), attack, direct, others={"twin": Plain(seed=1)})
     assert "black_box_stronger_than_white_box" in across(results)
+
+
+def test_a_job_under_corruptions_has_every_cell_whatever_its_shards(bench: Bench) -> None:
+    params = {"corruptions": ["gaussian_noise", "fog", "jpeg_compression"], "severities": [1, 5]}
+    item = {"name": "corruptions", "params": params}
+    model = Plain()
+    [whole] = bench.run(model, item, seed=3).evaluations
+    [row] = bench.run(model, item, seed=3, shard_seconds=1e-9).evaluations
+    assert {name: metric.model_dump() for name, metric in row.metrics.items()} == {
+        name: metric.model_dump() for name, metric in whole.metrics.items()
+    }
+    assert set(row.metrics) == {"top1", "top5", "corrupted_top1"}
+    cells = [part for part in row.breakdown if isinstance(part, Breakdown)]
+    assert [part.label for part in cells] == [
+        f"{name}/{severity}" for name in params["corruptions"] for severity in (1, 5)
+    ]
+    values = [part.metrics["top1"].value or 0.0 for part in cells]
+    assert row.metrics["corrupted_top1"].value == pytest.approx(sum(values) / 6)
+    assert 0 < min(values) < max(values)
+    assert row.metrics["top1"].value is not None
+    assert row.metrics["top1"].value > row.metrics["corrupted_top1"].value  # type: ignore[operator]
+    assert row.forward_passes == 7 * row.metrics["top1"].n
+    [other] = bench.run(model, item, seed=4).evaluations
+    assert other.metrics["corrupted_top1"].value != row.metrics["corrupted_top1"].value
+    table = bench.table(0, "corruptions")
+    assert all(len(line["corrupted"]) == 6 for line in table)

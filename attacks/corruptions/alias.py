@@ -1,0 +1,77 @@
+"""Walker's alias method: a draw from a distribution on a few outcomes with one random word and two look-ups.
+
+Walker 1977, "An Efficient Method for Generating Discrete Random Variables with General Distributions", with
+the construction of Vose 1991. The high bits of a word choose a column, and the low bits between the
+column's own outcome and its alias.
+
+R = distributions (rows), K = columns, a power of two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class AliasTable:
+    """Tables for R distributions on the outcomes 0..K-1.
+
+    Args:
+        bits: log2 K.
+        thresholds: (R K,) int32: below it the own outcome is drawn.
+        outcomes: (2 R K,) float32: of each column its alias, then its own outcome.
+    """
+
+    bits: int
+    thresholds: Tensor
+    outcomes: Tensor
+
+    def sample(self, rows: Tensor, words: Tensor) -> Tensor:
+        """Draw one outcome for each row number; both are int32 of one shape, the result is float32."""
+        low = 32 - self.bits
+        # The shift is an arithmetic one: the mask removes copies of the sign.
+        column = (words >> low).bitwise_and_((1 << self.bits) - 1)
+        entry = (rows << self.bits).add_(column).flatten()
+        own = (words & ((1 << low) - 1)).flatten() < self.thresholds.to(words.device).index_select(0, entry)
+        chosen = entry.mul_(2).add_(own)
+        return self.outcomes.to(words.device).index_select(0, chosen).view(words.shape)
+
+
+def alias_table(probabilities: Tensor, values: Tensor) -> AliasTable:
+    """Build the tables.
+
+    Args:
+        probabilities: (R, k), float64, rows of sum 1, k >= 2.
+        values: (k,) what an outcome stands for; `sample` answers with these.
+    """
+    outcomes = probabilities.shape[1]
+    bits = max(1, (outcomes - 1).bit_length())
+    columns = 2**bits
+    labels = [*values.tolist(), *[0.0] * (columns - outcomes)]
+    thresholds: list[int] = []
+    pairs: list[float] = []
+    for row in probabilities.tolist():
+        own, aliases = _pair([*(columns * share for share in row), *[0.0] * (columns - outcomes)])
+        for label, share, other in zip(labels, own, aliases, strict=True):
+            thresholds.append(min(round(share * 2 ** (32 - bits)), 2**31 - 1))
+            pairs += [labels[other], label]
+    return AliasTable(bits, torch.tensor(thresholds, dtype=torch.int32), torch.tensor(pairs))
+
+
+def _pair(shares: list[float]) -> tuple[list[float], list[int]]:
+    """Cut shares of mean 1 so that each column holds one outcome's rest and at most one other."""
+    shares = list(shares)
+    aliases = list(range(len(shares)))
+    small = [index for index, share in enumerate(shares) if share < 1]
+    large = [index for index, share in enumerate(shares) if share >= 1]
+    own = [1.0] * len(shares)
+    while small and large:
+        index, giver = small.pop(), large[-1]
+        own[index], aliases[index] = shares[index], giver
+        shares[giver] -= 1 - shares[index]
+        if shares[giver] < 1:
+            small.append(large.pop())
+    return own, aliases

@@ -1,0 +1,41 @@
+"""Brightness: V of hue, saturation and value is raised; hue and saturation stay.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". With V the largest channel, a colour of the same hue and saturation is the old one times
+V'/V, so that no conversion is needed. In float64, because V + 0.2 and V + 0.4 are whole levels, which are
+then cut.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Severity, at, cut
+
+__all__ = ["brightness"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "weather"}
+ADDED = (0.1, 0.2, 0.3, 0.4, 0.5)
+
+
+def brightness(*, severity: Severity = 1) -> Corruption:
+    """Bright daylight.
+
+    Args:
+        severity: 1 to 5; 0.1, 0.2, 0.3, 0.4 and 0.5 of the range are added.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    return Corruption("brightness", severity, functools.partial(_apply, added=at(severity, ADDED)))
+
+
+def _apply(levels: Tensor, *, added: float) -> Tensor:
+    value = levels.amax(1, keepdim=True).double()  # (n, 1, H, W)
+    raised = (value / TOP).add_(added).clamp_(max=1).mul_(TOP)
+    scale = raised / value.clamp(min=1)
+    # Not levels * scale: the largest channel must become V' to the last bit.
+    return cut(raised - (value - levels) * scale).to(levels.dtype)  # (n, C, H, W)

@@ -1,0 +1,41 @@
+"""Contrast: every value moves towards the mean of its channel.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". In float64: the released code's values are cut to levels, and whole ones must be hit
+exactly.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Severity, at, cut
+
+__all__ = ["contrast"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "digital"}
+SHARES = (0.4, 0.3, 0.2, 0.1, 0.05)
+
+
+def contrast(*, severity: Severity = 1) -> Corruption:
+    """Little contrast, as in bad light.
+
+    Args:
+        severity: 1 to 5; 40, 30, 20, 10 and 5 % of the contrast are kept.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    return Corruption("contrast", severity, functools.partial(_apply, share=at(severity, SHARES)))
+
+
+def _apply(levels: Tensor, *, share: float) -> Tensor:
+    pixels = levels.shape[-2] * levels.shape[-1]
+    # A sum of levels is exact, so that the mean does not depend on the order of the summation.
+    means = levels.sum((-2, -1), dtype=torch.float64)[..., None, None] / pixels / TOP  # (n, C, 1, 1)
+    moved = ((levels.double() / TOP).sub_(means)).mul_(share).add_(means)
+    return cut(moved.mul_(TOP)).to(levels.dtype)  # (n, C, H, W)

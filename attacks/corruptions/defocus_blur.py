@@ -1,0 +1,61 @@
+"""Defocus blur: correlation with a disk, the image of a point that is out of focus.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". The disk is smoothed by a small Gaussian against aliasing. As in the released code it lies
+in a square of at least 17 x 17, at whose borders the smoothing is mirrored; where the disk touches them
+(severities 4 and 5) the kernel's sum is therefore a little above 1, which brightens the image.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
+from attacks.corruptions.filters import correlate, extend, gaussian_weights
+
+__all__ = ["defocus_blur"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "blur"}
+# Radius of the disk, standard deviation of its smoothing, both in pixels.
+DISKS = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
+SMALLEST_HALF = 8
+
+
+def defocus_blur(*, severity: Severity = 1) -> Corruption:
+    """Everything out of focus.
+
+    Args:
+        severity: 1 to 5; disks of radius 3, 4, 6, 8 and 10 pixels.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    radius, sigma = at(severity, DISKS)
+    return Corruption("defocus_blur", severity, functools.partial(_apply, radius=radius, sigma=sigma))
+
+
+def _apply(levels: Tensor, *, radius: int, sigma: float) -> Tensor:
+    kernel = disk(radius, sigma).to(levels.device)
+    half = len(kernel) // 2
+    extended = extend(levels, (half, half), (half, half), "mirror")
+    # The kernel is rounded to float32; where its sum falls below 1, a flat area sinks by a level.
+    slack = SLACK if float(kernel.double().sum()) >= 1 else -SLACK
+    return cut(correlate(extended, kernel).contiguous(), slack)  # (n, C, H, W)
+
+
+@functools.lru_cache(maxsize=len(DISKS))
+def disk(radius: int, sigma: float) -> Tensor:
+    """The smoothed disk, (2 h + 1, 2 h + 1) with h the larger of the radius and 8, float32."""
+    half = max(radius, SMALLEST_HALF)
+    distances = torch.arange(-half, half + 1)
+    inside = (distances[:, None] ** 2 + distances**2 <= radius**2).to(torch.float64)
+    reach = 1 if half == SMALLEST_HALF else 2
+    weights = gaussian_weights(sigma, reach)
+    padded = extend((inside / inside.sum())[None], (reach, reach), (reach, reach), "mirror")[0]
+    across = padded.unfold(1, 2 * reach + 1, 1) @ weights
+    smoothed: Tensor = across.unfold(0, 2 * reach + 1, 1) @ weights
+    return smoothed.to(torch.float32)

@@ -1,0 +1,119 @@
+"""Correlation of images with kernels by Fourier transforms, and what lies beyond the borders.
+
+A transform costs the same for every kernel, takes another kernel for each image of a batch, and gives an
+image the same bits in every batch on a CPU.
+
+n = images, C = channels, H x W = size, h x w = size of a kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+Border = Literal["clamp", "mirror", "symmetric"]
+
+
+def correlate(fields: Tensor, kernels: Tensor) -> Tensor:
+    """Where the kernels lie wholly inside: out[y, x] = sum of kernel[i, j] * field[y + i, x + j].
+
+    Args:
+        fields: (n, C, H, W), float32 or float64.
+        kernels: (h, w), or (n, 1, h, w) for one for each image.
+
+    Returns:
+        (n, C, H - h + 1, W - w + 1), a view.
+    """
+    height, width = fields.shape[-2:]
+    size = (fast_length(height), fast_length(width))
+    spectrum = torch.fft.rfft2(fields, size) * torch.fft.rfft2(kernels, size).conj()
+    rows, columns = height - kernels.shape[-2] + 1, width - kernels.shape[-1] + 1
+    correlated: Tensor = torch.fft.irfft2(spectrum, size)
+    return correlated[..., :rows, :columns]
+
+
+def extend(fields: Tensor, rows: tuple[int, int], columns: tuple[int, int], border: Border) -> Tensor:
+    """Fields (..., H, W) with rows before and after, and columns before and after.
+
+    The border is `clamp` (a a | a b c d | d d), `mirror` (c b | a b c d | c b) or `symmetric`
+    (b a | a b c d | d c); fields may be smaller than what is added.
+    """
+    height, width = fields.shape[-2:]
+    if border == "clamp" and fields.dim() == 4:
+        return pad(fields, (*columns, *rows), mode="replicate")
+    down = _positions(-rows[0], height + rows[1], height, border, fields.device)
+    along = _positions(-columns[0], width + columns[1], width, border, fields.device)
+    return fields.index_select(-2, down).index_select(-1, along)
+
+
+def _positions(start: int, stop: int, length: int, border: Border, device: torch.device) -> Tensor:
+    positions = torch.arange(start, stop, device=device)
+    if border == "clamp":
+        return positions.clamp(0, length - 1)
+    # Both reflections repeat themselves after a period, in which they run forwards and backwards.
+    period = max(1, 2 * length - 2) if border == "mirror" else 2 * length
+    positions = positions % period
+    back = period - positions if border == "mirror" else period - 1 - positions
+    return torch.minimum(positions, back)
+
+
+@functools.lru_cache(maxsize=64)
+def gaussian_weights(sigma: float, radius: int) -> Tensor:
+    """Weights (2 radius + 1) of a Gaussian at whole distances, of sum 1, float64; scipy's to the last bit."""
+    distances = np.arange(-radius, radius + 1)
+    weights = np.exp(-0.5 / sigma**2 * distances**2)
+    return torch.from_numpy(weights / weights.sum())
+
+
+def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: float = 4.0) -> Tensor:
+    """Gaussian blur of fields (n, C, H, W), cut off at `truncate` standard deviations, as scipy cuts it.
+
+    Args:
+        fields: What is blurred.
+        sigmas: Standard deviations along rows' direction (down) and columns' direction (across), in pixels.
+        border: What lies beyond the borders.
+        truncate: Radius of the kernel in standard deviations.
+    """
+    down, across = (int(truncate * sigma + 0.5) for sigma in sigmas)
+    kernel = gaussian_weights(sigmas[0], down)[:, None] * gaussian_weights(sigmas[1], across)
+    kernel = kernel.to(fields.device, fields.dtype)
+    return correlate(extend(fields, (down, down), (across, across), border), kernel)
+
+
+def blur_exactly(fields: Tensor, sigma: float) -> Tensor:
+    """Gaussian blur of float64 fields (n, C, H, W) with clamped borders, to the last bit as scipy blurs.
+
+    Taps are summed from the outermost to the innermost, each pair first, down and then across, without fused
+    operations. For small kernels: it costs as many passes over the fields as the kernel has taps.
+    """
+    radius = int(4 * sigma + 0.5)
+    weights = gaussian_weights(sigma, radius).tolist()
+    for axis in (-2, -1):
+        length = fields.shape[axis]
+        edges = ((radius, radius), (0, 0)) if axis == -2 else ((0, 0), (radius, radius))
+        extended = extend(fields, *edges, "clamp")
+        total, pair = fields * weights[radius], torch.empty_like(fields)
+        for tap in range(radius):
+            before, after = (extended.narrow(axis, start, length) for start in (tap, 2 * radius - tap))
+            total += torch.add(before, after, out=pair).mul_(weights[tap])
+        fields = total
+    return fields
+
+
+@functools.lru_cache(maxsize=256)
+def fast_length(length: int) -> int:
+    """The smallest even number 2^a 3^b 5^c that is at least `length`: a size that transforms are fast at."""
+    best: int = 2 ** max(1, math.ceil(math.log2(max(length, 2))))
+    for threes in range(12):
+        for fives in range(9):
+            odd = 3**threes * 5**fives
+            twos = max(1, math.ceil(math.log2(max(length / odd, 1))))
+            if length <= odd * 2**twos < best:
+                best = odd * 2**twos
+    return best

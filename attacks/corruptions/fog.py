@@ -1,0 +1,53 @@
+"""Fog: a random landscape of brightness is added, and the sum scaled back.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". With f the landscape of `plasma.py` and m the image's largest value: (x + c f) m / (m + c).
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
+from attacks.corruptions.draws import symmetric
+from attacks.corruptions.plasma import draws_needed, plasma
+
+__all__ = ["fog"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "weather"}
+# Thickness c, and how fast the landscape's details fade.
+FOGS = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
+
+
+def fog(*, severity: Severity = 1) -> Corruption:
+    """Uneven fog.
+
+    Args:
+        severity: 1 to 5; thickness 1.5, 2, 2.5, 2.5 and 3, the last three with more detail.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    thickness, decay = at(severity, FOGS)
+    return Corruption("fog", severity, functools.partial(_apply, thickness=thickness, decay=decay), _draw)
+
+
+def side_of(height: int, width: int) -> int:
+    """Side of the landscape that covers an image: a power of two."""
+    return int(2 ** (max(height, width) - 1).bit_length())
+
+
+def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+    del channels
+    return (symmetric(generator, draws_needed(side_of(height, width))),)
+
+
+def _apply(levels: Tensor, chance: Tensor, *, thickness: float, decay: float) -> Tensor:
+    height, width = levels.shape[-2:]
+    land = plasma(chance, side_of(height, width), decay)[:, None, :height, :width]
+    top = levels.amax((1, 2, 3), keepdim=True)
+    return cut((levels + TOP * thickness * land) * (top / (top + TOP * thickness)))  # (n, C, H, W)

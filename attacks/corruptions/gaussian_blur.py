@@ -1,0 +1,36 @@
+"""Gaussian blur.
+
+Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Beyond the borders the outermost
+pixels go on; the kernel is cut off at four standard deviations.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
+from attacks.corruptions.filters import blur
+
+__all__ = ["gaussian_blur"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "extra"}
+SIGMAS = (1.0, 2.0, 3.0, 4.0, 6.0)
+
+
+def gaussian_blur(*, severity: Severity = 1) -> Corruption:
+    """A smooth blur.
+
+    Args:
+        severity: 1 to 5; standard deviations of 1, 2, 3, 4 and 6 pixels.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    return Corruption("gaussian_blur", severity, functools.partial(_apply, sigma=at(severity, SIGMAS)))
+
+
+def _apply(levels: Tensor, *, sigma: float) -> Tensor:
+    return cut(blur(levels, (sigma, sigma), "clamp").contiguous(), SLACK)  # (n, C, H, W)

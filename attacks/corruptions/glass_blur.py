@@ -1,0 +1,55 @@
+"""Glass blur: pixels change places with their neighbours, between two Gaussian blurs (frosted glass).
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". The change of places is that of `shuffle.py`. Beyond the borders the outermost pixels go on.
+In float64: between the blurs values are cut to levels, and a level lost there would be lost twice.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
+from attacks.corruptions.filters import blur_exactly
+from attacks.corruptions.shuffle import draw_offsets, shuffle
+
+__all__ = ["glass_blur"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "blur"}
+# Standard deviation of the blurs in pixels, reach of an exchange in pixels, rounds of exchanges.
+GLASSES = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
+
+
+def glass_blur(*, severity: Severity = 1) -> Corruption:
+    """A scene behind frosted glass.
+
+    Args:
+        severity: 1 to 5; blurs of standard deviation 0.7, 0.9, 1, 1.1 and 1.5 pixels, exchanges over up
+            to 1, 2, 2, 3 and 4 pixels.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    sigma, reach, rounds = at(severity, GLASSES)
+    apply = functools.partial(_apply, sigma=sigma, reach=reach)
+    return Corruption("glass_blur", severity, apply, functools.partial(_draw, reach=reach, rounds=rounds))
+
+
+def _draw(
+    generator: torch.Generator, channels: int, height: int, width: int, *, reach: int, rounds: int
+) -> Draws:
+    del channels
+    return (draw_offsets(generator, rounds, height, width, reach),)
+
+
+def _apply(levels: Tensor, offsets: Tensor, *, sigma: float, reach: int) -> Tensor:
+    shuffled = shuffle(_blurred(levels, sigma), offsets, reach)
+    return _blurred(shuffled, sigma)  # (n, C, H, W)
+
+
+def _blurred(levels: Tensor, sigma: float) -> Tensor:
+    return cut(blur_exactly(levels.double() / TOP, sigma).mul_(TOP)).to(levels.dtype)

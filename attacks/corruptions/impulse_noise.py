@@ -1,0 +1,45 @@
+"""Impulse noise: a few values are replaced by black or white (salt and pepper, bit errors).
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". The channels of a pixel are hit independently of one another. One 32-bit word decides for a
+value.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
+from attacks.corruptions.draws import words
+
+__all__ = ["impulse_noise"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "noise"}
+AMOUNTS = (0.03, 0.06, 0.09, 0.17, 0.27)
+
+
+def impulse_noise(*, severity: Severity = 1) -> Corruption:
+    """Single values turned black or white.
+
+    Args:
+        severity: 1 to 5; 3, 6, 9, 17 and 27 % of the values are replaced.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    apply = functools.partial(_apply, amount=at(severity, AMOUNTS))
+    return Corruption("impulse_noise", severity, apply, _draw)
+
+
+def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+    return (words(generator, channels, height, width),)
+
+
+def _apply(levels: Tensor, chance: Tensor, *, amount: float) -> Tensor:
+    lowest, half = -(2**31), round(amount / 2 * 2**32)
+    salted = levels.masked_fill(chance < lowest + half, TOP)
+    return salted.masked_fill_((chance >= lowest + half) & (chance < lowest + 2 * half), 0)  # (n, C, H, W)

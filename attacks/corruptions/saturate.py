@@ -1,0 +1,50 @@
+"""Saturate: S of hue, saturation and value is scaled and shifted; hue and value stay.
+
+Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. With V the largest channel and
+S = (V - smallest) / V, a colour of the same hue and value and another saturation S' is V - (V - x) S'/S.
+Greys have no hue; the released code takes them for red, and they are given S' = shift. Images of one
+channel have no saturation and stay what they are.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Severity, at, cut
+
+__all__ = ["saturate"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "extra"}
+# Factor and shift of the saturation.
+CHANGES = ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2))
+
+
+def saturate(*, severity: Severity = 1) -> Corruption:
+    """Pale colours, and then garish ones.
+
+    Args:
+        severity: 1 to 5; saturations times 0.3 and 0.1, doubled, times 5 and 20 with 0.1 and 0.2 added.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    factor, shift = at(severity, CHANGES)
+    return Corruption("saturate", severity, functools.partial(_apply, factor=factor, shift=shift))
+
+
+def _apply(levels: Tensor, *, factor: float, shift: float) -> Tensor:
+    if levels.shape[1] == 1:
+        return levels
+    colours = levels.double().div_(TOP)
+    value = colours.amax(1, keepdim=True)  # (n, 1, H, W)
+    spread = value - colours.amin(1, keepdim=True)
+    saturation = spread / value.clamp(min=1 / TOP)
+    wanted = (saturation * factor + shift).clamp(0, 1)
+    below = (value - colours) * (wanted / saturation.clamp(min=1 / TOP))
+    red = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64, device=levels.device)[:, None, None]
+    below = torch.where(spread == 0, value * wanted * red, below)
+    return cut((value - below).mul_(TOP)).to(levels.dtype)  # (n, C, H, W)

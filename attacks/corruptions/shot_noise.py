@@ -1,0 +1,61 @@
+"""Shot noise: a value x becomes Poisson(c x) / c (the noise of counting photons).
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". A value is one of 256 levels, and c counts or more are white, so a draw is one from 256
+distributions on the counts 0..c, made by the alias method from one 32-bit word; probabilities are exact to
+2^-32.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.alias import AliasTable, alias_table
+from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
+from attacks.corruptions.draws import words
+
+__all__ = ["shot_noise"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "noise"}
+PHOTONS = (60, 25, 12, 5, 3)
+
+
+def shot_noise(*, severity: Severity = 1) -> Corruption:
+    """Poisson noise: fewer photons, more noise.
+
+    Args:
+        severity: 1 to 5; white is 60, 25, 12, 5 and 3 photons.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    apply = functools.partial(_apply, photons=at(severity, PHOTONS))
+    return Corruption("shot_noise", severity, apply, _draw)
+
+
+def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+    return (words(generator, channels, height, width),)
+
+
+def _apply(levels: Tensor, chance: Tensor, *, photons: int) -> Tensor:
+    return photon_table(photons).sample(levels.to(torch.int32), chance)  # (n, C, H, W)
+
+
+def probabilities(photons: int) -> Tensor:
+    """Of 0..photons counts at each level, float64 (256, photons + 1); the last is of that many or more."""
+    mean = (torch.arange(TOP + 1, dtype=torch.float64) / TOP * photons)[:, None]
+    counts = torch.arange(photons, dtype=torch.float64)
+    below = torch.exp(torch.xlogy(counts, mean) - mean - torch.lgamma(counts + 1))
+    rest = (1 - below.sum(1, keepdim=True)).clamp(min=0)
+    return torch.cat([below, rest], dim=1)
+
+
+@functools.lru_cache(maxsize=len(PHOTONS))
+def photon_table(photons: int) -> AliasTable:
+    """The tables that draw a level for each level."""
+    counts = torch.arange(photons + 1, dtype=torch.float64)
+    return alias_table(probabilities(photons), (counts / photons * TOP).floor())

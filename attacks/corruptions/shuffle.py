@@ -1,0 +1,86 @@
+"""Local shuffling of pixels, one after the other in the released code, all at once here, to the same bits.
+
+From the last pixel to the first, each takes over the value that a random neighbour has at that moment (the
+released code means an exchange, but its two views of one array make it a copy). So a pixel's value is that
+of its neighbour before the round, if the neighbour comes later in that order, and otherwise the neighbour's
+new value: pixels form chains, and all chains are followed at once by pointer doubling, in as many steps as
+the longest chain has binary digits.
+
+n = images, C = channels, H x W = size, R = rounds; r x c = pixels that take part, those `reach` and more
+from the border.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def taking_part(length: int, reach: int) -> tuple[int, int]:
+    """First and last + 1 of the rows, or columns, that take part; as uneven as in the released code."""
+    first = reach + 1
+    return first, max(first, length - reach + 1)
+
+
+def draw_offsets(generator: torch.Generator, rounds: int, height: int, width: int, reach: int) -> Tensor:
+    """Offsets of the neighbours, (R, 2, r, c), int8: down and across, uniform in -reach..reach - 1."""
+    (top, bottom), (left, right) = taking_part(height, reach), taking_part(width, reach)
+    choices = 2 * reach
+    size = (rounds, bottom - top, right - left)
+    code = torch.randint(choices**2, size, generator=generator, dtype=torch.int32)
+    down = torch.arange(-reach, reach, dtype=torch.int8).repeat_interleave(choices)
+    across = torch.arange(-reach, reach, dtype=torch.int8).repeat(choices)
+    flat = code.flatten()
+    return torch.stack(
+        [down.index_select(0, flat).view(size), across.index_select(0, flat).view(size)], dim=1
+    )
+
+
+def shuffle(levels: Tensor, offsets: Tensor, reach: int) -> Tensor:
+    """Levels (n, C, H, W) after the rounds of exchanges that the offsets (n, R, 2, r, c) tell."""
+    _, _, height, width = levels.shape
+    source: Tensor | None = None
+    for offset in offsets.unbind(1):
+        taken = _sources(offset, height, width, reach)
+        source = taken if source is None else _each_at(source, taken)
+    if source is None or not len(levels):
+        return levels
+    planes = zip(levels.flatten(2), source, strict=True)
+    return torch.stack([image.index_select(1, index) for image, index in planes]).view_as(levels)
+
+
+def _sources(offsets: Tensor, height: int, width: int, reach: int) -> Tensor:
+    """Where each pixel's value after one round comes from, (n, H W), int32."""
+    count, pixels = len(offsets), height * width
+    (top, bottom), (left, right) = taking_part(height, reach), taking_part(width, reach)
+    here = torch.arange(pixels, dtype=torch.int32, device=offsets.device).view(height, width)
+    pointers = here.repeat(count, 1, 1)  # (n, H, W)
+    if not offsets.numel():
+        return pointers.flatten(1)
+    # What is added to a position that has its new value before the pixel that asks for it: a mark for "new".
+    new = torch.zeros_like(here)
+    new[top:bottom, left:right] = pixels
+    down, across = offsets.to(torch.int32).unbind(1)
+    own = here[top:bottom, left:right]
+    there = own + down * width + across  # (n, r, c)
+    marks = new.flatten().index_select(0, there.flatten()).view_as(there)
+    pointers[:, top:bottom, left:right] = there + marks * (there > own)
+    return _ends(pointers.flatten(1), pixels)
+
+
+def _ends(pointers: Tensor, pixels: int) -> Tensor:
+    """Pointers (n, P) with every chain followed to its end: one marked as new becomes that of its pixel."""
+    flat = pointers.flatten()
+    marked = (flat >= pixels).nonzero().flatten()
+    while len(marked):
+        image = marked - marked % pixels if len(pointers) > 1 else 0
+        values = flat.index_select(0, flat.index_select(0, marked) - pixels + image)
+        flat.index_copy_(0, marked, values)
+        marked = marked[values >= pixels]
+    return flat.view_as(pointers)
+
+
+def _each_at(values: Tensor, index: Tensor) -> Tensor:
+    """values[i, index[i, j]], for int32 tensors (n, P)."""
+    starts = torch.arange(len(values), dtype=torch.int32, device=values.device)[:, None] * values.shape[1]
+    return values.flatten().index_select(0, (index + starts).flatten()).view_as(index)

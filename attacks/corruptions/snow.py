@@ -1,0 +1,91 @@
+"""Snow: flakes that fall quickly, and a paler scene.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". Flakes are the bright parts of normal noise, enlarged and smeared downwards (`streaks.py`);
+they are added once as they are and once turned by 180 degrees. The scene keeps a share and gets for the
+rest the larger of itself and 1.5 times its grey plus a half.
+
+n = images, C = channels, H x W = size, h x w = the part of the noise that is enlarged.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import (
+    IMAGENET_C,
+    SLACK,
+    TOP,
+    Corruption,
+    Draws,
+    Severity,
+    at,
+    cut,
+    luminance,
+)
+from attacks.corruptions.draws import between, normal
+from attacks.corruptions.streaks import smear
+from attacks.corruptions.zooming import cropped, zoom
+
+__all__ = ["snow"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "weather"}
+ANGLES = (-135.0, -45.0)
+
+
+@dataclass(frozen=True)
+class _Snowfall:
+    mean: float
+    deviation: float
+    zoom: float
+    threshold: float
+    radius: int
+    sigma: float
+    kept: float
+
+
+FALLS = (
+    _Snowfall(0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+    _Snowfall(0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+    _Snowfall(0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+    _Snowfall(0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+    _Snowfall(0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+)
+
+
+def snow(*, severity: Severity = 1) -> Corruption:
+    """Falling snow.
+
+    Args:
+        severity: 1 to 5; denser and longer flakes, and less of the scene.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    fall = at(severity, FALLS)
+    return Corruption(
+        "snow", severity, functools.partial(_apply, fall=fall), functools.partial(_draw, fall=fall)
+    )
+
+
+def _draw(generator: torch.Generator, channels: int, height: int, width: int, *, fall: _Snowfall) -> Draws:
+    del channels
+    # Only the middle of the noise is seen after the enlargement, so only that is drawn.
+    size = cropped(height, fall.zoom), cropped(width, fall.zoom)
+    return between(generator, *ANGLES), normal(generator, *size)
+
+
+def _apply(levels: Tensor, angles: Tensor, noise: Tensor, *, fall: _Snowfall) -> Tensor:
+    height, width = levels.shape[-2:]
+    flakes = zoom((noise * fall.deviation + fall.mean)[:, None], fall.zoom)  # (n, 1, >= H, >= W)
+    flakes = flakes.masked_fill(flakes < fall.threshold, 0).clamp_(0, 1)
+    flakes = smear(flakes, fall.radius, fall.sigma, angles, ANGLES)[..., :height, :width]
+    flakes = (flakes * TOP).round_()
+    pale = torch.maximum(levels, 1.5 * luminance(levels) + TOP / 2)
+    scene = fall.kept * levels + (1 - fall.kept) * pale
+    return cut(scene + (flakes + flakes.flip((-2, -1))), SLACK)  # (n, C, H, W)

@@ -1,0 +1,106 @@
+"""Spatter: drops of rain on the lens (severities 1 to 3), or mud (4 and 5).
+
+Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Drops are where smoothed
+normal noise is above a threshold. Rain is bright along their edges (`drops.py`) and pale turquoise; mud is
+brown and covers. Images of one channel get the grey of these colours.
+
+n = images, C = channels, H x W = size.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import (
+    IMAGENET_C,
+    SLACK,
+    TOP,
+    Corruption,
+    Draws,
+    Severity,
+    at,
+    cut,
+    luminance,
+)
+from attacks.corruptions.draws import normal
+from attacks.corruptions.drops import shading
+from attacks.corruptions.filters import blur
+
+__all__ = ["spatter"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "extra"}
+TURQUOISE = (175.0, 238.0, 238.0)
+BROWN = (63.0, 42.0, 20.0)
+COVERED = 0.8
+
+
+@dataclass(frozen=True)
+class _Liquid:
+    mean: float
+    deviation: float
+    sigma: float
+    threshold: float
+    strength: float  # of rain: how bright; of mud: standard deviation of the smoothing of its edge, in pixels
+    mud: bool
+
+
+LIQUIDS = (
+    _Liquid(0.65, 0.3, 4, 0.69, 0.6, False),
+    _Liquid(0.65, 0.3, 3, 0.68, 0.6, False),
+    _Liquid(0.65, 0.3, 2, 0.68, 0.5, False),
+    _Liquid(0.65, 0.3, 1, 0.65, 1.5, True),
+    _Liquid(0.67, 0.4, 1, 0.65, 1.5, True),
+)
+
+
+def spatter(*, severity: Severity = 1) -> Corruption:
+    """Rain or mud on the lens.
+
+    Args:
+        severity: 1 to 5; three strengths of rain, then two of mud.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    apply = functools.partial(_apply, liquid=at(severity, LIQUIDS))
+    return Corruption("spatter", severity, apply, _draw)
+
+
+def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+    del channels
+    return (normal(generator, 1, height, width),)
+
+
+def _apply(levels: Tensor, noise: Tensor, *, liquid: _Liquid) -> Tensor:
+    # In float64: one level more or less would move edges.
+    smooth = blur(noise.double() * liquid.deviation + liquid.mean, (liquid.sigma, liquid.sigma), "clamp")
+    if liquid.mud:
+        return _mud(levels, smooth, liquid)
+    return _rain(levels, smooth, liquid)
+
+
+def _rain(levels: Tensor, smooth: Tensor, liquid: _Liquid) -> Tensor:
+    # The released code casts to bytes without clipping; values above 1 start again at 0.
+    drops = (
+        (smooth.masked_fill(smooth < liquid.threshold, 0) * TOP).floor_().remainder_(TOP + 1).to(levels.dtype)
+    )
+    light = drops * shading(drops)  # (n, 1, H, W)
+    light /= light.amax((2, 3), keepdim=True).clamp(min=1)
+    return cut(levels + light * liquid.strength * _colour(TURQUOISE, levels), SLACK)  # (n, C, H, W)
+
+
+def _mud(levels: Tensor, smooth: Tensor, liquid: _Liquid) -> Tensor:
+    drops = (smooth > liquid.threshold).to(levels.dtype)
+    cover = blur(drops, (liquid.strength, liquid.strength), "clamp")
+    cover = cover.masked_fill(cover < COVERED, 0)  # (n, 1, H, W)
+    return cut(levels * (1 - cover) + cover * _colour(BROWN, levels), SLACK)  # (n, C, H, W)
+
+
+def _colour(colour: tuple[float, float, float], levels: Tensor) -> Tensor:
+    tint = torch.tensor(colour, dtype=levels.dtype, device=levels.device).view(1, 3, 1, 1)
+    return luminance(tint) if levels.shape[1] == 1 else tint

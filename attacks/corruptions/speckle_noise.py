@@ -1,0 +1,41 @@
+"""Speckle noise: x + sigma x z, with z standard normal in every value (noise that grows with the brightness).
+
+Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, Corruption, Draws, Severity, at, cut
+from attacks.corruptions.draws import normal
+
+__all__ = ["speckle_noise"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "extra"}
+SIGMAS = (0.15, 0.2, 0.35, 0.45, 0.6)
+
+
+def speckle_noise(*, severity: Severity = 1) -> Corruption:
+    """Normal noise in proportion to the value.
+
+    Args:
+        severity: 1 to 5; standard deviations of 0.15, 0.2, 0.35, 0.45 and 0.6 of the value.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    apply = functools.partial(_apply, sigma=at(severity, SIGMAS))
+    return Corruption("speckle_noise", severity, apply, _draw)
+
+
+def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+    return (normal(generator, channels, height, width),)
+
+
+def _apply(levels: Tensor, noise: Tensor, *, sigma: float) -> Tensor:
+    return cut(torch.addcmul(levels, levels, noise, value=sigma))  # (n, C, H, W)

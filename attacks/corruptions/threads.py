@@ -1,0 +1,26 @@
+"""What is done for one example after the other on the CPU, in threads while the batch is on a GPU.
+
+Drawing and JPEG release Python's lock. A job on a CPU has the threads that it was given, and uses no others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+MOST = 16
+
+
+def for_each(items: Sequence[Item], function: Callable[[Item], Result], device: torch.device) -> list[Result]:
+    """The function's results for all items, in their order."""
+    workers = 1 if device.type == "cpu" else min(MOST, len(os.sched_getaffinity(0)), len(items))
+    if workers <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, items))

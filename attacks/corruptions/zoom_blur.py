@@ -1,0 +1,51 @@
+"""Zoom blur: the camera moves towards the scene; the mean of the image and its zooms.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". The factors are those of `numpy.arange(1, end, step)`, which can pass the end by a rounding
+(1.11 at severity 1).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
+from attacks.corruptions.zooming import zoom_into_the_middle
+
+__all__ = ["zoom_blur"]
+
+PAPER = IMAGENET_C
+FACTS = {"group": "blur"}
+# End and step of the factors.
+ZOOMS = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))
+
+
+def zoom_blur(*, severity: Severity = 1) -> Corruption:
+    """A camera that moves forward.
+
+    Args:
+        severity: 1 to 5; zooms of up to 1.11, 1.15, 1.2, 1.24 and 1.3.
+
+    Raises:
+        ValueError: If there is no such severity.
+    """
+    return Corruption("zoom_blur", severity, functools.partial(_apply, factors=factors(*at(severity, ZOOMS))))
+
+
+def factors(end: float, step: float) -> tuple[float, ...]:
+    """1, 1 + step, ... up to the end, as numpy counts and rounds them."""
+    rounded = (1 + step) - 1
+    return tuple(1 + rounded * index for index in range(math.ceil((end - 1) / step)))
+
+
+def _apply(levels: Tensor, *, factors: tuple[float, ...]) -> Tensor:
+    # Two of the images are the image itself: it is counted beside its zooms, of which the first is by 1.
+    images = levels.contiguous(memory_format=torch.channels_last)  # twice as fast to interpolate
+    total = images * 2
+    for factor in factors[1:]:
+        total += zoom_into_the_middle(images, factor)
+    return cut(total.div_(len(factors) + 1), SLACK)  # (n, C, H, W)

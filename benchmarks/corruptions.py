@@ -1,0 +1,106 @@
+"""The corruptions against `imagecorruptions-imaug`, in turns, in one run: `python -m benchmarks.corruptions`.
+
+Crops of the two photographs that scikit-learn has. The library is given one image after the other, as it
+wants them; ours a batch. On a CPU both sides have one thread, and CPU time of the process is what to
+compare: wall time depends on who else uses the machine. Each side's time is the fastest of its turns.
+With `--device cuda` ours runs on the GPU and wall time counts, up to the end of the GPU's work; images
+lie on the GPU already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from imagecorruptions import corrupt, get_corruption_names
+from sklearn.datasets import load_sample_images
+from torch import Tensor
+
+from attacks.corruptions.corruption import Corruption
+
+FIFTEEN = tuple(get_corruption_names("common"))
+EXTRA = tuple(get_corruption_names("validation"))
+
+
+def crops(count: int, size: int) -> Tensor:
+    """Bytes (count, size, size, 3) from places spread over the photographs."""
+    photographs = load_sample_images().images
+    found = []
+    for number in range(count):
+        photograph = photographs[number % len(photographs)]
+        height, width = photograph.shape[:2]
+        top, left = 37 * number % (height - size + 1), 61 * number % (width - size + 1)
+        found.append(torch.from_numpy(photograph[top : top + size, left : left + size].copy()))
+    return torch.stack(found)
+
+
+def ours(name: str, severity: int) -> Corruption:
+    """A corruption of ours."""
+    made: Corruption = getattr(importlib.import_module(f"attacks.corruptions.{name}"), name)(
+        severity=severity
+    )
+    return made
+
+
+def compare(
+    name: str, images: Tensor, severity: int, turns: int, device: torch.device
+) -> tuple[float, float]:
+    """Seconds per image of the library and of ours, the fastest of the turns."""
+    corruption = ours(name, severity)
+    batch = (images.permute(0, 3, 1, 2).float() / 255).contiguous().to(device)
+    ids = [str(number) for number in range(len(images))]
+    arrays = [image.numpy() for image in images]
+
+    def library() -> None:
+        for array in arrays:
+            corrupt(array, severity=severity, corruption_name=name)
+
+    def batched() -> None:
+        corruption(batch, ids, 0)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    seconds: dict[Callable[[], None], float] = {}
+    for turn in range(turns + 1):
+        for side in (library, batched):
+            start = clock()
+            side()
+            if turn:  # the first turn compiles and fills caches
+                seconds[side] = min(seconds.get(side, float("inf")), clock() - start)
+    return seconds[library] / len(images), seconds[batched] / len(images)
+
+
+def main() -> None:
+    """Print a line for each corruption, and the sum over the fifteen."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--severity", type=int, default=3, choices=range(1, 6))
+    parser.add_argument("--images", type=int, default=16)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    np.random.seed(0)
+    images = crops(options.images, options.size)
+    write = sys.stdout.write
+    title = f"severity {options.severity}"
+    write(f"{title:20s}{'library':>10s}{'ours':>10s}{'ratio':>8s}   ms per image\n")
+    sums = {"the 15": [0.0, 0.0], "the 4 extra": [0.0, 0.0]}
+    for name in (*FIFTEEN, *EXTRA):
+        device = torch.device(options.device)
+        theirs, mine = compare(name, images, options.severity, options.turns, device)
+        write(f"{name:20s}{1e3 * theirs:10.2f}{1e3 * mine:10.2f}{theirs / mine:8.1f}\n")
+        total = sums["the 15" if name in FIFTEEN else "the 4 extra"]
+        total[0], total[1] = total[0] + theirs, total[1] + mine
+    for name, (theirs, mine) in sums.items():
+        write(f"{name:20s}{1e3 * theirs:10.2f}{1e3 * mine:10.2f}{theirs / mine:8.1f}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The evaluation under corruptions: what it measures, and that batches and ranges do not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import pytest
+import torch
+from imagecorruptions import get_corruption_names
+from torch import Tensor
+
+from attacks.corruptions.contrast import contrast
+from attacks.corruptions.gaussian_noise import gaussian_noise
+from models.layers import Classifier
+from service.contract.catalog import load
+from workers.catalog import build
+from workers.evaluation.corruptions import FIFTEEN, CorruptionName
+from workers.evaluation.outcomes import Outcomes
+
+N = 30
+IDS = [f"digit-{number:04d}" for number in range(N)]
+CELLS = {"corruptions": ["gaussian_noise", "contrast"], "severities": [5, 1]}
+
+
+def run(
+    model: Classifier,
+    digits: tuple[Tensor, Tensor],
+    rows: range = range(N),
+    *,
+    seed: int = 0,
+    batch_size: int = 8,
+    **params: Any,
+) -> Outcomes:
+    def images_of(positions: Sequence[int]) -> Tensor:
+        return digits[0][[rows[position] for position in positions]]
+
+    evaluation = build("evaluation", "corruptions", CELLS | params)(seed=seed)
+    ids = [IDS[row] for row in rows]
+    outcomes: Outcomes = evaluation(
+        model, images_of, digits[1][rows.start : rows.stop], ids, batch_size=batch_size
+    )
+    return outcomes
+
+
+def test_the_names_are_those_of_the_catalog_and_fifteen_are_the_default() -> None:
+    names = {component.name for component in load().list() if component.kind == "corruption"}
+    assert set(get_args(CorruptionName)) == names
+    assert get_corruption_names("common") == FIFTEEN
+
+
+def test_each_flag_is_the_answer_to_that_corrupted_image(
+    model: Classifier, digits: tuple[Tensor, Tensor]
+) -> None:
+    outcomes = run(model, digits)
+    assert outcomes.corrupted is not None
+    images, labels = digits[0][:N], digits[1][:N]
+    order = [
+        gaussian_noise(severity=1),
+        gaussian_noise(severity=5),
+        contrast(severity=1),
+        contrast(severity=5),
+    ]
+    for cell, kernel in enumerate(order):
+        with torch.no_grad():
+            right = model(kernel(images, IDS, 0)).argmax(1) == labels
+        assert [flags[cell] == "1" for flags in outcomes.corrupted] == right.tolist()
+    assert {flag for flags in outcomes.corrupted for flag in flags} == {"0", "1"}
+    with torch.no_grad():
+        assert torch.equal(outcomes.correct, model(images).argmax(1) == labels)
+    assert torch.equal(outcomes.clean_correct, outcomes.correct)
+    assert set(outcomes.forward.tolist()) == {5}
+    assert outcomes.columns()["corrupted"] == list(outcomes.corrupted)
+
+
+def test_neither_batches_nor_shards_matter_but_the_seed_does(
+    model: Classifier, digits: tuple[Tensor, Tensor]
+) -> None:
+    params: dict[str, Any] = {"corruptions": list(FIFTEEN), "severities": [3, 4]}
+    together = run(model, digits, **params).corrupted
+    assert together is not None
+    assert run(model, digits, batch_size=7, **params).corrupted == together
+    first, second = (run(model, digits, part, **params).corrupted for part in (range(11), range(11, N)))
+    assert (*(first or ()), *(second or ())) == together
+    assert run(model, digits, seed=1, **params).corrupted != together
+
+
+def test_parameters_are_checked() -> None:
+    for wrong in ({"corruptions": []}, {"corruptions": ["rain"]}, {"severities": [0]}, {"severities": []}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            build("evaluation", "corruptions", wrong)
+    assert "seed" not in load().find("evaluation", "corruptions").parameters["properties"]

@@ -1,0 +1,85 @@
+"""Accuracy under corruptions and mCE against the definition, written out."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from service.contract.statistics import wilson
+from workers.metrics.corruption import ALEXNET_ERRORS, SEVERITIES, cells_of, corruption_metrics
+
+FIFTEEN = list(ALEXNET_ERRORS)
+
+
+def outcomes(n: int, cells: int) -> list[str]:
+    source = random.Random(0)
+    return ["".join("01"[source.random() < 0.6] for _ in range(cells)) for _ in range(n)]
+
+
+def test_cells_are_every_corruption_at_every_severity_once() -> None:
+    params = {"corruptions": ["fog", "snow", "fog"], "severities": [5, 1, 5]}
+    assert cells_of(params) == [("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)]
+
+
+def test_mce_is_the_mean_of_errors_relative_to_alexnet() -> None:
+    cells = cells_of({"corruptions": FIFTEEN, "severities": SEVERITIES})
+    flags = outcomes(40, 75)
+    metrics, breakdown = corruption_metrics(flags, cells, imagenet=True)
+    relative = []
+    for name in FIFTEEN:
+        errors = [1 - row.metrics["top1"].value for row in breakdown if row.corruption == name]  # type: ignore[operator]
+        assert len(errors) == 5
+        relative.append(sum(errors) / 5 / ALEXNET_ERRORS[name])
+    mce = metrics["mce"]
+    assert mce.value == pytest.approx(sum(relative) / 15)
+    assert (mce.n, mce.ci_method, mce.higher_is_better) == (40, "bootstrap", False)
+    assert mce.ci_low < mce.value < mce.ci_high  # type: ignore[operator]
+    accuracy = metrics["corrupted_top1"]
+    assert accuracy.value == pytest.approx(sum(text.count("1") for text in flags) / (40 * 75))
+    assert (accuracy.n, accuracy.higher_is_better) == (40, True)
+
+
+def test_alexnet_has_an_mce_of_one() -> None:
+    cells = cells_of({"corruptions": FIFTEEN, "severities": SEVERITIES})
+    n = 1000
+    wrong = {cell: round(ALEXNET_ERRORS[cell[0]] * n) for cell in cells}
+    flags = ["".join("01"[row >= wrong[cell]] for cell in cells) for row in range(n)]
+    metrics, _ = corruption_metrics(flags, cells, imagenet=True)
+    assert metrics["mce"].value == pytest.approx(1, abs=1e-3)
+
+
+def test_extra_corruptions_add_nothing_to_mce() -> None:
+    cells = cells_of({"corruptions": [*FIFTEEN, "saturate"], "severities": SEVERITIES})
+    flags = outcomes(30, 80)
+    with_extra, _ = corruption_metrics(flags, cells, imagenet=True)
+    without, _ = corruption_metrics([text[:75] for text in flags], cells[:75], imagenet=True)
+    assert with_extra["mce"] == without["mce"]
+    assert with_extra["corrupted_top1"] != without["corrupted_top1"]
+
+
+@pytest.mark.parametrize(
+    ("names", "severities", "imagenet"),
+    [(FIFTEEN, SEVERITIES, False), (FIFTEEN[1:], SEVERITIES, True), (FIFTEEN, (1, 2, 3, 4), True)],
+)
+def test_where_alexnets_errors_do_not_belong_there_is_no_mce(
+    names: list[str], severities: tuple[int, ...], imagenet: bool
+) -> None:
+    cells = cells_of({"corruptions": names, "severities": severities})
+    metrics, breakdown = corruption_metrics(outcomes(5, len(cells)), cells, imagenet=imagenet)
+    assert set(metrics) == {"corrupted_top1"}
+    assert len(breakdown) == len(cells)
+
+
+def test_each_cell_has_its_accuracy_with_a_wilson_interval() -> None:
+    metrics, breakdown = corruption_metrics(["10", "11", "00"], [("fog", 1), ("fog", 2)], imagenet=False)
+    assert [(row.corruption, row.severity) for row in breakdown] == [("fog", 1), ("fog", 2)]
+    first = breakdown[0].metrics["top1"]
+    assert (first.value, first.n) == (2 / 3, 3)
+    assert (first.ci_low, first.ci_high) == wilson(2, 3)
+    assert metrics["corrupted_top1"].value == pytest.approx(0.5)
+
+
+def test_outcomes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="has 3 outcomes, 2 were to be measured"):
+        corruption_metrics(["11", "101"], [("fog", 1), ("fog", 2)], imagenet=False)

@@ -1,0 +1,122 @@
+"""Accuracy on corrupted images, which are made while they are needed.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", section 4: every image under every corruption at every severity. The images are corrupted
+in the size of the model, a batch at a time, and never kept. The model judges each image as it is, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Interval, Len
+from torch import Tensor, nn
+
+from attacks.corruptions.corruption import IMAGENET_C, Corruption
+from attacks.judgement import judge
+from attacks.kernel import frozen
+from workers import catalog
+from workers.evaluation.engine import Evaluation
+from workers.evaluation.feed import DType, Images, Loader, Progress
+from workers.evaluation.outcomes import Ledger, Outcomes
+from workers.metrics.corruption import ALEXNET_ERRORS, cells_of
+
+__all__ = ["corruptions"]
+
+TASKS = ("classification",)
+PAPER = IMAGENET_C
+# The image as it is, then once for each corruption and severity.
+PASSES = ("1 + len(params.corruptions) * len(params.severities)", "0")
+
+CorruptionName = Literal[
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+    "speckle_noise",
+    "gaussian_blur",
+    "spatter",
+    "saturate",
+]
+FIFTEEN: list[CorruptionName] = [*ALEXNET_ERRORS]  # type: ignore[list-item]
+
+
+def corruptions(
+    *,
+    corruptions: Annotated[list[CorruptionName], Len(1, 19)] = FIFTEEN,
+    severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
+    seed: Annotated[int, "system"] = 0,
+) -> Evaluation:
+    """Accuracy under the corruptions of ImageNet-C, and the mean corruption error.
+
+    Args:
+        corruptions: Which; by default the fifteen. What is named twice counts once.
+        severities: Which, 1 to 5; by default all.
+        seed: The job's.
+    """
+    params = {"corruptions": corruptions, "severities": severities}
+    kernels = [
+        catalog.build("corruption", name, {"severity": severity})() for name, severity in cells_of(params)
+    ]
+    return _Corrupted(kernels, seed)
+
+
+@dataclass(frozen=True)
+class _Corrupted:
+    kernels: Sequence[Corruption]
+    seed: int
+
+    def __call__(
+        self,
+        model: nn.Module,
+        images_of: Images,
+        labels: Tensor,
+        ids: Sequence[str],
+        *,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        dtype: DType = "float32",
+        progress: Progress | None = None,
+    ) -> Outcomes:
+        """Evaluates; the arguments are those of `classify`."""
+        loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
+        ledger = Ledger(labels, ids)
+        right = torch.zeros(len(ids), len(self.kernels), dtype=torch.bool)
+        nonfinite = 0
+        with torch.no_grad(), frozen(model):
+            for rows in loader.batches():
+                images, logits = loader.load(rows)
+                truth, names = loader.labels_of(rows), [ids[row] for row in rows.tolist()]
+                verdict = judge(logits, truth)
+                ledger.note_clean(rows, verdict, images, settle=False)
+                ledger.note_pass(rows)
+                for cell, kernel in enumerate(self.kernels):
+                    found = judge(loader.forward(kernel(images, names, self.seed)), truth)
+                    right[rows, cell] = (found.rank == 0).cpu()
+                    nonfinite += int(found.nonfinite.sum())
+                    ledger.note_pass(rows)
+                ledger.settle(rows, verdict._asdict(), images, None)
+                if progress is not None:
+                    progress(ledger.done)
+        outcomes = ledger.close(loader.classes, loader.noted())
+        return replace(
+            outcomes, nonfinite=outcomes.nonfinite + nonfinite, corrupted=tuple(map(_flags, right))
+        )
+
+
+def _flags(right: Tensor) -> str:
+    return "".join("1" if flag else "0" for flag in right.tolist())
