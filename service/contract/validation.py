@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from service.contract.backbones import check_backbone, with_backbone
 from service.contract.estimate import estimate
 from service.contract.folders import check_folder
+from service.contract.offers import check_offers, known_of_model
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
@@ -288,6 +289,8 @@ class _Validation:
         self._check_component(checked, data, report, loc)
         if checked is not None:
             self._check_other_models(checked, data, report, loc)
+            if self.model is not None and self.model.certain:
+                check_offers(self.catalog, checked.component, self.model, report, loc)
         completed = _completed(checked)
         if completed is None:
             return None
@@ -345,7 +348,7 @@ class _Validation:
         if self.protocol is not None:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
-            known["model"] = self.model.component.known(self.model.params)
+            known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
             known["part"] = self.catalog.known_of_parts(self.model.component, self.model.params)
         if data is not None:
             known["data"] = data.component.known(data.params if data.certain else {})
