@@ -14,25 +14,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from models.attention.heads import AttentionFactory
 from models.layers import LAYER_NORM_EPSILON, Block, PatchEmbedding
-
-
-def resize_positions(positions: Tensor, grid: tuple[int, int], wanted: tuple[int, int]) -> Tensor:
-    """A position embedding for another grid: bilinear with half-pixel centres; the class token's stays.
-
-    Args:
-        positions: (1, 1 + h * w, C), the class token first, then the grid row by row.
-        grid: (h, w).
-        wanted: height and width of the grid that is asked for.
-    """
-    if grid == wanted:
-        return positions
-    plane = positions[:, 1:].transpose(1, 2).unflatten(2, grid)  # (1, C, h, w)
-    resized = interpolate(plane, size=wanted, mode="bilinear", align_corners=False)
-    return torch.cat([positions[:, :1], resized.flatten(2).transpose(1, 2)], dim=1)
+from models.position_embeddings import resize_positions
 
 
 class VisionTransformer(nn.Module):

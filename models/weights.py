@@ -1,20 +1,21 @@
 """Key maps: where the tensors of a state dict from elsewhere belong in a `Classifier`.
 
-The names and layouts inside our backbones are timm's, which are also those of DeiT and of the authors of
-RPC-Attention (fused `qkv`, row blocks of the width, head-major). So a map is a pair of prefixes: what stands
-before each of the backbone's names in the file, and what stands there in ours. The wrappers are those of
-DeiT's training script, which the authors use too ({"model": ..., "model_ema": ...}), of Lightning and others
-({"state_dict": ...}), and of torch's data parallelism ("module."), as they look when nested names are joined
-by dots.
+A layout is a pair of prefixes, what stands before each of the backbone's names in the file and what stands
+there in ours, and a form of `key_maps`, which says how the names after the prefix differ. The prefixes are
+those of wrappers: of DeiT's training script, which the authors of RPC-Attention and of Segmenter use too
+({"model": ..., "model_ema": ...}), of Lightning and others ({"state_dict": ...}), and of torch's data
+parallelism ("module."), as they look when nested names are joined by dots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from models.key_maps import FORMS, SAME, Form, Part, Shapes
 
 BACKBONE = "backbone."
-# A Classifier's own; files from elsewhere have none, and the data set's are taken.
+# A Classifier's own; files from elsewhere have none.
 NORMALIZATION = frozenset({"mean", "std"})
 
 
@@ -26,21 +27,34 @@ class Layout:
         name: of the kind.
         theirs: what each name in such a file begins with.
         ours: what stands there in a Classifier's state dict instead.
+        form: how the names differ after that.
     """
 
     name: str
     theirs: str
     ours: str
+    form: Form = SAME
 
-    def to_ours(self, key: str) -> str | None:
-        """The Classifier's name for a tensor of the file; None where such a file has none of this name."""
-        return self.ours + key.removeprefix(self.theirs) if key.startswith(self.theirs) else None
+    @property
+    def foreign(self) -> bool:
+        """Whether such files have no normalisation."""
+        return bool(self.ours)
 
-    def to_theirs(self, key: str) -> str | None:
-        """The file's name for a tensor of a Classifier; None for those that such files do not have."""
-        if self.ours and key in NORMALIZATION:
-            return None
-        return self.theirs + key.removeprefix(self.ours)
+    @property
+    def unused(self) -> frozenset[str]:
+        """Names that such a file may have and the model does not need."""
+        return frozenset(self.theirs + name for name in self.form.unused)
+
+    def parts(self, key: str) -> tuple[Part, ...]:
+        """The file's tensors that make a Classifier's tensor; none for those that such files do not have."""
+        if self.foreign and key in NORMALIZATION:
+            return ()
+        parts = self.form.parts(key.removeprefix(self.ours))
+        return tuple(replace(part, name=self.theirs + part.name) for part in parts)
+
+    def names(self, wanted: Iterable[str]) -> frozenset[str]:
+        """Every name that such a file of a Classifier with these names may have."""
+        return self.unused.union(part.name for key in wanted for part in self.parts(key))
 
 
 LAYOUTS = (
@@ -56,13 +70,30 @@ LAYOUTS = (
 )
 
 
-def find_layout(given: Iterable[str], wanted: Iterable[str]) -> Layout:
-    """The layout under which most names of a file are names of a Classifier; of several the first.
+def layouts_for(wanted: Shapes) -> list[Layout]:
+    """Every layout in which weights of a Classifier with such tensors may come, the likeliest first.
+
+    One with a form of its own is called after the form, and after what wraps it, if anything does:
+    "nvidia_fan", "deit/nvidia_fan".
+    """
+    found = list(LAYOUTS)
+    for form in FORMS:
+        if form is SAME or not form.applies(wanted):
+            continue
+        for layout in LAYOUTS:
+            if layout.foreign:
+                name = f"{layout.name}/{form.name}" if layout.theirs else form.name
+                found.append(replace(layout, name=name, form=form))
+    return found
+
+
+def find_layout(given: Iterable[str], wanted: Shapes) -> Layout:
+    """The layout that knows most names of a file; of several the first.
 
     Args:
         given: the names in the file.
-        wanted: the names in the Classifier's state dict.
+        wanted: the shapes in the Classifier's state dict by name.
     """
-    keys, known = list(given), set(wanted)
-    matches = [sum(layout.to_ours(key) in known for key in keys) for layout in LAYOUTS]
-    return LAYOUTS[matches.index(max(matches))]
+    keys, layouts = set(given), layouts_for(wanted)
+    matches = [len(keys & layout.names(wanted)) for layout in layouts]
+    return layouts[matches.index(max(matches))]

@@ -20,7 +20,13 @@ def upload(options: Options) -> int:
     if not path.is_file():
         raise UsageError(f"cannot read {path}: it is no file")
     with connected(options) as client:
-        found = client.upload_checkpoint(options.name, path, model=options.model)
+        found = client.upload_checkpoint(
+            options.name,
+            path,
+            model=options.model,
+            normalization=options.normalization,
+            positions=options.positions,
+        )
         if not options.no_wait:
             found = client.wait_for_checkpoint(found.name)
     return _tell(options, found)
@@ -76,6 +82,9 @@ def _text(found: Checkpoint) -> str:
     lines += [f"sha256  {found.sha256}", f"bytes   {found.size}"]
     if found.classes is not None:
         lines.append(f"classes {found.classes}, channels {found.channels}, names as in {found.layout}")
+        lines.append(f"normalization {_normalization(found)}")
+    lines += [f"left out   {key}" for key in found.left_out]
+    lines += [f"resized    {key} ({found.positions})" for key in found.resized]
     if found.error is not None:
         lines.append(f"{found.error.type}: {found.error.message}")
     if found.faults is not None:
@@ -85,6 +94,17 @@ def _text(found: Checkpoint) -> str:
             f"shape      {item.key}: {item.given}, wanted {item.wanted}" for item in found.faults.shapes
         ]
     return "\n".join(map(terminal.printable, lines))
+
+
+def _normalization(found: Checkpoint) -> str:
+    stated = found.normalization
+    if found.layout == "assay":
+        return "as in the file"
+    if stated is None:
+        return "not stated: that of the job's data, with a warning"
+    if isinstance(stated, str):
+        return "that of the job's data"
+    return f"mean {stated.mean}, std {stated.std}"
 
 
 def _say(text: str) -> None:

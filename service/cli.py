@@ -206,7 +206,7 @@ def _add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         checkpoint_commands.upload,
         "upload a safetensors file and wait until it is checked",
         "assay checkpoints upload ours weights.safetensors",
-        "assay checkpoints upload deit deit_tiny.safetensors --model vit",
+        "assay checkpoints upload deit deit_tiny.safetensors --model vit --normalization imagenet",
     )
     listing = _add_remote(actions, "list", checkpoint_commands.list_all, "list all weights", example)
     show = _add_remote(
@@ -224,6 +224,14 @@ def _add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     upload.add_argument("file", metavar="FILE", help="the safetensors file")
     upload.add_argument(
         "--model", help="of which model: its name, or {name, params} as JSON (default: as the file says)"
+    )
+    upload.add_argument(
+        "--normalization",
+        help="of a file from elsewhere: imagenet, inception, data (each job's), or {mean, std} as JSON",
+    )
+    upload.add_argument(
+        "--positions",
+        help="resize position embeddings of another grid: bilinear, bicubic or bicubic_antialias",
     )
     upload.add_argument("--no-wait", action="store_true", help="do not wait for the check")
     for parser in (upload, listing, show):

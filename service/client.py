@@ -263,7 +263,13 @@ class AssayClient:
         return target
 
     def upload_checkpoint(
-        self, name: str, file: Path, *, model: str | Mapping[str, Any] | None = None
+        self,
+        name: str,
+        file: Path,
+        *,
+        model: str | Mapping[str, Any] | None = None,
+        normalization: str | Mapping[str, Any] | None = None,
+        positions: str | None = None,
     ) -> Checkpoint:
         """Uploads a safetensors file; a worker checks it afterwards (`wait_for_checkpoint`).
 
@@ -272,21 +278,33 @@ class AssayClient:
             file: the file.
             model: of which model the weights are, by name or as {"name", "params"}; None: the file says it,
                 as those of training jobs do.
+            normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
+            positions: how position embeddings of another grid are resized: "bilinear", "bicubic" or
+                "bicubic_antialias"; None: they do not fit.
 
         Raises:
             InvalidSpec: it is no safetensors file, or the model is wrong.
-            InvalidState: the name is taken by another file.
-            TooLarge: the service takes no files of this size.
+            InvalidState: the name is taken by another file, or as many are kept as may be.
+            TooLarge: the service takes no files of this size, or no more of them.
         """
-        params = {"name": name}
-        if model is not None:
-            params["model"] = model if isinstance(model, str) else json.dumps(model)
+        stated = {"model": model, "normalization": normalization, "positions": positions}
+        texts = {
+            key: v if isinstance(v, str) else json.dumps(v) for key, v in stated.items() if v is not None
+        }
+        params = {"name": name, **texts}
         with file.open("rb") as content:
             return parsed(Checkpoint, self._json("POST", f"{API}/checkpoints", params=params, file=content))
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The uploaded weights, by name."""
-        return parsed(Page[Checkpoint], self._json("GET", f"{API}/checkpoints")).items
+        """All uploaded weights, by name."""
+        found: list[Checkpoint] = []
+        params = {"limit": "200"}
+        while True:
+            page = parsed(Page[Checkpoint], self._json("GET", f"{API}/checkpoints", params=params))
+            found += page.items
+            if page.next_cursor is None:
+                return found
+            params["cursor"] = page.next_cursor
 
     def checkpoint(self, name: str) -> Checkpoint:
         """Uploaded weights as they stand."""

@@ -2,7 +2,8 @@
 
 Two accuracies on the same test set are not independent, so overlapping intervals say little about
 their difference. The tests here pair the examples: McNemar's exact test for right and wrong, and a
-bootstrap over examples for the interval of the difference.
+bootstrap over examples for the interval of the difference; of segmentation, whose metrics are ratios of sums
+over all images, the bootstrap is the test too.
 
 Every job is compared with the first one, so n jobs give n - 1 rows per metric.
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from service.compare_pixels import PixelPairs
 from service.contract.fractions import parse_fraction
 from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
@@ -53,6 +55,18 @@ class PairedTest(Answer):
     n: int
 
 
+class PairedBootstrap(Answer):
+    """A bootstrap test over the n common images, for metrics that are no mean over examples.
+
+    `p_value` is the achieved significance level of "no difference", from so many resamples.
+    """
+
+    name: Literal["paired_bootstrap"] = "paired_bootstrap"
+    p_value: float
+    n: int
+    resamples: int
+
+
 class ComparisonRow(Answer):
     """One metric of one evaluation, for the first job and one other.
 
@@ -70,7 +84,7 @@ class ComparisonRow(Answer):
     difference: float | None
     ci_low: float | None = None
     ci_high: float | None = None
-    test: PairedTest | None = None
+    test: PairedTest | PairedBootstrap | None = None
 
 
 class Comparison(Answer):
@@ -136,9 +150,10 @@ class _Pair:
 
     def _evaluation(self, here: int, there: int) -> Iterator[ComparisonRow]:
         first, second = self.first.evaluations[here], self.second.evaluations[there]
+        self._check_machines(first, second)
         common = None
         if self._same_data(first):
-            common = _Common(self.first.columns(here), self.second.columns(there))
+            common = _Common(self.first.columns(here), self.second.columns(there), first.name)
             self._check_overlap(common, first)
         for name, metric in first.metrics.items():
             if name in second.metrics:
@@ -158,7 +173,11 @@ class _Pair:
             values=[_value(self.first.job, metrics[0]), _value(self.second.job, metrics[1])],
             difference=None if None in values else values[1] - values[0],  # type: ignore[operator]
         )
-        pairs = common.pairs(name, metrics) if common is not None else None
+        if common is None:
+            return row
+        if common.of_pixels.there:
+            return row.model_copy(update=common.pixels(name, metrics))
+        pairs = common.pairs(name, metrics)
         return row if not pairs else row.model_copy(update=_paired(pairs, f"{name}/{evaluation.name}"))
 
     def _same_data(self, evaluation: EvaluationResult) -> bool:
@@ -180,6 +199,21 @@ class _Pair:
             evidence = {"n": list(common.sizes), "common": len(common.ids), "params": evaluation.params}
             self.warnings.append(_warning("partial_overlap", message, **evidence))
 
+    def _check_machines(self, first: EvaluationResult, second: EvaluationResult) -> None:
+        """Says so where latencies of two machines, or of two batch sizes, stand side by side."""
+        found = [
+            {key: warning.evidence.get(key) for key in ("device", "batch_size")}
+            for evaluation in (first, second)
+            for warning in evaluation.warnings
+            if warning.code == "measures_the_machine"
+        ]
+        if len(found) == 2 and found[0] != found[1]:
+            message = (
+                f"{first.name}: job {self.second.job} was measured on another machine, or with another batch"
+                " size: differences of seconds and memory say nothing of the models"
+            )
+            self.warnings.append(_warning("measures_the_machine", message, measured=found))
+
     def _not_common(self, side: JobResults, position: int) -> None:
         evaluation = side.evaluations[position]
         self.warnings.append(
@@ -195,11 +229,12 @@ class _Pair:
 class _Common:
     """The examples that both evaluations saw, in the order of their ids."""
 
-    def __init__(self, first: Columns, second: Columns) -> None:
+    def __init__(self, first: Columns, second: Columns, evaluation: str) -> None:
         self.columns = (first, second)
-        self.rows = tuple({example: row for row, example in enumerate(c.get("id", ()))} for c in self.columns)
+        self.rows = (_rows(first), _rows(second))
         self.ids = sorted(self.rows[0].keys() & self.rows[1].keys())
         self.sizes = (len(self.rows[0]), len(self.rows[1]))
+        self.of_pixels = PixelPairs(self.columns, self.rows, self.ids, f"compare/{evaluation}")
 
     def pairs(self, metric: str, metrics: tuple[Metric, Metric]) -> list[tuple[int, int]] | None:
         """Right (1) or wrong (0) of both on every common example; None when the metric is no such mean."""
@@ -212,6 +247,19 @@ class _Common:
                 return None
             sides.append([int(column[rows[example]]) for example in self.ids])
         return list(zip(*sides, strict=True))
+
+    def pixels(self, metric: str, metrics: tuple[Metric, Metric]) -> dict[str, Any]:
+        """What a row says of a metric of segmentation; nothing when it is not one of the pixel counts'."""
+        found = self.of_pixels.difference(metric, (metrics[0].value, metrics[1].value))
+        if found is None:
+            return {}
+        difference, low, high, p_value = found.difference
+        test = PairedBootstrap(p_value=p_value, n=len(self.ids), resamples=found.resamples)
+        return {"difference": difference, "ci_low": low, "ci_high": high, "test": test}
+
+
+def _rows(columns: Columns) -> dict[str, int]:
+    return {example: row for row, example in enumerate(columns.get("id", ()))}
 
 
 def _paired(pairs: Sequence[tuple[int, int]], key: str) -> dict[str, Any]:

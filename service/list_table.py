@@ -81,7 +81,8 @@ def _notes(results: Mapping[str, Results]) -> list[str]:
     for name, found in results.items():
         for warning in (*found.warnings, *(one for part in found.evaluations for one in part.warnings)):
             warned.setdefault(warning.code, {})[terminal.printable(name)] = None
-    lines += [f"warning {code}: {', '.join(names)}" for code, names in warned.items()]
+    for code, names in warned.items():
+        lines.append(f"warning {code}: {'every job' if len(names) == len(results) else '; '.join(names)}")
     used = [found.provenance for found in results.values() if found.provenance is not None]
     machines = dict.fromkeys(
         f"{one.device.get('name')}, torch {one.packages.get('torch')}, {one.device.get('dtype')}"

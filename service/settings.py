@@ -31,6 +31,8 @@ class Settings(Connections):
     )
     max_body_bytes: Annotated[int, Field(ge=1)] = 1024 * 1024
     max_checkpoint_bytes: int = Field(4 * 1024**3, ge=1, description="of one uploaded file")
+    max_checkpoints: int = Field(200, ge=1, description="uploaded files that a tenant may keep")
+    max_checkpoints_bytes: int = Field(64 * 1024**3, ge=1, description="of all that a tenant keeps")
     max_json_depth: Annotated[int, Field(ge=1, le=200)] = 32
 
     workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1

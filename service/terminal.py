@@ -26,6 +26,7 @@ PROPORTIONS = frozenset(
         "ece",
         "corrupted_top1",
         "mce",
+        "negative_terms",
     }
 )
 MAX_LISTED = 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import uuid
@@ -9,12 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from service.contract.errors import Unavailable
+from service.contract.errors import TooLarge, Unavailable
 from service.store.artifacts import UPLOAD
 
 
 class Upload:
     """An upload into a folder, which is made when it is not there.
+
+    Args:
+        folder: in the file system where it belongs.
+        room: how many bytes may come; None is no limit.
 
     Attributes:
         path: of what has come so far.
@@ -24,7 +29,8 @@ class Upload:
         Unavailable: from the constructor and every method but `discard`: the disk does not take it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, room: int | None = None) -> None:
+        self._room = room
         self.path = folder / f"{UPLOAD}{uuid.uuid4().hex}"
         self.size = 0
         self._digest = hashlib.sha256()
@@ -38,9 +44,15 @@ class Upload:
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
-        """Appends."""
-        self._digest.update(data)
+        """Appends.
+
+        Raises:
+            TooLarge: that is more than there is room for.
+        """
         self.size += len(data)
+        if self._room is not None and self.size > self._room:
+            raise TooLarge(f"the file has more than the {self._room} bytes that are left for it")
+        self._digest.update(data)
         with _disk():
             self._file.write(data)
 
@@ -59,7 +71,8 @@ class Upload:
 
     def discard(self) -> None:
         """Removes the file, unless it was placed."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # closing writes what is left, which a full disk refuses again
+            self._file.close()
         self.path.unlink(missing_ok=True)
 
 

@@ -2,6 +2,7 @@
 
     python -m workers.catalog            # write
     python -m workers.catalog --check    # exit 1 when it is stale
+    python -m workers.catalog --out FILE # write the components of installed packages, for ASSAY_CATALOG
 
 Components are imported only when they are built, so that importing this module needs no torch.
 """
@@ -12,16 +13,24 @@ import argparse
 import functools
 import importlib
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from service.contract.catalog import CATALOG_FILE, Catalog, Component, load
+from service.contract import extras
+from service.contract.catalog import CATALOG_FILE, Catalog, load, load_with
+from service.contract.components import Component
 from service.contract.errors import ErrorDetail
 from service.contract.estimate import passes as declared_passes
+from service.contract.estimate import repeats as declared_repeats
+from service.contract.offers import known_of_model
 from service.contract.parameters import numbers
 from service.contract.report import Report, path_text
-from workers.walker import to_json, walk
+from workers import extensions
+from workers.walker import entry_of, to_json, walk
 
 # What a loaded data set tells the rules under `data`.
 LOADED_FACTS = ("classes", "channels")
@@ -74,7 +83,8 @@ def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog |
     catalog, report = catalog or load(), Report()
     model = catalog.find("model", spec["model"]["name"])
     namespaces: dict[str, Mapping[str, object]] = {
-        "model": model.known(spec["model"]["params"]),
+        "model": known_of_model(catalog, model, spec["model"]["params"]),
+        "part": catalog.known_of_parts(model, spec["model"]["params"]),
         "data": _facts_of(catalog, spec["data"], data),
         "job": {"protocol": spec.get("protocol")},
     }
@@ -101,8 +111,23 @@ def passes(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = No
     return PassCount(*(declared_passes(component, params) or (1, 0)))
 
 
+def repeats(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = None) -> int | None:
+    """How often an evaluation measures the machine; None where it measures examples.
+
+    Raises:
+        NotFound: there is no such evaluation or attack.
+    """
+    return declared_repeats((catalog or load()).find_evaluation(name), params)
+
+
 def resolve(component: Component) -> Any:
-    """The function or class of a catalog entry, imported now."""
+    """The function or class of a catalog entry, imported now.
+
+    Raises:
+        ComponentMissing: it is of another package, which this worker does not have as the catalog says.
+    """
+    if component.package is not None:
+        return extensions.resolve(component)
     module, _, name = component.target.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -113,7 +138,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 when the catalog is stale"
     )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the components of installed packages")
+    parser.add_argument(
+        "--skip-broken", action="store_true", help="with --out: note what is wrong with a package in the file"
+    )
     options = parser.parse_args(arguments)
+    if options.skip_broken and options.out is None:
+        parser.error("--skip-broken is for --out")
+    if options.out is not None:
+        return _write_extras(options.out, skip_broken=options.skip_broken)
     try:
         components = walk()
     except ValueError as error:
@@ -131,6 +164,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(
         f"catalog: {len(components)} components{'' if text != written else ', nothing changed'}\n"
     )
+    return 0
+
+
+def _write_extras(path: Path, *, skip_broken: bool) -> int:
+    # Assay's own are known without importing them, which takes much longer than those of a package.
+    found, left_out = extensions.walk(load_with("").list(), extensions.installed())
+    for package, reason in left_out.items():
+        sys.stderr.write(f"catalog: {package} is left out: {reason}\n")
+    if left_out and not skip_broken:
+        sys.stderr.write(f"catalog: {path} is not written; mend or uninstall these packages\n")
+        return 1
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            file.write(extras.text(list(map(entry_of, found)), left_out))
+        Path(file.name).chmod(0o644)  # other users of the machine serve and work too
+        os.replace(file.name, path)
+    except OSError as error:
+        sys.stderr.write(f"catalog: cannot write {path}: {error.strerror}\n")
+        return 1
+    packages = ", ".join(dict.fromkeys(str(component.package) for component in found))
+    sys.stdout.write(f"catalog: {len(found)} components of {packages or 'no package'} in {path}\n")
     return 0
 
 

@@ -8,9 +8,20 @@ from pathlib import Path
 
 def device_classes(dev: Path = Path("/dev")) -> tuple[str, ...]:
     """("cuda", "cpu") where an NVIDIA device is visible to this process, else ("cpu",)."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1"}
-    visible = not hidden and any(dev.glob("nvidia[0-9]*"))
-    return ("cuda", "cpu") if visible else ("cpu",)
+    return ("cuda", "cpu") if _visible_gpus(dev) else ("cpu",)
+
+
+def device_count(asked: int, dev: Path = Path("/dev")) -> int:
+    """How many devices a worker has that was told to use so many: never more GPUs than it sees."""
+    return min(asked, _visible_gpus(dev) or asked)
+
+
+def _visible_gpus(dev: Path) -> int:
+    there = len(list(dev.glob("nvidia[0-9]*")))
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return there
+    return min(there, len([name for name in chosen.split(",") if name.strip() not in {"", "-1"}]))
 
 
 def available_cores() -> int:

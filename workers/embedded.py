@@ -28,6 +28,7 @@ from service.settings import Settings
 from service.store.connections import wrong_settings
 from service.store.session import Store, open_store
 from workers.devices import device_classes
+from workers.extending import extend_catalog
 from workers.reaper import Reaper
 from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
@@ -68,6 +69,7 @@ def main() -> int:
             closing(listen(settings.host, settings.port)) as listener,
             closing(_open_store(settings.database)) as store,
         ):
+            extend_catalog(settings.state)
             _serve(settings, worker_settings, store, listener)
     except CannotStart as error:
         sys.stderr.write(f"{error}\n")

@@ -35,10 +35,11 @@ WRONG_SETTINGS = 2
 
 @dataclass
 class Slot:
-    """The place of one node: its name, its GPU, its cores, and the process that now has it."""
+    """The place of one node: its name, its GPUs, its part of the box, and the process that now has it."""
 
     name: str
-    gpu: str | None
+    gpus: tuple[str, ...]
+    devices: int = 1
     cores: int = 1
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
@@ -46,12 +47,13 @@ class Slot:
 
     def start(self) -> None:
         """Start the node's process."""
-        environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), "ASSAY_CORES": str(self.cores)}
-        if self.gpu is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = self.gpu
+        own = {"ASSAY_DEVICES": str(self.devices), "ASSAY_CORES": str(self.cores)}
+        environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), **own}
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
         self.process = subprocess.Popen(command(self.name), env=environment)  # noqa: S603 (our own program)
         self.started = time.monotonic()
-        log.info("node %s: process %d, GPU %s", self.name, self.process.pid, self.gpu or "none")
+        log.info("node %s: process %d, GPU %s", self.name, self.process.pid, ", ".join(self.gpus) or "none")
 
     def tend(self) -> None:
         """Start the process anew when it has ended, later and later when it keeps doing so."""
@@ -72,11 +74,13 @@ def command(name: str) -> list[str]:
     return [*celery, "--pool", "prefork", "--concurrency", "1", "--hostname", f"{name}@%h", *quiet]
 
 
-def slots(gpus: Sequence[str], cpu_nodes: int) -> list[Slot]:
-    """A slot for each GPU; without one, as many as asked for on the CPU."""
-    if gpus:
-        return [Slot(f"gpu{number}", gpu) for number, gpu in enumerate(gpus)]
-    return [Slot(f"cpu{number}", None) for number in range(cpu_nodes)]
+def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
+    """A slot for every `devices` GPUs, the last one perhaps with fewer; without any, `nodes` on the CPU."""
+    groups = [tuple(gpus[at : at + settings.devices]) for at in range(0, len(gpus), settings.devices)]
+    cores = settings.cores_each(len(groups) or settings.nodes)
+    if groups:
+        return [Slot(f"gpu{n}", group, len(group), cores) for n, group in enumerate(groups)]
+    return [Slot(f"cpu{n}", (), settings.devices, cores) for n in range(settings.nodes)]
 
 
 def visible_gpus() -> list[str]:
@@ -114,9 +118,8 @@ def main() -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    box = slots(visible_gpus(), settings.nodes)
+    box = slots(visible_gpus(), settings)
     for slot in box:
-        slot.cores = settings.cores_each(len(box))
         slot.start()
     while not stopping.wait(LOOK_SECONDS):
         for slot in box:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 # An evaluator holds no credentials: of ours it gets these variables, and none of the database's (PG...).
-PASSED_ON = ("ASSAY_COMMIT", "ASSAY_DATA_ROOT")
+PASSED_ON = ("ASSAY_CATALOG", "ASSAY_COMMIT", "ASSAY_DATA_ROOT")
 WITHHELD = ("ASSAY_", "PG", "DATABASE_URL")
 CHUNK = 1 << 16
 # A progress bar may never end its line: what it prints is cut into pieces of this size.

@@ -7,20 +7,28 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from service.contract.catalog import load
+from workers.extensions import packages_of
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "cleverhans", "safetensors")
 CODE = ("models", "attacks", "workers", "service/contract")
 
 
-def collect(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """The `code`, `packages` and `device` parts of a result's provenance."""
-    return {"code": code(), "packages": packages(), "device": describe_device(device, dtype)}
+def collect(device: torch.device, dtype: torch.dtype, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The `code`, `packages` and `device` parts of the provenance of a job's results.
+
+    The packages are those that any number can depend on, and those that bring components which the job names.
+    """
+    used = packages() | packages_of(spec, load())
+    return {"code": code(), "packages": used, "device": describe_device(device, dtype)}
 
 
 @cache

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from service.store.session import Store
 from workers import owner
 from workers.away import DATABASE_AWAY
+from workers.devices import device_count
 from workers.finishing import finish_job
 from workers.retention import Retention
 from workers.settings import WorkerSettings
@@ -84,5 +85,5 @@ class Reaper(threading.Thread):
         self._unmerged = ready
         self._tally.write(self._store.counters)
         self._retention.sweep_when_due()
-        if self._store.shards.claimable(self._devices):
+        if self._store.shards.claimable(self._devices, device_count(self._settings.devices)):
             self._ring()

@@ -24,6 +24,12 @@ class WorkerSettings(Connections):
 
     data_root: Path | None = None
     torch_threads: int = Field(default=1, ge=1)
+    devices: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="of one worker, for a training: GPUs, or processes where there is none",
+    )
     cores: int = Field(
         default=0, ge=0, description="of one worker, for its training; 0: its part of those of the machine"
     )

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from service.contract import logs
+from service.contract.catalog import load
 from service.contract.errors import NotFound
 from service.contract.states import JobState
 from service.store.live import Live
@@ -19,6 +20,7 @@ from service.store.rows import Claim
 from service.store.session import Store
 from workers import owner
 from workers.away import DATABASE_AWAY
+from workers.devices import device_count
 from workers.finishing import merge_and_finish
 from workers.settings import WorkerSettings
 from workers.shard_run import ShardRun, Workplace
@@ -56,6 +58,7 @@ class Supervisor(threading.Thread):
         self._store = store
         self._settings = settings
         self._devices = tuple(device_classes)
+        self._device_count = device_count(settings.devices)
         self._doorbell = threading.Event()
         self._stopping = threading.Event()
         self._idle_since = time.monotonic()
@@ -148,6 +151,7 @@ class Supervisor(threading.Thread):
             self._devices,
             lease_seconds=self._settings.lease_seconds,
             warm_job=self._evaluator.job,
+            devices=self._device_count,
         )
         self._claim_unheard = False
         return claim
@@ -187,7 +191,9 @@ class Supervisor(threading.Thread):
     def _beat(self) -> None:
         """Give a sign of life when one is due; called from this thread and from the renewing one."""
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
-            gauges = self._tally.gauges
-            self._store.workers.beat(self.identity, owner.host(), self._devices, owner.pid(), gauges)
+            gauges = {**self._tally.gauges, "catalog": load().digest}
+            self._store.workers.beat(
+                self.identity, owner.host(), self._devices, owner.pid(), gauges, self._device_count
+            )
             self._last_beat = time.monotonic()
             self._tally.write(self._store.counters)

@@ -21,7 +21,8 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from service.contract.catalog import Catalog, Component, Passes, Rule
+from service.contract.catalog import Catalog
+from service.contract.components import Component, Passes, Rule
 from service.contract.report import Report, path_text
 from service.contract.rules import check_syntax
 from service.contract.shape import check_evaluation_shape
@@ -40,7 +41,9 @@ PACKAGES: Mapping[str, str] = {
     "words": "attacks.words",
 }
 # What a module may state about its components.
-CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES")
+CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES", "OFFERS", "NEEDS", "REPEATS")
+# Left out of the file where they are empty.
+RARE = ("offers", "needs", "repeats", "package")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -57,10 +60,10 @@ def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
     """
     found: dict[tuple[str, str], Component] = {}
     for kind, package in packages.items():
-        for module_name, names in _exports(package):
+        for module_name, names in exports(package):
             module = importlib.import_module(module_name)
             for name in names:
-                component = _describe(kind, module, name, names)
+                component = describe(kind, module, name, names)
                 key = (kind, component.name)
                 if key in found:
                     raise ValueError(
@@ -70,25 +73,34 @@ def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
                 found[key] = component
     _check_overlaps(found)
     components = [found[key] for key in sorted(found)]
-    _check_references(Catalog(components))
+    check_references(Catalog(components))
     return components
 
 
 def to_json(components: list[Component]) -> str:
     """The text of `catalog.json`: the same components always give the same bytes."""
-    entries = []
-    for component in components:
-        entry = component.model_dump(by_alias=True)
-        if component.kind != "suite":
-            del entry["evaluations"]
-        if component.kind != "attack":
-            del entry["protocols"]
-        entries.append(entry)
-    return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(list(map(entry_of, components)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _exports(package: str) -> Iterator[tuple[str, list[str]]]:
-    """(module, names in its `__all__`) for each module of a package that states one, by module name."""
+def entry_of(component: Component) -> dict[str, Any]:
+    """A component as an entry of the catalog, without what its kind never has."""
+    entry = component.model_dump(by_alias=True)
+    if component.kind != "suite":
+        del entry["evaluations"]
+    if component.kind != "attack":
+        del entry["protocols"]
+    for key in RARE:
+        if not entry[key]:
+            del entry[key]
+    return entry
+
+
+def exports(package: str) -> Iterator[tuple[str, list[str]]]:
+    """(module, names in its `__all__`) for each module of a package that states one, by module name.
+
+    Raises:
+        ValueError: there is no such package, or an `__all__` is no plain list.
+    """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         raise ValueError(f"there is no package {package!r}")
@@ -101,12 +113,17 @@ def _exports(package: str) -> Iterator[tuple[str, list[str]]]:
         found = importlib.util.find_spec(module)
         assert found is not None
         assert found.origin is not None
-        names = _stated_all(module, Path(found.origin))
+        names = stated_all(module, Path(found.origin))
         if names:
             yield module, names
 
 
-def _stated_all(module: str, path: Path) -> list[str]:
+def stated_all(module: str, path: Path) -> list[str]:
+    """The names in the `__all__` of a module's source; empty where it states none.
+
+    Raises:
+        ValueError: it is no plain list of names.
+    """
     for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
@@ -122,7 +139,18 @@ def _stated_all(module: str, path: Path) -> list[str]:
     return []
 
 
-def _describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
+def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
+    """The entry of one component.
+
+    Args:
+        kind: Its kind.
+        module: Where it is.
+        export: Its name there.
+        exports: Everything in the module's `__all__`.
+
+    Raises:
+        ValueError: it cannot be described; the message names module and export.
+    """
     where = f"{module.__name__}.{export}"
     target = getattr(module, export, None)
     if not callable(target):
@@ -149,6 +177,9 @@ def _describe(kind: str, module: ModuleType, export: str, exports: list[str]) ->
         "tasks": list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ())),
         "paper": stated["PAPER"],
         "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
+        "repeats": _counted(where, "REPEATS", stated["REPEATS"], schema) if stated["REPEATS"] else None,
+        "offers": list(stated["OFFERS"] or ()),
+        "needs": list(stated["NEEDS"] or ()),
         "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
         "facts": _facts(where, stated["FACTS"], schema) if stated["FACTS"] else None,
         "evaluations": target() if kind == "suite" else None,
@@ -185,7 +216,8 @@ def _rules(
         except ValueError as error:
             raise ValueError(f"{module.__name__}: RULES: {error}") from error
         wanted = {name for space, name in used if space in own}
-        parts = {name for space, name in used if space == "part"}
+        # Of a recipe or an evaluation these are the parts of the model that it is for.
+        parts = {name for space, name in used if space == "part" and kind not in ("recipe", "evaluation")}
         everything = set().union(*(_keyword_names(getattr(module, export)) for export in exports))
         unknown = {name for name in wanted - set(facts) if name not in everything}
         unknown |= {name for name in parts if not _of_a_part(name, everything)}
@@ -212,22 +244,26 @@ def _keyword_names(component: Callable[..., Any]) -> set[str]:
 
 
 def _passes(where: str, expressions: tuple[str, str], schema: Mapping[str, Any]) -> Passes:
-    for expression in expressions:
-        try:
-            used = check_syntax(expression)
-        except ValueError as error:
-            raise ValueError(f"{where}: PASSES: {error}") from error
-        unknown = [
-            f"{space}.{name}"
-            for space, name in sorted(used)
-            if space != "params" or name not in schema["properties"]
-        ]
-        if unknown:
-            raise ValueError(
-                f"{where}: PASSES: {expression!r} names {unknown}, which are no parameters of it"
-            )
-    forward, backward = expressions
+    forward, backward = (_counted(where, "PASSES", expression, schema) for expression in expressions)
     return Passes(forward=forward, backward=backward)
+
+
+def _counted(where: str, constant: str, expression: str, schema: Mapping[str, Any]) -> str:
+    """An expression over the component's own parameters."""
+    try:
+        used = check_syntax(expression)
+    except ValueError as error:
+        raise ValueError(f"{where}: {constant}: {error}") from error
+    unknown = [
+        f"{space}.{name}"
+        for space, name in sorted(used)
+        if space != "params" or name not in schema["properties"]
+    ]
+    if unknown:
+        raise ValueError(
+            f"{where}: {constant}: {expression!r} names {unknown}, which are no parameters of it"
+        )
+    return expression
 
 
 def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[str]:
@@ -252,8 +288,12 @@ def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
             )
 
 
-def _check_references(catalog: Catalog) -> None:
-    """Defaults and suites may only name what exists, with parameters that are right."""
+def check_references(catalog: Catalog) -> None:
+    """Defaults and suites may only name what exists, with parameters that are right.
+
+    Raises:
+        ValueError: one does not; the message names the component.
+    """
     for component in catalog.list():
         report = Report()
         for name, part in component.parameters["properties"].items():

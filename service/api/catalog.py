@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 
 from service.api.deps import CatalogDep, only
 from service.api.errors import documented
-from service.contract.catalog import Component
+from service.contract.components import Component
 from service.contract.errors import NotFound
 from service.contract.results import Page
 

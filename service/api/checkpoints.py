@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from service.api.artifacts import remove_artifacts
-from service.api.deps import CatalogDep, DispatcherDep, SettingsDep, StoreDep, only
+from service.api.deps import CatalogDep, Cursor, DispatcherDep, Limit, SettingsDep, StoreDep, only
 from service.api.errors import documented
 from service.api.guard import CHECKPOINTS_PATH
 from service.api.views import checkpoint_view
@@ -20,12 +20,14 @@ from service.body import parse_json
 from service.contract.catalog import Catalog
 from service.contract.checkpoints import GIVEN, INSIDE, NAME_PATTERN, Checkpoint, model_of_weights
 from service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from service.contract.reading import Positions, check_reading, normalization_in
 from service.contract.report import Loc, Report
 from service.contract.results import Page
 from service.dispatch import Dispatcher
 from service.safetensors_header import read_header
 from service.settings import Settings
 from service.store.artifacts import WEIGHTS
+from service.store.quotas import Quota
 from service.store.rows import CheckpointRow
 from service.store.tenants import TenantStore
 from service.uploads import Upload
@@ -45,6 +47,20 @@ Model = Annotated[
         " jobs say it themselves",
     ),
 ]
+Normalization = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=4000,
+        description="what the weights of a file from elsewhere were trained with: `imagenet`, `inception`,"
+        " `data` (that of each job's data), or `{mean, std}` as JSON, for pixels in [0, 1]; unsaid, it is"
+        " that of the data, and results carry the warning `foreign_normalization`",
+    ),
+]
+Resizing = Annotated[
+    Positions | None,
+    Query(description="how position embeddings of another grid are resized; unsaid, they do not fit"),
+]
 
 
 @router.post(
@@ -60,7 +76,7 @@ Model = Annotated[
         },
         **documented(InvalidState, TooLarge),
     },
-    dependencies=[only("name", "model")],
+    dependencies=[only("name", "model", "normalization", "positions")],
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -76,15 +92,22 @@ async def upload_checkpoint(
     settings: SettingsDep,
     dispatcher: DispatcherDep,
     model: Model = None,
+    normalization: Normalization = None,
+    positions: Resizing = None,
 ) -> Response:
     """Stores a safetensors file. A worker checks it against its model; jobs that use it wait for that."""
     given = None if model is None else reference_in(model, GIVEN)
-    upload = await run_in_threadpool(Upload, settings.artifacts)
+    stated = None if normalization is None else normalization_in(normalization)
+    reading = {"normalization": stated, "positions": positions}
+    room = await run_in_threadpool(store.checkpoints.room, name, declared_size(request), quota_of(settings))
+    upload = await run_in_threadpool(Upload, settings.artifacts, room)
     try:
         async for chunk in request.stream():
             await run_in_threadpool(upload.write, chunk)
         await run_in_threadpool(upload.close)
-        row, queued = await run_in_threadpool(_register, upload, name, given, store, catalog, settings)
+        row, queued = await run_in_threadpool(
+            _register, upload, name, given, reading, store, catalog, settings
+        )
     finally:
         upload.discard()
     if queued:
@@ -101,11 +124,12 @@ async def upload_checkpoint(
     operation_id="list_checkpoints",
     summary="List the checkpoints",
     responses=documented(),
-    dependencies=[only()],
+    dependencies=[only("limit", "cursor")],
 )
-def list_checkpoints(store: StoreDep) -> Page[Checkpoint]:
-    """All checkpoints of the caller's tenant, by name."""
-    return Page(items=[checkpoint_view(row) for row in store.checkpoints.all()])
+def list_checkpoints(store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None) -> Page[Checkpoint]:
+    """A page of the checkpoints of the caller's tenant, by name; `next_cursor` leads to the next page."""
+    rows, following = store.checkpoints.page(limit=limit, cursor=cursor)
+    return Page(items=[checkpoint_view(row) for row in rows], next_cursor=following)
 
 
 @router.get(
@@ -137,6 +161,7 @@ def _register(
     upload: Upload,
     name: str,
     given: Mapping[str, Any] | None,
+    reading: Mapping[str, Any],
     store: TenantStore,
     catalog: Catalog,
     settings: Settings,
@@ -144,13 +169,27 @@ def _register(
     header = read_header(upload.path)
     stated = header.metadata.get("model")
     inside = None if stated is None else reference_in(stated, INSIDE)
+    check_reading(reading, header.shapes)
     return store.checkpoints.add(
         name,
         model=model_of_weights(catalog, given, inside),
         sha256=upload.sha256,
         size=upload.size,
         place=lambda job_id: upload.place(settings.artifacts / job_id / WEIGHTS),
+        reading=reading,
+        quota=quota_of(settings),
     )
+
+
+def quota_of(settings: Settings) -> Quota:
+    """What a tenant may keep."""
+    return Quota(count=settings.max_checkpoints, size=settings.max_checkpoints_bytes)
+
+
+def declared_size(request: Request) -> int:
+    """The size that a body says it has; 0 without one, or with nonsense, which the server refuses."""
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
 def reference_in(text: str, loc: Loc) -> dict[str, Any]:

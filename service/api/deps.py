@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from service.api.callers import caller_in
@@ -93,6 +93,10 @@ SystemStoreDep = Annotated[Store, Depends(_system_store)]
 CatalogDep = Annotated[Catalog, Depends(_catalog)]
 DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
 LiveDep = Annotated[Live, Depends(_live)]
+
+# Of lists that come in pages.
+Cursor = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
+Limit = Annotated[int, Query(ge=1, le=200, description="items per page")]
 
 
 def _job(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from service.api.deps import SettingsDep, SystemStoreDep, only
+from service.api.deps import CatalogDep, SettingsDep, SystemStoreDep, only
 from service.api.errors import documented
 from service.contract.results import Answer
 from service.store.redis_up import redis_answers
@@ -26,7 +26,8 @@ class Readiness(Answer):
     """Jobs can be stored. What else may be missing is said, and stops none of them.
 
     `redis` is unused in the embedded mode; `workers_online` says how many supervisors could run a job, by
-    device class; `artifacts` says whether the service can write to the folder of the jobs' files.
+    device class, and `workers_with_another_catalog` how many of them do not have the components that this
+    service offers; `artifacts` says whether the service can write to the folder of the jobs' files.
     """
 
     status: Literal["ready"] = "ready"
@@ -34,6 +35,7 @@ class Readiness(Answer):
     redis: Literal["ok", "away", "unused"]
     artifacts: Literal["writable", "not_writable"]
     workers_online: dict[str, int]
+    workers_with_another_catalog: int = 0
 
 
 @router.get(
@@ -47,7 +49,7 @@ def healthz() -> Health:
 @router.get(
     "/readyz", operation_id="readyz", summary="Readiness", responses=documented(), dependencies=[only()]
 )
-def readyz(store: SystemStoreDep, settings: SettingsDep) -> Readiness:
+def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) -> Readiness:
     """Asks the database; 503 when it is away. Nothing else makes it fail: jobs queue, and files wait."""
     store.ping()
     online = {device: store.workers.online(device) for device in ("auto", "cpu", "cuda")}
@@ -58,6 +60,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep) -> Readiness:
         redis=redis,
         artifacts="writable" if _writable(settings.artifacts) else "not_writable",
         workers_online=online,
+        workers_with_another_catalog=sum(other != catalog.digest for other in store.workers.catalogs()),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
@@ -15,8 +16,10 @@ from service.api.artifacts import remove_artifacts
 from service.api.deps import (
     BodyDep,
     CatalogDep,
+    Cursor,
     DispatcherDep,
     JobDep,
+    Limit,
     LiveDep,
     SettingsDep,
     StoreDep,
@@ -44,8 +47,6 @@ router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
 
 Tag = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
 ModelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
-Cursor = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
-Limit = Annotated[int, Query(ge=1, le=200, description="jobs per page")]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -104,7 +105,8 @@ def submit(
         find_checkpoint=checkpoint_finder(store),
     )
     if dry_run:
-        answer = DryRun(spec=valid.spec, estimate=valid.estimate, warnings=list(valid.warnings))
+        warnings = [*valid.warnings, *_device_warnings(store, valid.spec["execution"])]
+        answer = DryRun(spec=valid.spec, estimate=valid.estimate, warnings=warnings)
         return JSONResponse(answer.model_dump(mode="json"))
     row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
     if created:
@@ -199,6 +201,15 @@ def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:
         status_code=201 if created else 200,
         headers={"Location": view.links.self},
     )
+
+
+def _device_warnings(store: TenantStore, execution: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """That a job would wait, because no worker has as many devices as it asks for."""
+    devices = execution["devices"]
+    if devices == 1 or store.workers.online(execution["device"], devices=devices) > 0:
+        return []
+    message = f"no worker that is online has {devices} devices: the job would wait for one (ASSAY_DEVICES)"
+    return [{"code": "no_worker_with_devices", "message": message, "evidence": {"devices": devices}}]
 
 
 def canonical_sha256(body: Any) -> str:

@@ -52,7 +52,7 @@ class JobViews:
         self._store = store
         self._rows = rows
         self._positions = store.jobs.queue_positions(rows)
-        self._online: dict[str, int] = {}
+        self._online: dict[tuple[str, int], int] = {}
 
     def all(self) -> list[Job]:
         """The jobs as users see them, in the given order."""
@@ -60,7 +60,7 @@ class JobViews:
 
     def _view(self, row: JobRow) -> Job:
         assert row.kind != "check", "checks are not shown"
-        online = self._workers_online(device_of(row))
+        online = self._workers_online(device_of(row), devices_of(row))
         unheard = online == 0 and row.state in UNHEARD
         return Job(
             id=row.id,
@@ -86,10 +86,11 @@ class JobViews:
             links=links(row.id),
         )
 
-    def _workers_online(self, device: str) -> int:
-        if device not in self._online:
-            self._online[device] = self._store.workers.online_lately(device)
-        return self._online[device]
+    def _workers_online(self, device: str, devices: int) -> int:
+        key = (device, devices)
+        if key not in self._online:
+            self._online[key] = self._store.workers.online_lately(device, devices)
+        return self._online[key]
 
 
 def job_view(store: TenantStore, row: JobRow) -> Job:
@@ -111,6 +112,11 @@ def device_of(row: JobRow) -> str:
     return str(planned or row.spec.get("execution", {}).get("device", "auto"))
 
 
+def devices_of(row: JobRow) -> int:
+    """How many devices a worker must have for the job; specs of before know of none."""
+    return int(row.spec.get("execution", {}).get("devices", 1))
+
+
 def job_error(row: JobRow | CheckpointRow) -> JobError | None:
     """Why the job failed, or the checkpoint was rejected, or None."""
     return None if row.error is None else JobError(type=row.error["type"], message=row.error["message"])
@@ -127,6 +133,9 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
         layout=verdict.get("layout"),
         classes=verdict.get("classes"),
         channels=verdict.get("channels"),
+        **row.reading,
+        left_out=verdict.get("left_out", []),
+        resized=verdict.get("resized", []),
         size=row.size,
         sha256=row.sha256,
         created_at=iso(row.created_at),

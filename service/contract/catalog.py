@@ -1,26 +1,30 @@
 """The catalog: every component by kind and name, with the schema and rules of its parameters.
 
 `catalog.json` is generated from the components by `python -m workers.catalog`, committed, and read here,
-so that the service knows all parameters without importing torch.
+so that the service knows all parameters without importing torch. ASSAY_CATALOG may name a file with the
+components of other packages (`extras`).
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ValidationError
 
-from service.contract import validation
+from service.contract import extras, validation
+from service.contract.components import Component
 from service.contract.errors import NotFound
 from service.contract.parameters import INVALID, check, numbers
-from service.contract.report import Loc, Report, nearest, readable
+from service.contract.report import Loc, Report, nearest, path_text, readable
 from service.contract.rules import Namespaces, UnknownName, check_syntax, evaluate
-from service.contract.specs import Protocol
 from service.contract.weights import FindCheckpoint, FindJob
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
@@ -41,72 +45,6 @@ REFERENCE: Mapping[str, Any] = {
 }
 
 
-class Rule(BaseModel):
-    """A condition across parameters, and what to tell the user when it does not hold."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    expression: str
-    message: str
-
-
-class Passes(BaseModel):
-    """Model passes per example, as expressions over the parameters."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    forward: str
-    backward: str
-
-
-class Component(BaseModel):
-    """One entry of the catalog.
-
-    Attributes:
-        target: Where the code is, as "module:object".
-        parameters: JSON Schema of the parameters, called `schema` in JSON.
-        tasks: What it is for; empty when that does not matter.
-        paper: Citation of the source.
-        passes: Model passes per example, for attacks and evaluations.
-        protocols: Under which an attack can run; in a job with another it runs under the first.
-        facts: What is known about a data set without loading it, or about a model beside its parameters;
-            the group of a corruption.
-        evaluations: What a suite stands for; null for everything else.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    kind: str
-    target: str
-    summary: str
-    parameters: dict[str, Any] = Field(alias="schema")
-    rules: list[Rule]
-    tasks: list[str]
-    paper: str | None
-    passes: Passes | None
-    protocols: list[Protocol] = []
-    facts: dict[str, Any] | None
-    evaluations: list[dict[str, Any]] | None = None
-
-    def references(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        """The parameters that name another component: (parameter, kind, {"name", "params"})."""
-        for name, part in self.parameters["properties"].items():
-            for branch in part.get("anyOf", [part]):
-                if "component" in branch and isinstance(params.get(name), Mapping):
-                    yield name, branch["component"], params[name]
-
-    def known(self, params: Mapping[str, Any]) -> dict[str, object]:
-        """What rules see of this component: its parameters as plain values, and its facts."""
-        return {**numbers(self.parameters, params), **(self.facts or {})}
-
-    def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """The parameters that name a training job whose model is used: (parameter, job id)."""
-        for name, part in self.parameters["properties"].items():
-            if part.get("job") and isinstance(params.get(name), str):
-                yield name, params[name]
-
-
 @dataclass(frozen=True)
 class Checked:
     """A reference whose component exists.
@@ -123,15 +61,64 @@ class Checked:
 
 
 class Catalog:
-    """Components by kind and name."""
+    """Components by kind and name.
 
-    def __init__(self, components: Iterable[Component]) -> None:
+    Args:
+        components: The entries.
+        left_out: Package to the reason why its components are not here; for messages.
+    """
+
+    def __init__(
+        self, components: Iterable[Component], left_out: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._components = {(entry.kind, entry.name): entry for entry in components}
+        self._left_out = left_out
 
     @classmethod
     def from_json(cls, text: str) -> Catalog:
         """Read what `workers.catalog` writes."""
         return cls(Component.model_validate(entry) for entry in json.loads(text))
+
+    def with_extras(self, more: extras.Extras) -> Catalog:
+        """This catalog with the components of other packages.
+
+        Raises:
+            ValueError: an entry is wrong, or its name is taken.
+        """
+        added = []
+        for entry in more.components:
+            try:
+                component = Component.model_validate(entry)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise ValueError(
+                    f"the entry {entry.get('name')!r}: {path_text(problem['loc'])}: {problem['msg']}"
+                ) from None
+            self.check_name(component)
+            added.append(component)
+        return Catalog([*self._components.values(), *added], more.left_out)
+
+    def check_name(self, component: Component) -> None:
+        """Refuse a name that is taken; attacks and evaluations share theirs.
+
+        Raises:
+            ValueError: with both components.
+        """
+        kinds = EVALUATIONS if component.kind in EVALUATIONS else (component.kind,)
+        for kind in kinds:
+            taken = self._components.get((kind, component.name))
+            if taken is not None:
+                owner = taken.package or "Assay itself"
+                raise ValueError(
+                    f"the {component.kind} {component.name!r} of {component.package} ({component.target}) has"
+                    f" the name of {_with_article(kind)} of {owner} ({taken.target}): rename it"
+                )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A hash of all entries: services and workers that agree have the same."""
+        entries = [self._components[key].model_dump(by_alias=True) for key in sorted(self._components)]
+        return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
     def list(self, kind: str | None = None) -> tuple[Component, ...]:
         """All components, or those of one kind, by kind and name.
@@ -175,6 +162,9 @@ class Catalog:
             message += f"; {name!r} is {_with_article(others[0])}"
         if "suite" in others:
             message += f', written {{"suite": "{name}"}}'
+        if self._left_out and not others:
+            reasons = "; ".join(f"{package}: {reason}" for package, reason in self._left_out.items())
+            message += f"; installed packages whose components are left out: {readable(reasons)}"
         report.add(loc, message, given=name, allowed=known, nearest=nearest(name, known))
         return None
 
@@ -247,13 +237,13 @@ class Catalog:
         Args:
             component: Whose rules to check.
             params: Its parameters; rules about missing ones are passed over.
-            namespaces: What is known under `model` and `data`. Rules that need more are passed over too: the
-                plan shard checks them when the data is there.
+            namespaces: What is known under `model`, `part` and `data`. Rules that need more are passed over
+                too: the plan shard checks them when the data is there.
             report: Receives the broken rules.
             loc: Where the parameters stand in the body.
         """
-        own, parts = numbers(component.parameters, params), self._known_of_parts(component, params)
-        known = {**namespaces, "params": own, "part": parts}
+        own, parts = numbers(component.parameters, params), self.known_of_parts(component, params)
+        known = {**namespaces, "params": own, "part": {**namespaces.get("part", {}), **parts}}
         for rule in component.rules:
             try:
                 holds, reason = bool(evaluate(rule.expression, known)), ""
@@ -276,7 +266,7 @@ class Catalog:
                 inner["model"] = nested.known(reference["params"])
             self.check_rules(nested, reference["params"], inner, report, (*loc, parameter, "params"))
 
-    def _known_of_parts(self, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
+    def known_of_parts(self, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
         """What is known of the components that parameters name, as `<parameter>_<name>`."""
         return {
             f"{parameter}_{name}": value
@@ -313,7 +303,28 @@ def _with_article(kind: str) -> str:
     return f"an {kind}" if kind[0] in "aeiou" else kind if kind in ("data", "words") else f"a {kind}"
 
 
-@functools.cache
 def load() -> Catalog:
-    """The catalog that this installation has."""
-    return Catalog.from_json(CATALOG_FILE.read_text(encoding="utf-8"))
+    """The catalog that this installation has, with the components of ASSAY_CATALOG.
+
+    Raises:
+        BadExtras: the file of ASSAY_CATALOG cannot be used.
+    """
+    return load_with(os.environ.get(extras.VARIABLE, ""))
+
+
+@functools.cache
+def load_with(file: str) -> Catalog:
+    """Assay's own catalog, and the components in a file; no file where the text is empty.
+
+    Raises:
+        BadExtras: the file cannot be used.
+    """
+    own = Catalog.from_json(CATALOG_FILE.read_text(encoding="utf-8"))
+    if not file:
+        return own
+    try:
+        return own.with_extras(extras.read(Path(file)))
+    except extras.BadExtras:
+        raise
+    except ValueError as error:
+        raise extras.BadExtras(f"{file}: {error}; {extras.how_to_write(file)}") from None

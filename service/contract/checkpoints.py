@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from service.contract.reading import Normalization, Positions
 from service.contract.report import Loc, Report
 from service.contract.results import Answer, JobError
 from service.contract.weights import check_same_model
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # A name and never a path: no separators, no leading dot.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+# Of the files of training jobs, as `models/weights.py` calls it; all others have no normalisation.
+OWN_LAYOUT = "assay"
 State = Literal["checking", "ready", "rejected"]
 GIVEN: Loc = ("query", "model")
 INSIDE: Loc = ("body", "__metadata__", "model")
@@ -45,15 +48,23 @@ class Verdict(Faults):
         layout: whose names the tensors have, as in `models/weights.py`.
         classes: that the model was made for; None where the weights do not tell.
         channels: of its images; None where the weights do not tell.
+        left_out: tensors of the file that the model does not need, and that such files are known to have.
+        resized: position embeddings that are resized, because the upload asked for it.
     """
 
     layout: str | None = None
     classes: int | None = None
     channels: int | None = None
+    left_out: list[str] = Field(default_factory=list)
+    resized: list[str] = Field(default_factory=list)
 
 
 class Checkpoint(Answer):
-    """Uploaded weights. `sha256` is that of the file; `error` and `faults` say why they were rejected."""
+    """Uploaded weights. `sha256` is that of the file; `error` and `faults` say why they were rejected.
+
+    `normalization` and `positions` are as the upload stated them, null where it did not. `left_out` are the
+    file's tensors that the model does not need, `resized` the position embeddings that are resized.
+    """
 
     name: str
     state: State
@@ -61,6 +72,10 @@ class Checkpoint(Answer):
     layout: str | None
     classes: int | None
     channels: int | None
+    normalization: Normalization | Literal["data"] | None
+    positions: Positions | None
+    left_out: list[str]
+    resized: list[str]
     size: int
     sha256: str
     created_at: str
@@ -79,7 +94,8 @@ def model_of_weights(
         inside: the same from the file's header; None when it says nothing.
 
     Raises:
-        InvalidSpec: neither says it, it is no model, or the two disagree; the details name both values.
+        InvalidSpec: neither says it, it is no model, or the two disagree; the details name both values. Or
+            nobody says how many heads a width has.
     """
     report = Report()
     if given is None and inside is None:
@@ -94,6 +110,8 @@ def model_of_weights(
         if trained is not None and trained.component.name == given.get("name"):
             given = {**given, "params": {**trained.params, **given.get("params", {})}}
         checked = _checked(catalog, given, report, GIVEN)
+        if inside is None and checked is not None:
+            _check_heads(given, report, (*GIVEN, "params"), checked.params)
         if trained is not None and checked is not None:
             inside = {"name": trained.component.name, "params": trained.params}
             check_same_model(checked, inside, report)
@@ -108,3 +126,15 @@ def _checked(catalog: Catalog, reference: Mapping[str, Any], report: Report, loc
         known = {"model": checked.component.known(checked.params)}
         catalog.check_rules(checked.component, checked.params, known, report, (*loc, "params"))
     return checked
+
+
+def _check_heads(given: Mapping[str, Any], report: Report, loc: Loc, params: Mapping[str, Any]) -> None:
+    """Where a width is given, its heads must be too: no file tells them, and a default fits in silence."""
+    own = given.get("params", {})
+    if "width" in own and "heads" in params and "heads" not in own:
+        message = "is required beside width: a file of weights does not tell its heads"
+        report.add((*loc, "heads"), message, allowed="those of the training; of timm's, mostly width / 64")
+    for name, value in own.items():
+        inner = params.get(name)
+        if isinstance(value, Mapping) and isinstance(inner, Mapping):
+            _check_heads(value, report, (*loc, name, "params"), inner.get("params", {}))

@@ -19,6 +19,8 @@ from pydantic import (
     model_serializer,
 )
 
+from service.contract.reading import Normalization, Positions
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]
 Parameters = dict[str, Any]
@@ -50,10 +52,15 @@ class WeightsFromJob(WeightsOfModel):
 
 
 class WeightsFromCheckpoint(WeightsOfModel):
-    """Weights that were uploaded under this name; at submission `sha256` becomes that of the file."""
+    """Weights that were uploaded under this name; the rest becomes at submission what the upload had.
+
+    `sha256` is that of the file; `normalization` and `positions` are as the upload stated them.
+    """
 
     checkpoint: Name
     sha256: Annotated[str, Field(min_length=64, max_length=64)] | None = None
+    normalization: Normalization | Literal["data"] | None = None
+    positions: Positions | None = None
 
 
 class WeightsFromTimm(Spec):
@@ -103,13 +110,15 @@ class ExecutionSpec(Spec):
 
     `screening` runs each attack in bfloat16 first, and in `dtype` on what that has left. Every adversarial
     example is confirmed without autocast, so accuracy under attack can only be lower than without screening.
-    `float16` is for training alone; what is trained is then measured in float32.
+    `float16` is for training alone; what is trained is then measured in float32. `devices` too: a training
+    runs on so many GPUs of one box (or in so many processes on the CPU), which share every batch.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
     screening: Literal["bfloat16"] | None = None
+    devices: Annotated[int, Field(ge=1, le=64)] = 1
 
 
 class JobSpecBase(Spec):

@@ -163,11 +163,20 @@ def paired_bootstrap(
         raise ValueError(f"paired values must have the same length; got {len(a)} and {len(b)}")
     differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
     means = _resampled_means(differences, seed, confidence, resamples)
-    low, high = _percentiles(means, confidence)
-    below = sum(mean <= 0 for mean in means)
-    above = sum(mean >= 0 for mean in means)
-    p_value = min(1.0, 2 * (min(below, above) + 1) / (resamples + 1))
-    return PairedDifference(math.fsum(differences) / len(differences), low, high, p_value)
+    return difference_from(math.fsum(differences) / len(differences), means, confidence)
+
+
+def difference_from(value: float, sampled: Sequence[float], confidence: float = 0.95) -> PairedDifference:
+    """A difference with the interval and the p that resamples of it give.
+
+    Args:
+        value: the difference over all examples.
+        sampled: that of each resample, in ascending order, at least one.
+        confidence: coverage of the interval, in (0, 1).
+    """
+    low, high = _percentiles(sampled, confidence)
+    below, above = sum(one <= 0 for one in sampled), sum(one >= 0 for one in sampled)
+    return PairedDifference(value, low, high, min(1.0, 2 * (min(below, above) + 1) / (len(sampled) + 1)))
 
 
 def _check_confidence(confidence: float) -> None:
@@ -259,12 +268,12 @@ def _binomial(rng: random.Random, n: int, p: float) -> int:
     return mode  # rounding left a sliver of u (about 1e-12) beyond both tails
 
 
-def _percentiles(ordered: list[float], confidence: float) -> tuple[float, float]:
+def _percentiles(ordered: Sequence[float], confidence: float) -> tuple[float, float]:
     """The ends of the central interval of the sorted values, by linear interpolation."""
     return _quantile(ordered, 0.5 - confidence / 2), _quantile(ordered, 0.5 + confidence / 2)
 
 
-def _quantile(ordered: list[float], q: float) -> float:
+def _quantile(ordered: Sequence[float], q: float) -> float:
     position = q * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from service.contract.backbones import check_backbone, with_backbone
 from service.contract.estimate import estimate
 from service.contract.folders import check_folder
+from service.contract.offers import check_offers, known_of_model
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
@@ -65,19 +66,28 @@ def validate(
     """See `Catalog.validate`."""
     report = Report()
     shape = check_shape(body, report)
-    spec = _Validation(catalog, report, data_root, find_job, find_checkpoint).complete(shape)
+    validation = _Validation(catalog, report, data_root, find_job, find_checkpoint)
+    spec = validation.complete(shape)
     report.raise_if_any()
     spec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(spec))
-    return ValidSpec(spec=spec, estimate=estimate(catalog, spec), warnings=_warnings(catalog, spec))
+    return ValidSpec(
+        spec=spec, estimate=estimate(catalog, spec), warnings=_warnings(catalog, spec, validation.source)
+    )
 
 
-def _warnings(catalog: Catalog, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _warnings(catalog: Catalog, spec: Mapping[str, Any], source: Source | None) -> list[dict[str, Any]]:
     warnings: list[dict[str, Any]] = []
     if spec["kind"] != "evaluate":
         return warnings
     if spec["model"]["weights"] is None:
         message = "the model has random weights: nothing says where to take trained ones from"
         warnings.append({"code": "untrained_weights", "message": message, "evidence": {"weights": None}})
+    if source is not None and source.foreign and source.stated["normalization"] is None:
+        message = (
+            "the upload did not say which mean and std the weights were trained with: the data's are used"
+        )
+        evidence = {"normalization": None}
+        warnings.append({"code": "foreign_normalization", "message": message, "evidence": evidence})
     available = (catalog.find("data", spec["data"]["name"]).facts or {}).get("test")
     if available is not None and spec["limit"] is not None and spec["limit"] < available:
         warnings.append(
@@ -143,11 +153,28 @@ class _Validation:
         elif screening is not None and execution.get("dtype", "float32") != "float32":
             message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
             self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
+        self._check_devices(execution)
         # Only evaluations have a protocol.
         if self.protocol is not None and execution.get("dtype") == "float16":
             message = "float16 is for training: gradients of attacks vanish in it"
             allowed = ["float32", "float64", "bfloat16"]
             self.report.add(("execution", "dtype"), message, given="float16", allowed=allowed)
+
+    def _check_devices(self, execution: Mapping[str, Any]) -> None:
+        devices, batch = execution.get("devices", 1), execution.get("batch_size")
+        if not isinstance(devices, int) or devices <= 1:  # what is no number is reported elsewhere
+            return
+        if self.protocol is not None:
+            message = (
+                "only a training uses several devices of one worker: an evaluation is cut into shards, which"
+            )
+            message += " run on as many workers as there are"
+            self.report.add(("execution", "devices"), message, given=devices, allowed=[1])
+        elif isinstance(batch, int) and batch < 2 * devices - 1:
+            message = (
+                f"{devices} devices share every batch, in pairs: it needs at least {2 * devices - 1} examples"
+            )
+            self.report.add(("execution", "batch_size"), message, given=batch)
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
         self.source = find_source(model, self.report, self.find_job, self.find_checkpoint)
@@ -166,8 +193,8 @@ class _Validation:
             check_same_model(self.model, trained, self.report)
         completed = _completed(self.model)
         weights = model.get("weights")
-        if self.source is not None and self.source.sha256 is not None:
-            weights = {**(weights or {}), "sha256": self.source.sha256}
+        if self.source is not None and self.source.stated:
+            weights = {**(weights or {}), **self.source.stated}
         return None if completed is None else {**completed, "weights": weights}
 
     def _check_data(self, data: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
@@ -262,6 +289,8 @@ class _Validation:
         self._check_component(checked, data, report, loc)
         if checked is not None:
             self._check_other_models(checked, data, report, loc)
+            if self.model is not None and self.model.certain:
+                check_offers(self.catalog, checked.component, self.model, report, loc)
         completed = _completed(checked)
         if completed is None:
             return None
@@ -319,7 +348,8 @@ class _Validation:
         if self.protocol is not None:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
-            known["model"] = self.model.component.known(self.model.params)
+            known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
+            known["part"] = self.catalog.known_of_parts(self.model.component, self.model.params)
         if data is not None:
             known["data"] = data.component.known(data.params if data.certain else {})
         return known

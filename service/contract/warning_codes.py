@@ -7,6 +7,7 @@ from typing import Literal
 WarningCode = Literal[
     # about the model and the data
     "untrained_weights",
+    "foreign_normalization",
     "trained_on_examples",
     "class_names_differ",
     "subset",
@@ -30,6 +31,10 @@ WarningCode = Literal[
     "reduced_batch",
     "screened",
     "undefined_metric",
+    "no_worker_with_devices",
+    # about an analysis
+    "quotients_left_out",
+    "measures_the_machine",
     # across the evaluations of a job
     "noise_stronger_than_gradient",
     "single_step_stronger_than_iterative",

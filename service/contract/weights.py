@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from service.contract.parameters import check
 from service.contract.report import Loc, Report
 
 if TYPE_CHECKING:
-    from service.contract.catalog import Checked, Component
+    from service.contract.catalog import Checked
+    from service.contract.components import Component
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
@@ -60,6 +61,14 @@ class CheckpointLike(Protocol):
     def sha256(self) -> str:
         """Of its file."""
 
+    @property
+    def foreign(self) -> bool:
+        """Whether its file is known to have no normalisation of its own."""
+
+    @property
+    def reading(self) -> Mapping[str, Any]:
+        """`normalization` and `positions` as the upload stated them, None where it did not."""
+
 
 FindJob = Callable[[str], JobLike | None]
 FindCheckpoint = Callable[[str], CheckpointLike | None]
@@ -73,13 +82,15 @@ class Source:
         model: {"name", "params"} of the model that they are of.
         data: The data set that it was trained on, by name; None where only `facts` are known.
         facts: `classes` and `channels` of the model, as far as the weights tell.
-        sha256: Of an uploaded file; None for a job's weights.
+        stated: What a spec's `weights` says of an uploaded file beside its name; empty for a job's weights.
+        foreign: Whether the file is known to have no normalisation of its own.
     """
 
     model: Mapping[str, Any]
     data: str | None
     facts: Mapping[str, int]
-    sha256: str | None = None
+    stated: Mapping[str, Any] = field(default_factory=dict)
+    foreign: bool = False
 
 
 def find_source(
@@ -125,7 +136,12 @@ def _check_checkpoint(
         message = "the checkpoint of this name has another content"
         report.add((*LOC, "sha256"), message, given=wanted, allowed=[checkpoint.sha256])
         return None
-    return Source(checkpoint.model, None, checkpoint.facts, checkpoint.sha256)
+    for name, stated in checkpoint.reading.items():
+        if weights.get(name) not in (None, stated):
+            message = f"the checkpoint was uploaded with another {name}: it is part of the checkpoint"
+            report.add((*LOC, name), message, given=weights[name], allowed=[stated])
+    stated = {"sha256": checkpoint.sha256, **checkpoint.reading}
+    return Source(checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign)
 
 
 def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Mapping[str, Any] | None:

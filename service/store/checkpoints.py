@@ -7,15 +7,18 @@ checkpoint's state is the state of that job.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from service.contract.checkpoints import NAME_PATTERN
 from service.contract.errors import InvalidState, NotFound
 from service.contract.report import readable
 from service.contract.states import RETRYABLE, JobState
+from service.store import cursor as cursors
 from service.store.adding import job_values
 from service.store.claiming import retake
 from service.store.clock import now
@@ -27,6 +30,7 @@ from service.store.leaving import give_up
 from service.store.moves import lock_claim, lock_job
 from service.store.needing import unfinished_user
 from service.store.planning import add_first_shard
+from service.store.quotas import Quota, check_room, one_at_a_time, size_left
 from service.store.retrying import retry_job
 from service.store.rows import CheckpointRow, CheckpointState, Claim
 from service.store.tables import checkpoints, dependencies, jobs
@@ -36,6 +40,8 @@ from service.store.telling import tell_state
 PRIORITY = 9
 # The error of a check that found the weights wrong; its other errors are accidents.
 BAD_WEIGHTS = "bad_weights"
+# What an upload may state about how its file is read (`contract.reading`).
+UNSTATED: Mapping[str, Any] = MappingProxyType({"normalization": None, "positions": None})
 
 
 class Checkpoints:
@@ -53,6 +59,8 @@ class Checkpoints:
         size: int,
         tenant: str | None,
         place: Callable[[str], None],
+        reading: Mapping[str, Any] = UNSTATED,
+        quota: Quota | None = None,
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint and queues its check.
 
@@ -65,23 +73,30 @@ class Checkpoints:
             size: of the file, in bytes.
             tenant: whose checkpoint it is; None where the service asks for no keys.
             place: moves the file into the folder of the job with this id; called before the commit.
+            reading: `normalization` and `positions` as the upload states them, None where it does not.
+            quota: of the tenant; None is no limit.
 
         Returns:
             The checkpoint, and whether its check was queued by this call.
 
         Raises:
-            InvalidState: when the name is taken by another file, or one of another model.
+            InvalidState: when the name is taken by another file, or one of another model or read in another
+                way, or the tenant may keep no more.
+            TooLarge: when the tenant may not keep so many bytes.
         """
         while True:
             try:
                 with self._database.writing() as connection:
+                    one_at_a_time(connection, tenant)
                     known = _lock(connection, name, tenant)
                     queued = known is None or known.state in RETRYABLE
                     if known is None:
-                        job_id = _add(connection, name, model, sha256, size, tenant)
+                        if quota is not None:
+                            check_room(connection, tenant, quota, size)
+                        job_id = _add(connection, name, model, sha256, size, tenant, reading)
                     else:
                         job_id = known.job_id
-                        _check_same(known, model, sha256)
+                        _check_same(known, model, sha256, reading)
                         if queued:
                             retry_job(connection, job_id)
                     if queued:
@@ -99,11 +114,33 @@ class Checkpoints:
         with self._database.reading() as connection:
             return _read(connection, name, tenant)
 
-    def all(self, *, tenant: str | None) -> list[CheckpointRow]:
-        """The tenant's checkpoints, by name."""
-        mine = _selected().where(checkpoints.c.tenant == (tenant or "")).order_by(checkpoints.c.name)
+    def room(self, name: str, size: int, *, tenant: str | None, quota: Quota) -> int:
+        """How many bytes a file under a name may have; a look before it is sent, `add` decides.
+
+        Raises:
+            InvalidState, TooLarge: `size` bytes are already too many, as `add` would say.
+        """
         with self._database.reading() as connection:
-            return [_row(row) for row in connection.execute(mine)]
+            known = _find(connection, name, tenant)
+            if known is None:
+                return check_room(connection, tenant, quota, size)
+            # The same file again, which needs no room; `add` says of another one that the name is taken.
+            return int(max(known.size, size_left(connection, tenant, quota)))
+
+    def page(
+        self, *, tenant: str | None, limit: int = 50, cursor: str | None = None
+    ) -> tuple[list[CheckpointRow], str | None]:
+        """The tenant's checkpoints by name: a page, and the cursor of the next, None after the last.
+
+        Raises:
+            InvalidSpec: when the cursor is none that this store made.
+        """
+        statement = _selected().where(checkpoints.c.tenant == (tenant or "")).order_by(checkpoints.c.name)
+        if cursor is not None:
+            statement = statement.where(checkpoints.c.name > cursors.decode(cursor, NAME_PATTERN))
+        with self._database.reading() as connection:
+            rows = [_row(row) for row in connection.execute(statement.limit(limit + 1))]
+        return rows[:limit], cursors.encode(rows[limit - 1].name) if len(rows) > limit else None
 
     def delete(self, name: str, *, tenant: str | None) -> str:
         """Deletes a checkpoint; its check, if it runs, is given up.
@@ -164,7 +201,7 @@ class Checkpoints:
 
 
 def _selected() -> Select[Any]:
-    of_job = (jobs.c.state, jobs.c.error)
+    of_job = (jobs.c.state, jobs.c.error, jobs.c.spec)
     return select(checkpoints, *of_job).join(jobs, jobs.c.id == checkpoints.c.job_id)
 
 
@@ -188,8 +225,9 @@ def _read(connection: Connection, name: str, tenant: str | None) -> CheckpointRo
     return _row(found)
 
 
-def _check_same(known: Row[Any], model: dict[str, Any], sha256: str) -> None:
-    for what, there, given in (("content", known.sha256, sha256), ("model", known.model, model)):
+def _check_same(known: Row[Any], model: dict[str, Any], sha256: str, reading: Mapping[str, Any]) -> None:
+    read = [(name, stated, reading[name]) for name, stated in _reading(known).items()]
+    for what, there, given in (("content", known.sha256, sha256), ("model", known.model, model), *read):
         if there != given:
             raise InvalidState(
                 f"the checkpoint {known.name} has another {what} ({there}, given {given}):"
@@ -197,8 +235,20 @@ def _check_same(known: Row[Any], model: dict[str, Any], sha256: str) -> None:
             )
 
 
+def _reading(row: Row[Any]) -> dict[str, Any]:
+    """How the upload said that its file is read; those of earlier versions said nothing."""
+    weights = row.spec["model"]["weights"]
+    return {name: weights.get(name) for name in UNSTATED}
+
+
 def _add(
-    connection: Connection, name: str, model: dict[str, Any], sha256: str, size: int, tenant: str | None
+    connection: Connection,
+    name: str,
+    model: dict[str, Any],
+    sha256: str,
+    size: int,
+    tenant: str | None,
+    reading: Mapping[str, Any],
 ) -> str:
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
@@ -209,7 +259,7 @@ def _add(
         "tags": [],
         "priority": PRIORITY,
         "timeout_seconds": None,
-        "model": {**model, "weights": {"checkpoint": name, "sha256": sha256}},
+        "model": {**model, "weights": {"checkpoint": name, "sha256": sha256, **reading}},
         "execution": {"device": "auto"},
     }
     job = job_values(job_id, spec, created_at) | {"state": str(JobState.QUEUED), "tenant": tenant}
@@ -235,6 +285,7 @@ def _row(row: Row[Any]) -> CheckpointRow:
         model=row.model,
         size=row.size,
         sha256=row.sha256,
+        reading=_reading(row),
         created_at=row.created_at,
         # Of an earlier check, while it is checked again or when that was an accident.
         verdict=row.verdict if state == "ready" or (row.error or {}).get("type") == BAD_WEIGHTS else None,

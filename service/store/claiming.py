@@ -14,13 +14,13 @@ from service.store.rows import Claim
 from service.store.tables import jobs, shards
 
 
-def candidate(connection: Connection, devices: Sequence[str], warm_job: str | None) -> str | None:
+def candidate(connection: Connection, devices: Sequence[str], count: int, warm_job: str | None) -> str | None:
     """The job that should get this worker, read without locks; None when there is no work."""
     claimable = [str(state) for state in CLAIMABLE]
     statement = (
         select(shards.c.job_id)
         .join(jobs, jobs.c.id == shards.c.job_id)
-        .where(_queued(devices), jobs.c.state.in_(claimable))
+        .where(_queued(devices, count), jobs.c.state.in_(claimable))
         .order_by(shards.c.precedence, shards.c.job_id)
         .limit(1)
     )
@@ -31,7 +31,12 @@ def candidate(connection: Connection, devices: Sequence[str], warm_job: str | No
 
 
 def take(
-    connection: Connection, job_id: str, worker: str, devices: Sequence[str], lease_seconds: float
+    connection: Connection,
+    job_id: str,
+    worker: str,
+    devices: Sequence[str],
+    count: int,
+    lease_seconds: float,
 ) -> Claim | None:
     """Claims the job's first queued shard; None when others were quicker or the job has ended.
 
@@ -45,7 +50,10 @@ def take(
     # The precedence is the job's own: named so that the index of claiming leads straight to its shards.
     of_job = (shards.c.job_id == job_id) & (shards.c.precedence == -job.priority)
     statement = (
-        select(shards).where(of_job, _queued(devices)).order_by(shards.c.evaluation, shards.c.number).limit(1)
+        select(shards)
+        .where(of_job, _queued(devices, count))
+        .order_by(shards.c.evaluation, shards.c.number)
+        .limit(1)
     )
     shard = connection.execute(statement).one_or_none()
     if shard is None:
@@ -91,9 +99,10 @@ def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
         move_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
 
 
-def _queued(devices: Sequence[str]) -> ColumnElement[bool]:
+def _queued(devices: Sequence[str], count: int) -> ColumnElement[bool]:
+    """What a worker can run that has so many devices of these classes."""
     queued = shards.c.state == str(ShardState.QUEUED)
-    return queued & shards.c.device.in_(["auto", *devices])
+    return queued & shards.c.device.in_(["auto", *devices]) & (shards.c.devices <= count)
 
 
 def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:

@@ -17,6 +17,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from service.contract.catalog import load_with
+
 PREFIX = "ASSAY_"
 SECRETS = Path("/run/secrets")
 SHORTEST_PASSWORD = 12
@@ -43,6 +45,8 @@ class Connections(BaseSettings):
     redis_url: str = Field("", description="redis://host:6379/0; only the distributed mode uses it")
     redis_password: SecretStr = Field(SecretStr(""), description="goes into a URL without one")
 
+    catalog: Path | None = Field(None, description="file with the components of other packages")
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["text", "json"] = "text"
 
@@ -50,6 +54,15 @@ class Connections(BaseSettings):
     @classmethod
     def _absolute_state(cls, path: Path) -> Path:
         return absolute(path)
+
+    @field_validator("catalog", mode="before")
+    @classmethod
+    def _usable_catalog(cls, given: object) -> object:
+        # The file is read wherever a catalog is needed; here it is refused before anything starts.
+        if not given:
+            return None
+        load_with(str(given))
+        return given
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

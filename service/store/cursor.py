@@ -1,9 +1,10 @@
-"""Cursors of keyset pagination: opaque to clients, the last id of the page inside."""
+"""Cursors of keyset pagination: opaque to clients, the last id or name of the page inside."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 
 from service.contract.errors import ErrorDetail, InvalidSpec
 from service.store.ids import is_id
@@ -14,8 +15,8 @@ def encode(last_id: str) -> str:
     return base64.urlsafe_b64encode(last_id.encode("ascii")).decode("ascii").rstrip("=")
 
 
-def decode(cursor: str) -> str:
-    """The id in a cursor.
+def decode(cursor: str, pattern: str | None = None) -> str:
+    """The id in a cursor, or with a pattern the name that matches it.
 
     Raises:
         InvalidSpec: when the cursor is none that this service made.
@@ -25,7 +26,8 @@ def decode(cursor: str) -> str:
         last_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
     except (UnicodeError, binascii.Error):
         last_id = ""
-    if not is_id(last_id) or encode(last_id) != cursor:
+    known = is_id(last_id) if pattern is None else re.fullmatch(pattern, last_id) is not None
+    if not known or encode(last_id) != cursor:
         detail = ErrorDetail(
             loc=["query", "cursor"],
             message="not a cursor of this service",

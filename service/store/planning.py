@@ -14,7 +14,10 @@ from service.store.tables import shards
 
 def add_first_shard(connection: Connection, job_id: str, kind: ShardKind, spec: dict[str, Any]) -> None:
     """Queues the `plan` shard of an evaluation job, or the `train` shard that is all of a training job."""
-    shard = _shard(job_id, kind, spec["priority"], spec["execution"]["device"])
+    execution = spec["execution"]
+    shard = _shard(job_id, kind, spec["priority"], execution["device"])
+    # Only a training has several, and specs of before know of none.
+    shard["devices"] = execution.get("devices", 1)
     connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}"}])
 
 
@@ -59,6 +62,7 @@ def _shard(job_id: str, kind: ShardKind, priority: int, device: str) -> dict[str
         "start": 0,
         "stop": 0,
         "device": device,
+        "devices": 1,
         "precedence": -priority,
         "state": str(ShardState.QUEUED),
         "fence": 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from service.contract.checkpoints import OWN_LAYOUT
 from service.contract.events import EventType
 from service.contract.keys import Scope
 from service.contract.states import JobState, ShardState
@@ -77,6 +78,7 @@ class CheckpointRow:
         model: {"name", "params"} with every default filled in.
         size: of the file, in bytes.
         sha256: of the file.
+        reading: `normalization` and `positions` as the upload stated them, None where it did not.
         verdict: `contract.checkpoints.Verdict` of the check that led to this state; None without one.
         error: `{"type", "message"}` of a rejected one.
     """
@@ -87,6 +89,7 @@ class CheckpointRow:
     model: dict[str, Any]
     size: int
     sha256: str
+    reading: dict[str, Any]
     created_at: float
     verdict: dict[str, Any] | None
     error: dict[str, Any] | None
@@ -95,6 +98,12 @@ class CheckpointRow:
     def reason(self) -> str:
         """Why it was rejected; empty otherwise."""
         return "" if self.error is None else str(self.error["message"])
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the file is known to have no normalisation of its own."""
+        layout: str = (self.verdict or {}).get("layout") or OWN_LAYOUT
+        return layout != OWN_LAYOUT
 
     @property
     def facts(self) -> dict[str, int]:

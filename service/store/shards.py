@@ -41,6 +41,7 @@ class Shards:
         *,
         lease_seconds: float,
         warm_job: str | None = None,
+        devices: int = 1,
     ) -> Claim | None:
         """Claims the best shard for a worker, or returns None when there is none.
 
@@ -49,22 +50,23 @@ class Shards:
             device_classes: what the worker has, "cpu" or "cuda"; shards for "auto" run anywhere.
             lease_seconds: how long the claim holds without renewal.
             warm_job: the job whose model the worker has loaded; its shards come first.
+            devices: how many devices the worker has for one shard.
         """
         while True:
             # Looking takes no lock, so that idle workers cost the others nothing.
             with self._database.reading() as connection:
-                job_id = candidate(connection, device_classes, warm_job)
+                job_id = candidate(connection, device_classes, devices, warm_job)
             if job_id is None:
                 return None
             with self._database.writing() as connection:
-                claim = take(connection, job_id, worker, device_classes, lease_seconds)
+                claim = take(connection, job_id, worker, device_classes, devices, lease_seconds)
             if claim is not None:
                 return claim
 
-    def claimable(self, device_classes: Sequence[str]) -> bool:
-        """Whether there is a shard that a worker with these device classes could claim."""
+    def claimable(self, device_classes: Sequence[str], devices: int = 1) -> bool:
+        """Whether there is a shard that a worker with so many devices of these classes could claim."""
         with self._database.reading() as connection:
-            return candidate(connection, device_classes, None) is not None
+            return candidate(connection, device_classes, devices, None) is not None
 
     def being_planned(self, device_classes: Sequence[str]) -> bool:
         """Whether a job is being planned whose shards such a worker could claim, as soon as there are any."""

@@ -103,6 +103,8 @@ shards = Table(
     Column("start", BigInteger, nullable=False),
     Column("stop", BigInteger, nullable=False),
     Column("device", Text, nullable=False),
+    # How many of them its worker must have.
+    Column("devices", Integer, nullable=False, server_default="1"),
     # Minus the job's priority: one ascending index then has the order of claiming.
     Column("precedence", Integer, nullable=False),
     Column("state", Text, nullable=False),
@@ -216,6 +218,7 @@ workers = Table(
     Column("worker", PlainText, primary_key=True),
     Column("host", PlainText, nullable=False),
     Column("device_classes", Text, nullable=False),
+    Column("devices", Integer, nullable=False, server_default="1"),
     Column("pid", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
     Column("gauges", Json),

@@ -8,13 +8,14 @@ again, so looking before acting leaves no gap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from service.contract.errors import NotFound
 from service.contract.needs import needs_of
 from service.store.needing import cannot_give
+from service.store.quotas import Quota
 from service.store.reading import unknown_job
 from service.store.rows import ArtifactRow, CheckpointRow, EventRow, JobRow, OutcomeRow, SourceRow, Standing
 from service.store.workers import Workers
@@ -204,20 +205,39 @@ class TenantCheckpoints(_Part):
     """The checkpoints of the caller's tenant: a name means one of its own, for administrators too."""
 
     def add(
-        self, name: str, *, model: dict[str, Any], sha256: str, size: int, place: Callable[[str], None]
+        self,
+        name: str,
+        *,
+        model: dict[str, Any],
+        sha256: str,
+        size: int,
+        place: Callable[[str], None],
+        reading: Mapping[str, Any],
+        quota: Quota,
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint."""
         return self._store.checkpoints.add(
-            name, model=model, sha256=sha256, size=size, tenant=self._tenant, place=place
+            name,
+            model=model,
+            sha256=sha256,
+            size=size,
+            tenant=self._tenant,
+            place=place,
+            reading=reading,
+            quota=quota,
         )
+
+    def room(self, name: str, size: int, quota: Quota) -> int:
+        """How many bytes a file under a name may have."""
+        return self._store.checkpoints.room(name, size, tenant=self._tenant, quota=quota)
 
     def get(self, name: str) -> CheckpointRow:
         """The checkpoint of this name."""
         return self._store.checkpoints.get(name, tenant=self._tenant)
 
-    def all(self) -> list[CheckpointRow]:
-        """All checkpoints, by name."""
-        return self._store.checkpoints.all(tenant=self._tenant)
+    def page(self, *, limit: int = 50, cursor: str | None = None) -> tuple[list[CheckpointRow], str | None]:
+        """Lists checkpoints, by name."""
+        return self._store.checkpoints.page(tenant=self._tenant, limit=limit, cursor=cursor)
 
     def delete(self, name: str) -> str:
         """Deletes a checkpoint that no job needs any more; the id of the job whose folder holds its file."""

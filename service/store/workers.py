@@ -22,7 +22,7 @@ class Workers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._lately: dict[str, tuple[float, int]] = {}
+        self._lately: dict[tuple[str, int], tuple[float, int]] = {}
 
     def beat(
         self,
@@ -31,6 +31,7 @@ class Workers:
         device_classes: Sequence[str],
         pid: int,
         gauges: Mapping[str, Any] | None = None,
+        devices: int = 1,
     ) -> None:
         """A worker says that it is alive; workers that have been silent for a day are forgotten.
 
@@ -40,6 +41,7 @@ class Workers:
             device_classes: all that it serves: a machine with a GPU also takes jobs for "cpu".
             pid: its process there.
             gauges: what it measures of itself, for people who watch it; JSON.
+            devices: how many devices it has for one shard.
         """
         assert not isinstance(device_classes, str), "a sequence of device classes, not one"
         # With a comma on both sides of each, so that ",cpu," finds it wherever it stands.
@@ -48,6 +50,7 @@ class Workers:
             "worker": worker,
             "host": host,
             "device_classes": served,
+            "devices": devices,
             "pid": pid,
             "seen_at": now(),
         }
@@ -57,15 +60,18 @@ class Workers:
             upsert(connection, workers, values)
             connection.execute(delete(workers).where(workers.c.seen_at < now() - FORGOTTEN_SECONDS))
 
-    def online(self, device: str, within_seconds: float = 60, host: str | None = None) -> int:
+    def online(
+        self, device: str, within_seconds: float = 60, host: str | None = None, devices: int = 1
+    ) -> int:
         """How many workers that serve a device ("auto": any) gave a sign of life in the last seconds.
 
         Args:
             device: a device class, or "auto".
             within_seconds: how old their last sign may be.
             host: count the workers of this machine only.
+            devices: count those with at least so many devices.
         """
-        alive = workers.c.seen_at >= now() - within_seconds
+        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices >= devices)
         statement = select(func.count()).select_from(workers).where(alive)
         if device != "auto":
             statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
@@ -74,12 +80,23 @@ class Workers:
         with self._database.reading() as connection:
             return connection.execute(statement).scalar_one()
 
-    def online_lately(self, device: str) -> int:
+    def catalogs(self, within_seconds: float = 60) -> list[str]:
+        """The hashes of the catalogs of all workers that gave a sign of life in the last seconds.
+
+        Those of earlier versions, which say none, are left out.
+        """
+        alive = workers.c.seen_at >= now() - within_seconds
+        with self._database.reading() as connection:
+            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
+            return [str(gauges["catalog"]) for gauges in found if gauges and "catalog" in gauges]
+
+    def online_lately(self, device: str, devices: int = 1) -> int:
         """`online` as it was at most a second ago: for views, which are asked for much more often."""
-        then, count = self._lately.get(device, (float("-inf"), 0))
+        key = (device, devices)
+        then, count = self._lately.get(key, (float("-inf"), 0))
         if time.monotonic() - then >= LATELY_SECONDS:
-            count = self.online(device)
-            self._lately[device] = (time.monotonic(), count)
+            count = self.online(device, devices=devices)
+            self._lately[key] = (time.monotonic(), count)
         return count
 
     def gone(self, worker: str) -> None:

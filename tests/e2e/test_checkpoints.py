@@ -59,7 +59,8 @@ def test_a_training_jobs_weights_come_back_as_a_checkpoint(
     assert ours is not None
     assert theirs is not None
     assert ours.weights_sha256 == theirs.weights_sha256
-    assert ours.spec["model"]["weights"] == {"checkpoint": "ours", "sha256": first.sha256}
+    stated = {"normalization": None, "positions": None}
+    assert ours.spec["model"]["weights"] == {"checkpoint": "ours", "sha256": first.sha256, **stated}
     assert client.upload_checkpoint("ours", file).state == "ready"
     client.delete_checkpoint("ours")
     assert client.checkpoints() == []
@@ -84,6 +85,9 @@ def test_weights_with_timms_names_are_attacked(
     finished(client, mine)
     finished(client, own)
     assert outcomes(client, mine, tmp_path / "mine") == outcomes(client, own, tmp_path / "own")
+    for job, expected in ((mine, True), (own, False)):
+        found = [[warning.code for warning in row.warnings] for row in client.results(job).evaluations]
+        assert ["foreign_normalization" in codes for codes in found] == [expected] * len(EVALUATIONS)
 
 
 def test_bad_files_are_refused_or_rejected_with_the_reason(

@@ -54,3 +54,49 @@ def test_train_and_measure(start_service: Start, tmp_path: Path) -> None:
     lines = list(csv.DictReader(io.StringIO(table)))
     assert len(lines) == 200
     assert len(lines[0]["target"].split()) == 5
+
+
+def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(
+    start_service: Start, tmp_path: Path
+) -> None:
+    client = start_service(tmp_path / "state").client
+    first = client.submit({**TRAINING, "recipe": {"name": "small_segmenter", "params": {"epochs": 1}}}).id
+    crops = {"epochs": 1, "crop_size": 32, "short_side": 32, "learning_rate": 0.05}
+    body = {
+        **TRAINING,
+        "model": {
+            "name": "segmenter",
+            "params": {"decoder": "linear"},
+            "weights": {"job": first, "part": "backbone"},
+        },
+        "recipe": {"name": "segmenter", "params": crops},
+    }
+    second = client.submit(body).id
+    windows = {"name": "sliding_window", "params": {"short_side": 64, "window": 32, "stride": 32}}
+    measuring = [
+        client.submit(
+            {
+                "kind": "evaluate",
+                "limit": 60,
+                "model": {"name": "segmenter", "weights": {"job": training}},
+                "data": {"name": "shapes"},
+                "evaluations": [windows],
+                "execution": {"device": "cpu", "batch_size": 16},
+            }
+        ).id
+        for training in (first, second)
+    ]
+    for job_id in (first, second, *measuring):
+        finished(client, job_id)
+    trained = client.results(second)
+    assert trained.provenance is not None
+    (source,) = trained.provenance.sources.items()
+    assert source[0] == first
+    (whole,) = client.results(measuring[1]).evaluations
+    assert whole.forward_passes == 4 * 60
+    assert whole.metrics["miou"].n == 60
+    rows = client.compare(measuring)["rows"]
+    assert {row["metric"] for row in rows} == {"miou", "mean_accuracy", "pixel_accuracy"}
+    for row in rows:
+        assert (row["test"]["name"], row["test"]["n"]) == ("paired_bootstrap", 60)
+        assert row["ci_low"] <= row["difference"] <= row["ci_high"]

@@ -23,6 +23,7 @@ from attacks.kernel import Attack
 from attacks.randomness import Randomness
 from attacks.threat import sizes
 from service.contract.catalog import load
+from tests.support.components import foreign_modules
 from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.verification import FORWARD_PASSES
 from workers.jobs.libraries import draws_for_a_batch
@@ -51,7 +52,7 @@ QUICK: dict[str, dict[str, Any]] = {
 def modules() -> list[ModuleType]:
     names = [module.name for module in pkgutil.iter_modules(attacks.adversarial.__path__)]
     found = [importlib.import_module(f"attacks.adversarial.{name}") for name in names]
-    return [module for module in found if hasattr(module, "__all__")]
+    return [module for module in found if hasattr(module, "__all__")] + foreign_modules("attack")
 
 
 def variants(module: ModuleType, name: str) -> list[dict[str, Any]]:

@@ -14,18 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from models.attention.lookup import attentions
+from tests.support.components import foreign
 
 WIDTH, HEADS, GRID = 24, 3, (3, 5)
 TOKENS = 1 + GRID[0] * GRID[1]
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+MECHANISMS = {**attentions(), **foreign("attention")}
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 0.05}  # share of the largest value
 
 
-@pytest.fixture(params=sorted(attentions()))
+@pytest.fixture(params=sorted(MECHANISMS))
 def attention(request: pytest.FixtureRequest) -> Iterator[nn.Module]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        yield attentions()[request.param](WIDTH, HEADS, prefix_tokens=1).double().eval()
+        yield MECHANISMS[request.param](WIDTH, HEADS, prefix_tokens=1).double().eval()
 
 
 def tokens(batch: int = 2, grid: tuple[int, int] = GRID, seed: int = 1) -> Tensor:
@@ -39,7 +41,7 @@ def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
 
 
 def test_states_its_name(attention: nn.Module) -> None:
-    assert attentions()[attention.name] is type(attention)  # type: ignore[index]
+    assert MECHANISMS[attention.name] is type(attention)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("grid", [(0, 0), (1, 1), (1, 2), (3, 5), (7, 1), (8, 8)])

@@ -19,8 +19,8 @@ from service.contract.errors import InvalidSpec
 from workers import catalog
 
 DRAWS = {"timm": 4}
-MOST_DRAWS = 60
-FEWEST_BUILT = 4
+MOST_DRAWS = 30
+FEWEST_BUILT = 2
 SMALL = {"image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 4}
 SMALL_PARAMETERS = 300_000
 # What is drawn: many combinations are right and many are wrong, and all are quick.

@@ -15,7 +15,8 @@ from models.attention.rpc import RPCAttention
 from models.attention.softmax import SoftmaxAttention
 from models.attention.symmetric import SymmetricAttention
 from models.fan import FullyAttentionalNetwork
-from models.fan_layout import AUTHORS_LAYOUT
+from models.layers import Classifier
+from tests.support.foreign import loaded_from
 from tests.support.weights import disturb
 
 SMALL: dict[str, Any] = {
@@ -116,17 +117,6 @@ class AuthorsNetwork(nn.Module):
         return self.head(self.norm(x)[:, 0])
 
 
-def in_our_layout(theirs: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
-    """The authors' state dict with the names of ours."""
-    rest = dict(theirs)
-    table = {
-        ours.format(layer=layer): [name.format(layer=layer) for name in names]
-        for ours, names in AUTHORS_LAYOUT.items()
-        for layer in range(depth)
-    }
-    return {ours: torch.cat([rest.pop(name) for name in names]) for ours, names in table.items()} | rest
-
-
 @pytest.mark.parametrize("patch_size", [8, 16])
 @pytest.mark.parametrize("size", [(32, 32), (48, 80)])
 def test_equals_the_authors_network_with_its_weights(patch_size: int, size: tuple[int, int]) -> None:
@@ -134,7 +124,8 @@ def test_equals_the_authors_network_with_its_weights(patch_size: int, size: tupl
     disturb(theirs)
     theirs.double().eval()
     ours = build(patch_size=patch_size).double().eval()
-    ours.load_state_dict(in_our_layout(theirs.state_dict(), depth=2))
+    layout = loaded_from(theirs.state_dict(), Classifier(ours, [0.0] * 3, [1.0] * 3))
+    assert layout.name == "nvidia_fan"
     images = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-10)
     (gradient,) = torch.autograd.grad(ours(images)[:, 1].sum(), images)

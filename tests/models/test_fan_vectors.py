@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from models.attention.softmax import SoftmaxAttention
 from models.channel_processing import ChannelProcessing
 from models.class_attention import ClassAttentionBlock
-from models.fan_layout import AUTHORS_LAYOUT
+from models.key_maps import NVIDIA_FAN
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-PREFIX = "blocks.{layer}.attn."
+PREFIX = "blocks.0.attn."
 
 
 def numbers(name: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -33,11 +33,11 @@ def load(module: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
 
 def test_token_mixing() -> None:
     theirs, stored = numbers("fan_token_mixing")
-    fused = {
-        ours.removeprefix(PREFIX): torch.cat([theirs.pop(name.removeprefix(PREFIX)) for name in names])
-        for ours, names in AUTHORS_LAYOUT.items()
-    }
-    attention = load(SoftmaxAttention(12, 3, prefix_tokens=0), fused | theirs)
+    attention = SoftmaxAttention(12, 3, prefix_tokens=0).double().eval()
+    for name, ours in attention.state_dict().items():
+        for part in NVIDIA_FAN.parts(PREFIX + name):
+            part.rows(ours).copy_(theirs.pop(part.name.removeprefix(PREFIX)))
+    assert not theirs
     torch.testing.assert_close(attention(stored["x"], grid=(3, 3)), stored["out64"], rtol=0, atol=1e-9)
 
 

@@ -15,7 +15,8 @@ import pytest
 from fastapi import FastAPI
 
 from service.app import create_app
-from service.contract.catalog import Catalog, Component
+from service.contract.catalog import Catalog
+from service.contract.components import Component
 from service.contract.statistics import wilson
 from service.settings import Settings
 from service.store.rows import Claim, OutcomeRow

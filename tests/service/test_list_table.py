@@ -64,6 +64,7 @@ def test_jobs_with_other_columns_have_a_table_of_their_own() -> None:
     assert second.splitlines()[2] == "| b | 40.0 [35.0, 45.0] | 200 |"
     assert "- 95 % intervals: wilson, bootstrap" in notes
     assert "- warning subset: b" in notes
+    assert "- warning subset: every job" in markdown({"b": maps})
 
 
 def test_parts_that_were_measured_on_other_numbers_of_examples_say_so() -> None:

@@ -29,6 +29,23 @@ def test_the_environment_overrides(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert settings.database == "postgresql+psycopg://me@db/assay"
 
 
+def test_a_catalog_that_cannot_be_used_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ASSAY_CATALOG", "")
+    assert Settings().catalog is None
+    file = tmp_path / "extra.json"
+    monkeypatch.setenv("ASSAY_CATALOG", str(file))
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    (line,) = wrong_settings(caught.value)
+    assert line.startswith(
+        f"ASSAY_CATALOG: cannot read {file}: No such file or directory; write it on a worker"
+    )
+    file.write_text('{"components": [], "left_out": {}}')
+    assert Settings().catalog == file
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "::ffff:127.0.0.1"])
 def test_hosts_that_others_can_reach_need_keys(host: str) -> None:
     assert Settings(host=host).keys_required

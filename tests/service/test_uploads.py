@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 from pathlib import Path
 
 import pytest
 
-from service.contract.errors import Unavailable
+from service.contract.errors import TooLarge, Unavailable
 from service.uploads import Upload
 
 
@@ -39,3 +40,26 @@ def test_a_disk_that_does_not_take_it_is_said(tmp_path: Path) -> None:
     upload.close()
     with pytest.raises(Unavailable, match="could not be stored"):
         upload.place(tmp_path / "file" / "weights")
+
+
+def test_more_than_there_is_room_for_is_refused(tmp_path: Path) -> None:
+    upload = Upload(tmp_path, room=3)
+    upload.write(b"abc")
+    with pytest.raises(TooLarge, match="more than the 3 bytes"):
+        upload.write(b"d")
+    upload.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_also_when_the_file_is_closed_leaves_nothing(tmp_path: Path) -> None:
+    upload = Upload(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # what is in the buffer can never be written
+    try:
+        upload.write(b"abc")
+        with pytest.raises(Unavailable, match="could not be stored: File too large"):
+            upload.close()
+        upload.discard()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []

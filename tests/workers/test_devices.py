@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.devices import available_cores, device_classes
+from workers.devices import available_cores, device_classes, device_count
 from workers.settings import WorkerSettings
 
 
@@ -39,6 +39,17 @@ def test_hidden_gpus_do_not_count(
     (dev / "nvidia0").touch()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert device_classes(dev) == expected
+
+
+def test_a_worker_has_as_many_devices_as_it_was_told_to_use_and_can_see(
+    dev: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert device_count(3, dev) == 3, "processes on the CPU"
+    for number in range(4):
+        (dev / f"nvidia{number}").touch()
+    assert [device_count(asked, dev) for asked in (1, 4, 8)] == [1, 4, 4]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    assert device_count(8, dev) == 2
 
 
 def test_workers_share_the_cores_unless_told_otherwise(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.servers import PrivateRedis
 from tests.support.workers import FAKE, ended, losses_and_failures, running, submit, wait_for
 from workers import nodes
+from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 Box = Callable[..., subprocess.Popen[bytes]]
@@ -146,12 +147,14 @@ def test_after_kill_9_of_the_launcher_its_nodes_give_their_shard_back_and_end(bo
     assert losses_and_failures(store, job_id) == (0, 0)
 
 
-def test_a_slot_for_each_gpu_and_as_many_cpu_nodes_as_asked_for() -> None:
-    assert [(s.name, s.gpu) for s in nodes.slots(["GPU-a", "GPU-b"], 5)] == [
-        ("gpu0", "GPU-a"),
-        ("gpu1", "GPU-b"),
-    ]
-    assert [(s.name, s.gpu) for s in nodes.slots([], 2)] == [("cpu0", None), ("cpu1", None)]
+def test_a_slot_for_each_group_of_gpus_and_as_many_cpu_nodes_as_asked_for(tmp_path: Path) -> None:
+    def slots(gpus: list[str], **settings: int) -> list[tuple[str, tuple[str, ...], int, int]]:
+        found = nodes.slots(gpus, WorkerSettings(state=tmp_path, cores=3, **settings))
+        return [(slot.name, slot.gpus, slot.devices, slot.cores) for slot in found]
+
+    assert slots(["a", "b"], nodes=5) == [("gpu0", ("a",), 1, 3), ("gpu1", ("b",), 1, 3)]
+    assert slots(["a", "b", "c"], devices=2) == [("gpu0", ("a", "b"), 2, 3), ("gpu1", ("c",), 1, 3)]
+    assert slots([], nodes=2, devices=4) == [("cpu0", (), 4, 3), ("cpu1", (), 4, 3)]
 
 
 def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -180,12 +183,12 @@ def test_a_node_is_pinned_to_its_gpu_and_started_later_and_later(
         lambda name: [
             "/bin/sh",
             "-c",
-            f'echo "{name} $CUDA_VISIBLE_DEVICES $ASSAY_CORES" >> {pinned}; exit 3',
+            f'echo "{name} $CUDA_VISIBLE_DEVICES $ASSAY_DEVICES $ASSAY_CORES" >> {pinned}; exit 3',
         ],
     )
     clock = [1000.0]
     monkeypatch.setattr(nodes.time, "monotonic", lambda: clock[0])
-    slot = nodes.Slot("gpu1", "GPU-b", cores=6)
+    slot = nodes.Slot("gpu1", ("GPU-b", "GPU-c"), 2, 6)
     slot.start()
     pauses = []
     for _ in range(7):
@@ -201,7 +204,7 @@ def test_a_node_is_pinned_to_its_gpu_and_started_later_and_later(
         slot.process.wait()
         assert len(pinned.read_text().splitlines()) == count + 1
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
-    assert set(pinned.read_text().splitlines()) == {"gpu1 GPU-b 6"}
+    assert set(pinned.read_text().splitlines()) == {"gpu1 GPU-b,GPU-c 2 6"}
 
 
 def test_wrong_settings_are_a_line_each(

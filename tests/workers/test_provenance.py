@@ -84,7 +84,7 @@ def test_an_image_says_its_commit_itself(tree: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_packages_and_device_of_this_process() -> None:
-    found = provenance.collect(torch.device("cpu"), torch.float64)
+    found = provenance.collect(torch.device("cpu"), torch.float64, {})
     assert found["packages"]["torch"] == torch.__version__
     assert {"python", "numpy", "timm"} <= found["packages"].keys()
     assert found["device"]["type"] == "cpu"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -15,7 +15,7 @@ Loaded = TypeVar("Loaded")
 MOST_THREADS = 8
 
 
-def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Iterator[Loaded]:
+def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Generator[Loaded, None, None]:
     """What `load` makes of each item, in order; as many are loaded ahead as there are threads.
 
     What `load` raises is raised where its item's turn comes. Closing the iterator ends the threads.

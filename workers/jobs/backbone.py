@@ -18,12 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from models.encoders import Encoder
+from models.key_maps import Shapes
 from models.layers import Classifier
-from models.transformer import resize_positions
+from models.position_embeddings import resize_positions
 from service.contract.backbones import PARAMETER, backbone_of
 from workers import catalog
 from workers.jobs.failures import BadWeights
-from workers.jobs.weights import Shapes, counts, fit, in_words, read_shapes
+from workers.jobs.loading import copy_tensors
+from workers.jobs.weights import counts, fit, in_words, read_shapes
 from workers.training.files import CONTENT, content_sha256
 
 POSITIONS = "pos_embed"
@@ -75,14 +77,10 @@ def _whole(spec: Mapping[str, Any], path: Path) -> Classifier:
         backbone: nn.Module = build(classes or 1, channels or 1)
     neutral = [1.0] * (channels or 1)
     classifier = Classifier(backbone, neutral, neutral)
-    own = classifier.state_dict()
-    found = fit(shapes, {name: tuple(tensor.shape) for name, tensor in own.items()})
+    found = fit(shapes, {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()})
     if found.faults:
         raise BadWeights(in_words(found.faults))
-    given = safetensors.torch.load_file(path)
-    theirs = {name: found.layout.to_theirs(name) for name in own}
-    tensors = {name: given[key] for name, key in theirs.items() if key is not None}
-    classifier.load_state_dict(tensors, strict=False)
+    copy_tensors(classifier, path, found)
     return classifier
 
 

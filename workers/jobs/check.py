@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import safetensors
 from torch import Tensor
 
+from models.weights import Layout
 from service.contract.checkpoints import Verdict, WrongShape
 from workers import catalog
+from workers.jobs.dtypes import read_dtypes, wrong_dtypes
+from workers.jobs.finite import not_finite
+from workers.jobs.recognised import recognised
 from workers.jobs.session import Session
 from workers.jobs.trained_on import TrainedOn, parse_trained_on
-from workers.jobs.weights import CHANNELS, CLASSES, counts, fit, in_words, read_shapes, shapes_of
+from workers.jobs.weights import CHANNELS, CLASSES, KEYS_SHOWN, counts, fit, in_words, read_shapes, state_of
 from workers.training.files import CONTENT, content_sha256
 
 
@@ -34,12 +38,24 @@ def run(
     given, metadata = read_shapes(path)
     build = catalog.build("model", model["name"], model["params"])
     classes, channels = counts(build, given)
-    found = fit(given, shapes_of(build, classes or CLASSES, channels or CHANNELS))
-    other = [*_wrong_content(path, metadata), *_wrong_training(metadata, classes)]
+    state = state_of(build, classes or CLASSES, channels or CHANNELS)
+    source = model.get("weights") or {}
+    wanted = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    found = fit(given, wanted, source.get("positions"))
+    other = [
+        *recognised(given, found),
+        *wrong_dtypes(read_dtypes(path), found.layout, state),
+        *not_finite(_tensors(path)),
+        *_wrong_normalization(source.get("normalization"), found.layout, channels),
+        *_wrong_content(path, metadata),
+        *_wrong_training(metadata, classes),
+    ]
     verdict = Verdict(
         layout=found.layout.name,
         classes=classes,
         channels=channels,
+        left_out=list(found.left_out),
+        resized=list(found.resized),
         missing=list(found.missing),
         unexpected=list(found.unexpected),
         shapes=[
@@ -48,9 +64,23 @@ def run(
         ],
         other=other,
     )
-    faults = found.faults
-    error = "; ".join([*([in_words(faults)] if faults else []), *other]) or None
+    error = _error(found.faults, other)
     return {"type": "checked", "verdict": verdict.model_dump(mode="json"), "error": error}
+
+
+def _error(faults: list[str], other: Sequence[str]) -> str | None:
+    """Why a file is rejected; None when it is not. The verdict has what is cut off here."""
+    more = [f"and {len(other) - KEYS_SHOWN} more"] if len(other) > KEYS_SHOWN else []
+    return "; ".join([*([in_words(faults)] if faults else []), *other[:KEYS_SHOWN], *more]) or None
+
+
+def _wrong_normalization(
+    stated: Mapping[str, Any] | str | None, layout: Layout, channels: int | None
+) -> Iterator[str]:
+    if stated is not None and not layout.foreign:
+        yield "a normalization was given, and the file has one of its own (mean, std)"
+    if isinstance(stated, Mapping) and channels not in (None, len(stated["mean"])):
+        yield f"the normalization is for {len(stated['mean'])} channels, the weights are for {channels}"
 
 
 def _wrong_content(path: Path, metadata: Mapping[str, str]) -> Iterator[str]:

@@ -6,9 +6,12 @@ from typing import TypedDict
 
 import torch
 
-from service.contract.errors import AssayError
+from service.contract.errors import AssayError, NotFound
 from workers.data.dataset import MissingData
+from workers.extensions import ComponentMissing
 from workers.training.outcome import TrainingDiverged
+
+SAME_CATALOG = "they need the same version of Assay, and ASSAY_CATALOG the same file"
 
 
 class Failure(TypedDict):
@@ -23,14 +26,29 @@ class BadWeights(ValueError):
     """The weights do not fit the model; the message lists the keys at fault."""
 
 
+class FailedElsewhere(Exception):
+    """Another process failed, and has said why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure["message"])
+        self.failure = failure
+
+
 def describe(error: Exception) -> Failure:
     """Name the failure; only what may pass by itself is worth a retry."""
+    if isinstance(error, FailedElsewhere):
+        return error.failure
     if isinstance(error, MissingData):
         return Failure(error_type="data_missing", message=str(error), retry=False)
     if isinstance(error, BadWeights):
         return Failure(error_type="bad_weights", message=str(error), retry=False)
     if isinstance(error, TrainingDiverged):
         return Failure(error_type="training_diverged", message=str(error), retry=False)
+    if isinstance(error, ComponentMissing):
+        return Failure(error_type="component_missing", message=str(error), retry=False)
+    if isinstance(error, NotFound):
+        text = f"{error.message}: the catalog of this worker is not that of the service; {SAME_CATALOG}"
+        return Failure(error_type="component_missing", message=text, retry=False)
     if isinstance(error, AssayError):
         text = "; ".join([error.message, *(detail.message for detail in error.details)])
         return Failure(error_type=error.type, message=text, retry=False)

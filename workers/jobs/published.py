@@ -18,12 +18,26 @@ from typing import Any
 
 from service.contract.fractions import fraction_value
 from service.contract.results import Reference
-from workers.jobs.published_numbers import MODELS, PAPER, TABLES, Attacked, Preparation
+from workers.jobs.published_numbers import (
+    MODELS,
+    PAPER,
+    SEGMENTED,
+    SEGMENTED_NOTE,
+    TABLES,
+    WINDOWS,
+    Attacked,
+    Preparation,
+)
 
 IMAGENET = "imagenet"
 # sha256 of the 1000 class folders (WordNet ids) of ImageNet-1K, sorted, with a line feed after each.
 IMAGENET_CLASSES = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
 IMAGENET_VALIDATION = 50_000
+ADE20K = "ade20k"
+# The same of the 150 class names of ADE20K's scene parsing challenge, in their order.
+ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
+ADE20K_VALIDATION = 2000
+WELL_KNOWN = {(IMAGENET_CLASSES, IMAGENET_VALIDATION): IMAGENET, (ADE20K_CLASSES, ADE20K_VALIDATION): ADE20K}
 # What a model does in training only, or does not change what it computes.
 TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
 # Parameters that do not change what an attack computes.
@@ -39,8 +53,7 @@ SIZES = {
 def known_as(class_names: Sequence[str], examples: int) -> str | None:
     """The well-known data set that has these classes, in this order, and so many test examples; or None."""
     digest = hashlib.sha256("".join(f"{name}\n" for name in class_names).encode()).hexdigest()
-    same = digest == IMAGENET_CLASSES and examples == IMAGENET_VALIDATION
-    return IMAGENET if same else None
+    return WELL_KNOWN.get((digest, examples))
 
 
 def references(
@@ -62,6 +75,8 @@ def references(
         known_as: what `known_as` said of the data.
         defaults: the evaluation's default parameters; what a publication does not state is at these.
     """
+    if known_as == ADE20K:
+        return _segmented(model, evaluation, protocol)
     if known_as != IMAGENET:
         return []
     facts, prepared = architecture(model), _preparation(data["params"])
@@ -70,8 +85,25 @@ def references(
         if protocol not in attacked.protocols or not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
-            if _same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
+            if same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
                 found += [_reference(name, table, attacked, protocol, *pair) for pair in _top(values)]
+    return found
+
+
+def _segmented(model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol: str) -> list[Reference]:
+    """The published numbers of Segmenter on a backbone; its positions may be for images of any size."""
+    if model["name"] != "segmenter" or evaluation["name"] != "sliding_window":
+        return []
+    if any(evaluation["params"].get(name) != value for name, value in WINDOWS.items()):
+        return []
+    facts, found = architecture(model["params"]["backbone"]), []
+    for name, values in SEGMENTED.items():
+        if facts and same_model(MODELS[name].facts, facts | {"image_size": MODELS[name].facts["image_size"]}):
+            source = f"{PAPER}, table 6, {name}; {SEGMENTED_NOTE}"
+            found += [
+                Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
+                for metric, percent in zip(("mean_accuracy", "miou"), values, strict=True)
+            ]
     return found
 
 
@@ -111,7 +143,8 @@ def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:
     return params | {"layers": "first" if chosen == [0] else chosen}
 
 
-def _same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+def same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether a model with these facts is the published one, whose facts may allow several values."""
     if published.keys() != facts.keys():
         return False
     return all(

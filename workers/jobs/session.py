@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 import torch.utils.deterministic
 from torch import nn
@@ -20,7 +19,7 @@ from workers import catalog
 from workers.data.dataset import ImageSet
 from workers.jobs.backbone import load_backbone
 from workers.jobs.failures import BadWeights
-from workers.jobs.weights import Fit, fit, in_words, read_shapes
+from workers.jobs.loading import File, load_weights
 from workers.training.files import content_sha256
 
 # Its attributes are made at import time, out of the type checker's sight.
@@ -50,7 +49,8 @@ def configure(threads: int) -> None:
 class Loaded:
     """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
 
-    `metadata` is the text in the header of the weights file, empty without one.
+    `metadata` is the text in the header of the weights file, empty without one. `assumed` is the mean and the
+    standard deviation of each channel where nobody knows whether the weights were trained with them.
     """
 
     classifier: Classifier
@@ -60,6 +60,7 @@ class Loaded:
     device: torch.device
     dtype: torch.dtype
     metadata: Mapping[str, str] = field(default_factory=dict)
+    assumed: Mapping[str, Any] | None = None
 
 
 class Session:
@@ -160,14 +161,19 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
     backbone = _backbone(spec, data)
     mean, std = data.mean, data.std
     pretrained = getattr(backbone, "pretrained_cfg", None)
-    if model["weights"] == {"timm": True}:
+    source = model["weights"] or {}
+    if source == {"timm": True}:
         mean, std = _check_pretrained(pretrained, data, model)
+    stated = source.get("normalization")
+    if isinstance(stated, Mapping):
+        mean, std = _check_stated(stated, data)
     classifier = Classifier(backbone, mean, std)
-    metadata: dict[str, str] = {}
-    if weights is not None and (model["weights"] or {}).get("part") is not None:
+    file = File({}, foreign=False)
+    if weights is not None and source.get("part") is not None:
         load_backbone(backbone, model, Path(weights))
     elif weights is not None:
-        metadata = _load_weights(classifier, Path(weights), data)
+        file = load_weights(classifier, Path(weights), data, source.get("positions"))
+    unsaid = file.foreign and stated is None
     classifier.requires_grad_(spec["kind"] == "train").eval()
     digest = state_sha256(classifier)
     classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
@@ -178,7 +184,8 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
         untrained=model["weights"] is None,
         device=device,
         dtype=dtype,
-        metadata=metadata,
+        metadata=file.metadata,
+        assumed={"data": data.name, "mean": [*mean], "std": [*std]} if unsaid else None,
     )
 
 
@@ -211,34 +218,14 @@ def _check_pretrained(
     return tuple(pretrained["mean"]), tuple(pretrained["std"])
 
 
-def _load_weights(classifier: Classifier, path: Path, data: ImageSet) -> dict[str, str]:
-    """Load a weights file into the classifier; returns the metadata of the file."""
-    shapes, metadata = read_shapes(path)
-    own = classifier.state_dict()
-    found = fit(shapes, {name: tuple(tensor.shape) for name, tensor in own.items()})
-    if found.faults:
-        raise _misfit(found, data)
-    given = safetensors.torch.load_file(path)
-    # In the precision that they were trained in, so that their hash is the training job's; but what is halved
-    # loses nothing in float32, and the data set's normalisation would lose by being halved.
-    floats = {tensor.dtype for tensor in given.values() if tensor.is_floating_point()} | {torch.float32}
-    classifier.to(max(floats, key=lambda dtype: dtype.itemsize))
-    # A file from elsewhere has no normalisation: the data set's stays.
-    theirs = {name: found.layout.to_theirs(name) for name in own}
-    classifier.load_state_dict(
-        {name: given[key] for name, key in theirs.items() if key is not None}, strict=False
-    )
-    return metadata
-
-
-def _misfit(found: Fit, data: ImageSet) -> BadWeights:
-    classes = found.other_classes(data.classes)
-    if classes is not None:
-        return BadWeights(
-            f"the weights are of a model with {classes} classes,"
-            f" the data set {data.name!r} has {data.classes}"
+def _check_stated(stated: Mapping[str, Any], data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The normalisation that was stated with the weights."""
+    if len(stated["mean"]) != data.channels:
+        raise BadWeights(
+            f"the normalization of the weights is for {len(stated['mean'])} channels,"
+            f" the data set {data.name!r} has {data.channels}"
         )
-    return BadWeights(in_words(found.faults))
+    return tuple(stated["mean"]), tuple(stated["std"])
 
 
 def _image_size(model: Mapping[str, Any], backbone: nn.Module) -> int:

@@ -193,7 +193,13 @@ def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row:
     if plan["untrained"]:
         message = "the model's weights are random: it was never trained"
         yield Warning(code="untrained_weights", message=message)
-    if n < available:
+    if assumed := plan.get("assumed_normalization"):  # plans of earlier versions do not say
+        message = (
+            f"nobody said with which mean and standard deviation the weights were trained; those of the data"
+            f" set {assumed['data']!r} were used, and if they are others every number is wrong"
+        )
+        yield Warning(code="foreign_normalization", message=message, evidence=assumed)
+    if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
     if row.screening is not None and row.attack and row.pixel:

@@ -1,21 +1,21 @@
-"""Weights files: what is in them, and how it fits a model."""
+"""Weights files: what their headers say, and how it fits a model. Nothing here reads a tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import safetensors
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from models.key_maps import Shape, Shapes
 from models.layers import Classifier
+from models.position_embeddings import Grid, Resizing, square_grid
 from models.weights import Layout, find_layout
 from workers.jobs.failures import BadWeights
 
-Shape = tuple[int, ...]
-Shapes = Mapping[str, Shape]
 Build = Callable[[int, int], nn.Module]
 KEYS_SHOWN = 8
 # Any two numbers would do: the sizes that move with them are those of classes, and of channels.
@@ -31,12 +31,16 @@ class Fit:
         missing: tensors that the model has and the file has not.
         unexpected: tensors that the model has not.
         shapes: of tensors whose shapes differ: the file's and the model's.
+        resized: position embeddings of another grid, by the model's grid; not among `shapes`.
+        left_out: tensors that such files have and the model does not need.
     """
 
     layout: Layout
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     shapes: Mapping[str, tuple[Shape, Shape]]
+    resized: Mapping[str, Grid] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def faults(self) -> list[str]:
@@ -61,27 +65,35 @@ class Fit:
         return heads.pop() if len(heads) == 1 else None
 
 
-def fit(given: Shapes, wanted: Shapes) -> Fit:
+def fit(given: Shapes, wanted: Shapes, positions: Resizing | None = None) -> Fit:
     """Compare a file with a model.
 
     Args:
         given: the shapes of the file's tensors by name.
         wanted: the shapes in the Classifier's state dict by name.
+        positions: how position embeddings of another grid are resized; None: they do not fit.
     """
     layout = find_layout(given, wanted)
-    expected = {
-        theirs: shape for key, shape in wanted.items() if (theirs := layout.to_theirs(key)) is not None
-    }
+    expected = {part.name: part.shape(shape) for key, shape in wanted.items() for part in layout.parts(key)}
+    other = {key: (given[key], shape) for key, shape in expected.items() if given.get(key, shape) != shape}
+    resized = {} if positions is None else dict(resizable(other))
     return Fit(
         layout,
         missing=tuple(key for key in expected if key not in given),
-        unexpected=tuple(key for key in given if key not in expected),
-        shapes={
-            key: (given[key], shape)
-            for key, shape in expected.items()
-            if key in given and given[key] != shape
-        },
+        unexpected=tuple(key for key in given if key not in expected and key not in layout.unused),
+        shapes={key: pair for key, pair in other.items() if key not in resized},
+        resized=resized,
+        left_out=tuple(key for key in given if key in layout.unused and key not in expected),
     )
+
+
+def resizable(shapes: Mapping[str, tuple[Shape, Shape]]) -> Iterator[tuple[str, Grid]]:
+    """Those of some differing tensors that are position embeddings, and the model's grid."""
+    for key, (given, wanted) in shapes.items():
+        grid = square_grid(wanted)
+        named = key.rpartition(".")[2] == "pos_embed"
+        if named and grid is not None and square_grid(given) is not None and given[2] == wanted[2]:
+            yield key, grid
 
 
 def in_words(faults: list[str]) -> str:
@@ -107,7 +119,12 @@ def read_shapes(path: Path) -> tuple[dict[str, Shape], dict[str, str]]:
 
 
 def shapes_of(build: Build, classes: int, channels: int) -> dict[str, Shape]:
-    """The shapes in the state dict of a model's Classifier, which takes no memory where that is possible.
+    """The shapes in the state dict of a model's Classifier; see `state_of`."""
+    return {name: tuple(tensor.shape) for name, tensor in state_of(build, classes, channels).items()}
+
+
+def state_of(build: Build, classes: int, channels: int) -> dict[str, Tensor]:
+    """The state dict of a model's Classifier, on the meta device where that is possible.
 
     Args:
         build: makes the backbone for so many classes and channels.
@@ -118,15 +135,14 @@ def shapes_of(build: Build, classes: int, channels: int) -> dict[str, Shape]:
         ValueError: the model cannot be built like that.
     """
 
-    def shapes() -> dict[str, Shape]:
-        classifier = Classifier(build(classes, channels), [0.0] * channels, [1.0] * channels)
-        return {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
+    def state() -> dict[str, Tensor]:
+        return Classifier(build(classes, channels), [0.0] * channels, [1.0] * channels).state_dict()
 
     try:
         with torch.device("meta"):
-            return shapes()
+            return state()
     except RuntimeError:  # some architectures compute with values while they are built
-        return shapes()
+        return state()
 
 
 def counts(build: Build, given: Shapes) -> tuple[int | None, int | None]:
@@ -137,7 +153,7 @@ def counts(build: Build, given: Shapes) -> tuple[int | None, int | None]:
     """
     plain = shapes_of(build, CLASSES, CHANNELS)
     layout = find_layout(given, plain)
-    named = {key: theirs for key in plain if (theirs := layout.to_theirs(key)) is not None}
+    named = {key: parts[0].name for key in plain if len(parts := layout.parts(key)) == 1}
     ours = {key: given[theirs] for key, theirs in named.items() if theirs in given}
     classes = _moved(plain, shapes_of(build, CLASSES + 1, CHANNELS), ours, CLASSES)
     return classes, _moved(plain, shapes_of(build, CLASSES, CHANNELS + 1), ours, CHANNELS)

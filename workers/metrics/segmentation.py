@@ -10,23 +10,19 @@ Legend: n images, K classes, R resamples.
 from __future__ import annotations
 
 import random
-import sys
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
+from service.contract.pixel_counts import Counts, images_of, pack, ratios, unpack
 from service.contract.results import Metric
 
-COUNTS = ("intersection", "target", "predicted")
 RESAMPLES = 2000
 # A resample draws n images; beyond this many draws R shrinks.
 DRAWS = 20_000_000
 FEWEST_RESAMPLES = 200
 # A count, and every sum of counts, fits into so many bytes.
 BYTES = 8
-
-Row = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
@@ -46,62 +42,31 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
     Raises:
         ValueError: a column is missing, empty, or of another shape.
     """
-    images = _images(columns)
+    images = images_of(columns)
     classes = len(images[0][0])
     total = _unpacked(sum(map(_packed, images)), classes)
-    sampled = [_ratios(row) for row in _resampled(images, classes)]
+    sampled = [ratios(row) for row in _resampled(images, classes)]
     return {
         name: _metric(value, [found[name] for found in sampled], len(images))
-        for name, value in _ratios(total).items()
+        for name, value in ratios(total).items()
     }
 
 
-def _images(columns: Mapping[str, Sequence[Any]]) -> list[Row]:
-    """The counts of each image."""
-    missing = [name for name in COUNTS if not len(columns.get(name, ()))]
-    if missing:
-        raise ValueError(f"segmentation metrics need {', '.join(COUNTS)}; missing or empty: {missing}")
-    lengths = {len(columns[name]) for name in COUNTS}
-    classes = {len(row) for name in COUNTS for row in columns[name]}
-    if len(lengths) != 1 or len(classes) != 1:
-        found = f"n in {sorted(lengths)}, K in {sorted(classes)}"
-        raise ValueError(f"{', '.join(COUNTS)} must have one shape (n, K); got {found}")
-    return list(zip(*(columns[name] for name in COUNTS), strict=True))
+def _packed(image: Counts) -> int:
+    return pack([count for part in image for count in part], BYTES)
 
 
-def _packed(image: Row) -> int:
-    """All counts as the digits of one integer: sums of these are sums of counts, at the speed of C."""
-    digits = array("Q", [count for part in image for count in part])
-    return int.from_bytes(digits.tobytes(), sys.byteorder)
-
-
-def _unpacked(number: int, classes: int) -> Row:
-    digits = array("Q", number.to_bytes(BYTES * len(COUNTS) * classes, sys.byteorder))
+def _unpacked(number: int, classes: int) -> Counts:
+    digits = unpack(number, 3 * classes, BYTES)
     return digits[:classes], digits[classes : 2 * classes], digits[2 * classes :]
 
 
-def _resampled(images: Sequence[Row], classes: int) -> Iterator[Row]:
+def _resampled(images: Sequence[Counts], classes: int) -> Iterator[Counts]:
     """The sums of n images that are drawn with replacement, R times."""
     packed, n = list(map(_packed, images)), len(images)
     draws = random.Random("metric/segmentation")
     for _ in range(min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n))):
         yield _unpacked(sum(draws.choices(packed, k=n)), classes)
-
-
-def _ratios(sums: Row) -> dict[str, float | None]:
-    intersection, target, _ = sums
-    union = [t + p - i for i, t, p in zip(*sums, strict=True)]
-    return {
-        "miou": _mean_ratio(intersection, union),
-        "mean_accuracy": _mean_ratio(intersection, target),
-        "pixel_accuracy": _mean_ratio([sum(intersection)], [sum(target)]),
-    }
-
-
-def _mean_ratio(parts: Sequence[int], wholes: Sequence[int]) -> float | None:
-    """Mean of part / whole where the whole is above 0; None where none is."""
-    ratios = [part / whole for part, whole in zip(parts, wholes, strict=True) if whole]
-    return sum(ratios) / len(ratios) if ratios else None
 
 
 def _metric(value: float | None, sampled: Sequence[float | None], n: int) -> Metric:

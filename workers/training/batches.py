@@ -10,16 +10,14 @@ Legend: B examples of this process's part of a batch, C channels, S image side.
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from workers.data.ahead import load_ahead
 from workers.data.dataset import ImageSet
 from workers.data.segmentation import truth_of
 from workers.training.augment import move_maps, move_pixels
@@ -29,7 +27,6 @@ from workers.training.recipe import Augmentation
 
 CACHE_BYTES = 512 * 2**20
 LOAD_CHUNK = 1024
-MOST_LOADERS = 8
 
 
 class Batch(NamedTuple):
@@ -124,28 +121,17 @@ class Batches:
         if self._cache is None:
             yield from self._loaded_ahead(visits)
             return
-        for step, indices in visits:
+        for step, _, _, indices in visits:
             chosen = self._part.of(indices).to(self._device)
             yield step, Batch(self._cache.images[chosen], self._cache.truth[chosen])
 
     def _loaded_ahead(self, visits: Iterator[Visit]) -> Iterator[tuple[int, Batch]]:
-        threads = max(1, min(MOST_LOADERS, os.cpu_count() or 1))
-        pending: deque[tuple[int, Future[Batch]]] = deque()
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="load-images")
+        def load(visit: Visit) -> tuple[int, Batch]:
+            return visit.step, self._load(self._part.of(visit.indices))
 
-        def begin(count: int) -> None:
-            for step, indices in islice(visits, count):
-                pending.append((step, pool.submit(self._load, self._part.of(indices))))
-
-        try:
-            begin(threads)
-            while pending:
-                step, loaded = pending.popleft()
-                begin(1)
-                images, truth = loaded.result()
+        with closing(load_ahead(load, visits)) as ahead:
+            for step, (images, truth) in ahead:
                 yield step, Batch(images.to(self._device), truth.to(self._device))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
     def _load(self, indices: Tensor) -> Batch:
         chosen = indices.tolist()

@@ -37,9 +37,11 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run in one folder, which is made when it is not there."""
 
-    def __init__(self, folder: Path):
-        """Remove what a killed process left half written."""
+    def __init__(self, folder: Path, *, tidy: bool = True):
+        """Remove what a killed process left half written; `tidy` is for the one process that writes."""
         self._folder = folder
+        if not tidy:
+            return
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"*{TEMPORARY_SUFFIX}"):
             leftover.unlink(missing_ok=True)

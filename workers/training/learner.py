@@ -79,6 +79,7 @@ class Learner:
         self._mixed = dtype in MIXED
         self._weights_dtype = torch.float32 if self._mixed else dtype
         self.classifier = classifier.to(device, self._weights_dtype)
+        processes.share(tensor.detach() for tensor in self.classifier.state_dict().values())
         self._recipe = recipe
         self._seed = seed
         self._data = data

@@ -156,7 +156,7 @@ class _Run:
         self._sums = dict(NOTHING_YET)
         self._seconds_before = 0.0
         with processes.first_before_others():
-            self._checkpoints = Checkpoints(folder)
+            self._checkpoints = Checkpoints(folder, tidy=processes.first)
             records = self._resume()
         self._log = TrainingLog(folder / LOG_NAME if processes.first else None, records)
         self._started = self._reported = time.monotonic()

@@ -1,7 +1,7 @@
 """Batches of examples that are made one by one (`Examples`), by processes ahead of the training.
 
-Each example's draws are keyed by seed, step and its row in the whole batch, so the same training has the same
-bits with any number of processes that make them, none included, and wherever it resumes.
+Each example's draws are keyed by seed, epoch and its place in the order of the epoch, so it is the same
+whoever makes it, wherever the training resumes, and with whatever batch size.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ class MadeBatches:
                 yield self._joined(batch)
 
     def _tasks(self, start: int, stop: int) -> Iterator[Task]:
-        for step, indices in self._order.between(start, stop):
+        for _, epoch, place, indices in self._order.between(start, stop):
             chosen = self._part.of(indices).tolist()
-            seeds = [derive_seed(self._seed, f"example/{row}", step) for row in self._part.rows]
+            seeds = [derive_seed(self._seed, f"example/{place + row}", epoch) for row in self._part.rows]
             for first in range(0, len(chosen), CHUNK):
                 rows = slice(first, first + CHUNK)
                 yield Task(tuple(chosen[rows]), tuple(seeds[rows]))

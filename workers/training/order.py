@@ -11,9 +11,18 @@ from workers.training.randomness import epoch_order
 
 
 class Visit(NamedTuple):
-    """The examples of one step: their indices in the data set, int64 (B,)."""
+    """What one step visits.
+
+    Attributes:
+        step: counted from 0.
+        epoch: counted from 0.
+        first: place of its first example in the order of the epoch.
+        indices: the examples' indices in the data set, int64 (B,).
+    """
 
     step: int
+    epoch: int
+    first: int
     indices: Tensor
 
 
@@ -46,4 +55,4 @@ class Order:
                 visited = epoch_order(self._n, seed=self._seed, epoch=epoch)
                 order = visited.repeat_interleave(self._repeats)[: self._n]
             first = number * self.batch_size
-            yield Visit(step, order[first : first + self.batch_size])
+            yield Visit(step, epoch, first, order[first : first + self.batch_size])

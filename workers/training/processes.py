@@ -6,7 +6,7 @@ gradients is the gradient that one process would have found, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -84,6 +84,12 @@ class Processes:
         if self.size > 1:
             torch.distributed.all_reduce(tensor)
         return tensor
+
+    def share(self, tensors: Iterable[Tensor]) -> None:
+        """Give every process the values that the first one has."""
+        if self.size > 1:
+            for tensor in tensors:
+                torch.distributed.broadcast(tensor, 0)
 
     def sum_gradients(self, weights: Sequence[Tensor]) -> None:
         """Replace the gradient of each weight by the sum over all processes."""

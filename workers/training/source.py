@@ -65,14 +65,12 @@ def source_of(
 
 
 def _examples(data: ImageSet, recipe: Recipe, image_size: int) -> Examples:
+    if len(data.ids) == 0:
+        raise ValueError(f"data set {data.name!r} has no training examples")
     if recipe.crops is not None:
         return CropExamples(cast(SegmentationSet, data), recipe.crops)
-    from workers.training.timm_augment import TimmExamples  # timm takes seconds
-
-    return TimmExamples(_labelled(data), recipe.augmentation, image_size)
-
-
-def _labelled(data: ImageSet) -> DataSet:
     if data.task != "classification":
         raise ValueError(f"timm's augmentation is for images with labels: {data.name!r} has label maps")
-    return data  # type: ignore[return-value]  # what its task says
+    from workers.training.timm_augment import TimmExamples  # timm takes seconds
+
+    return TimmExamples(cast(DataSet, data), recipe.augmentation, image_size)

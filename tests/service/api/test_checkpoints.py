@@ -190,7 +190,7 @@ def test_a_disk_that_takes_no_more_is_a_503(api: httpx.Client, settings: Setting
     settings.artifacts.write_text("in the way")
     answer = upload(api)
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "unavailable")
-    assert app_store.checkpoints.all(tenant=None) == []
+    assert app_store.checkpoints.page(tenant=None)[0] == []
 
 
 def test_a_deleted_checkpoint_takes_its_file_along(
@@ -207,13 +207,13 @@ def test_a_deleted_checkpoint_takes_its_file_along(
     assert api.delete(f"{PATH}/ours").status_code == 204
     assert files(settings) == []
     assert api.get(f"{PATH}/ours").status_code == api.delete(f"{PATH}/ours").status_code == 404
-    assert app_store.checkpoints.all(tenant=None) == []
+    assert app_store.checkpoints.page(tenant=None)[0] == []
 
 
 def test_a_job_takes_model_and_hash_from_the_checkpoint(
     api: httpx.Client, app_store: Store, evaluate_body: Any
 ) -> None:
-    upload(api, model=json.dumps({"name": "tiny_vit", "params": {"width": 16}}))
+    upload(api, model=json.dumps({"name": "tiny_vit", "params": {"width": 16, "heads": 4}}))
     check(app_store)
     spec = evaluate_body(model={"name": "tiny_vit", "weights": {"checkpoint": "ours"}})
     job = api.post("/api/v1/jobs", json=spec).json()
@@ -221,7 +221,7 @@ def test_a_job_takes_model_and_hash_from_the_checkpoint(
     assert job["spec"]["model"] == {
         "name": "tiny_vit",
         "params": {"width": 16, "heads": 4},
-        "weights": {"checkpoint": "ours", "sha256": DIGEST},
+        "weights": {"checkpoint": "ours", "sha256": DIGEST, "normalization": None, "positions": None},
     }
     assert api.post("/api/v1/jobs", json=job["spec"]).status_code == 201, "a job's spec may be sent again"
 
@@ -319,4 +319,4 @@ def test_a_client_that_goes_away_leaves_nothing(
     assert coming == []
     assert sent == []
     assert files(settings) == []
-    assert app_store.checkpoints.all(tenant=None) == []
+    assert app_store.checkpoints.page(tenant=None)[0] == []

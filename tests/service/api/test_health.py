@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from service.api import deps
 from service.settings import Settings
 from service.store.session import Store
+from tests.service.conftest import CATALOG
 from tests.support.servers import PrivateRedis
 
 
@@ -30,7 +31,15 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "redis": "unused",
         "artifacts": "writable",
         "workers_online": {"auto": 2, "cpu": 2, "cuda": 1},
+        "workers_with_another_catalog": 0,
     }
+
+
+def test_readiness_counts_the_workers_whose_components_are_others(api: httpx.Client, app_store: Any) -> None:
+    app_store.workers.beat("a", "host", ["cpu"], 1, {"catalog": CATALOG.digest})
+    app_store.workers.beat("b", "host", ["cpu"], 2, {"catalog": "f" * 64})
+    app_store.workers.beat("old", "host", ["cpu"], 3, {"gpu": {}})
+    assert api.get("/readyz").json()["workers_with_another_catalog"] == 1
 
 
 def test_readiness_needs_no_workers(api: httpx.Client) -> None:

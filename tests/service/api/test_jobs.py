@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from service.api.jobs import canonical_sha256
+from service.store.session import Store
 
 JOBS = "/api/v1/jobs"
 UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"
@@ -125,6 +126,20 @@ def test_a_dry_run_stores_nothing(api: httpx.Client, evaluate_body: Make, bell: 
     assert "untrained_weights" in [warning["code"] for warning in found["warnings"]]
     assert api.get(JOBS).json()["items"] == []
     assert bell.rung == []
+
+
+def test_a_dry_run_warns_where_no_worker_has_so_many_devices(
+    api: httpx.Client, store: Store, train_body: Make
+) -> None:
+    def codes(devices: int) -> list[str]:
+        body = train_body(execution={"devices": devices})
+        answer = api.post(JOBS, params={"dry_run": "true"}, json=body).json()
+        return [warning["code"] for warning in answer["warnings"]]
+
+    assert codes(2) == ["no_worker_with_devices"]
+    store.workers.beat("one", "box", ["cpu"], 1, devices=2)
+    assert codes(2) == codes(1) == []
+    assert codes(3) == ["no_worker_with_devices"]
 
 
 def test_a_dry_run_refuses_like_a_submission(api: httpx.Client, evaluate_body: Make) -> None:

@@ -61,6 +61,25 @@ def test_upload_waits_for_the_check(run: Any, checked: Any) -> None:
     assert run("checkpoints", "list")[1] == "no checkpoints\n"
 
 
+def test_upload_states_how_the_file_is_read(run: Any, checked: Any) -> None:
+    checked(left_out=["encoder.head.bias"], resized=["pos_embed"])
+    stated = ("--normalization", "inception", "--positions", "bilinear")
+    code, out, _ = run("checkpoints", "upload", "ours", "w.safetensors", "--model", "tiny_vit", *stated)
+    assert code == 0
+    assert "normalization mean [0.5, 0.5, 0.5], std [0.5, 0.5, 0.5]" in out
+    assert "left out   encoder.head.bias" in out
+    assert "resized    pos_embed (bilinear)" in out
+
+
+def test_upload_says_what_was_not_stated(run: Any, checked: Any) -> None:
+    checked()
+    out = run("checkpoints", "upload", "ours", "w.safetensors", "--model", "tiny_vit")[1]
+    assert "normalization not stated: that of the job's data, with a warning" in out
+    checked(layout="assay")
+    out = run("checkpoints", "upload", "own", "w.safetensors", "--model", "tiny_vit")[1]
+    assert "normalization as in the file" in out
+
+
 def test_a_rejected_upload_is_1_and_lists_the_keys(run: Any, checked: Any) -> None:
     shapes = [{"key": "head.weight", "given": [2, 3], "wanted": [2, 4]}]
     checked("it does not fit", missing=["norm.bias"], unexpected=["tail\x1b"], shapes=shapes)
@@ -89,7 +108,9 @@ def test_the_client_raises_the_services_errors(transport: Any, tmp_path: Path) -
     file = tmp_path / "w"
     file.write_bytes(tensor_file())
     with AssayClient(transport=transport) as client:
-        found = client.upload_checkpoint("ours", file, model={"name": "tiny_vit", "params": {"width": 16}})
+        found = client.upload_checkpoint(
+            "ours", file, model={"name": "tiny_vit", "params": {"width": 16, "heads": 2}}
+        )
         assert found.model["params"]["width"] == 16
         assert [item.name for item in client.checkpoints()] == ["ours"]
         with pytest.raises(InvalidState):

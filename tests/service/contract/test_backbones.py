@@ -29,6 +29,8 @@ class Checkpoint:
     state: str = "ready"
     reason: str = ""
     sha256: str = "0" * 64
+    foreign: bool = False
+    reading: dict[str, Any] = field(default_factory=lambda: {"normalization": "data", "positions": None})
 
 
 def of_classifier(data: str = "image_folder", **params: Any) -> Job:
@@ -104,7 +106,13 @@ def test_another_segmenter_gives_its_backbone() -> None:
 
 def test_uploaded_weights() -> None:
     made = spec({}, {"checkpoint": "mine", "part": "backbone"})
-    assert made["model"]["weights"] == {"checkpoint": "mine", "part": "backbone", "sha256": "0" * 64}
+    assert made["model"]["weights"] == {
+        "checkpoint": "mine",
+        "part": "backbone",
+        "sha256": "0" * 64,
+        "normalization": "data",
+        "positions": None,
+    }
     assert made["model"]["params"]["backbone"]["params"]["width"] == 48
 
 

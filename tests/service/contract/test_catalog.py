@@ -165,7 +165,7 @@ class TestValidSpecs:
             "data": None,
         }
         assert spec["execution"] == {
-            "device": "auto", "dtype": "float32", "batch_size": "auto", "screening": None
+            "device": "auto", "dtype": "float32", "batch_size": "auto", "screening": None, "devices": 1
         }  # fmt: skip
         assert (spec["protocol"], spec["limit"], spec["seed"], spec["priority"]) == ("pixel", None, 0, 5)
         assert json.loads(json.dumps(spec)) == spec
@@ -175,6 +175,21 @@ class TestValidSpecs:
         assert valid(train_body(execution=execution)).spec["execution"]["dtype"] == "float16"
         found = problems(evaluate_body(execution=execution))
         assert found == {"execution.dtype": "float16 is for training: gradients of attacks vanish in it"}
+
+    def test_several_devices_are_for_training_and_for_batches_that_they_can_share(self) -> None:
+        def found(body: dict[str, Any]) -> set[str]:
+            return set(problems(body))
+
+        assert valid(train_body(execution={"devices": 8})).spec["execution"]["devices"] == 8
+        assert (
+            valid(train_body(execution={"devices": 8, "batch_size": 15})).spec["execution"]["batch_size"]
+            == 15
+        )
+        assert found(train_body(execution={"devices": 8, "batch_size": 14})) == {"execution.batch_size"}
+        assert found(evaluate_body(execution={"devices": 2})) == {"execution.devices"}
+        assert valid(evaluate_body(execution={"devices": 1})).spec["execution"]["devices"] == 1
+        for wrong in (0, 65, 2.5, "2", None):
+            assert found(train_body(execution={"devices": wrong})) == {"execution.devices"}
 
     def test_a_valid_spec_is_valid_again_and_unchanged(self) -> None:
         for body in (evaluate_body(evaluations=[{"suite": "quick"}, {"name": "slow"}]), train_body()):

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.contract.errors import InvalidSpec, InvalidState, NotFound
+from service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge
+from service.store.quotas import Quota
 from service.store.rows import CheckpointRow
 from service.store.session import Store
 from service.store.tenants import View
@@ -104,7 +105,7 @@ def test_a_name_is_given_once(store: Store, change: dict[str, Any], told: str) -
     upload(store)
     with pytest.raises(InvalidState, match=told):
         upload(store, **change)
-    assert len(store.checkpoints.all(tenant=None)) == 1
+    assert len(store.checkpoints.page(tenant=None)[0]) == 1
 
 
 def test_of_uploads_at_once_one_makes_the_checkpoint(store: Store) -> None:
@@ -128,14 +129,14 @@ def test_a_file_that_cannot_be_placed_leaves_no_checkpoint(store: Store) -> None
 
     with pytest.raises(OSError, match="disk full"):
         upload(store, place=place)
-    assert store.checkpoints.all(tenant=None) == []
+    assert store.checkpoints.page(tenant=None)[0] == []
     assert store.shards.claim("w", ["cpu"], lease_seconds=1) is None
 
 
 def test_tenants_have_their_own_names(store: Store) -> None:
     mine, theirs = upload(store, tenant="me")[0], upload(store, tenant="them", sha256="b" * 64)[0]
     assert mine.job_id != theirs.job_id
-    assert [row.sha256 for row in store.checkpoints.all(tenant="me")] == ["a" * 64]
+    assert [row.sha256 for row in store.checkpoints.page(tenant="me")[0]] == ["a" * 64]
     with pytest.raises(NotFound):
         store.checkpoints.get("ours", tenant=None)
     with pytest.raises(NotFound):
@@ -191,7 +192,7 @@ def test_a_needed_checkpoint_is_not_deleted(store: Store) -> None:
         store.checkpoints.delete("ours", tenant=None)
     store.jobs.cancel(job)
     assert store.checkpoints.delete("ours", tenant=None) == row.job_id
-    assert store.checkpoints.all(tenant=None) == []
+    assert store.checkpoints.page(tenant=None)[0] == []
     with pytest.raises(InvalidState, match=r"checkpoint ours, whose weights job .* needs, has been deleted"):
         store.jobs.retry(job)
     assert upload(store, sha256="b" * 64)[1], "the name is free again"
@@ -243,3 +244,45 @@ def test_a_tenant_never_meets_the_job_behind_a_checkpoint(store: Store, act: str
     }
     with pytest.raises((NotFound, InvalidSpec)):
         calls[act]()
+
+
+def test_lists_come_in_pages_by_name(store: Store) -> None:
+    names = ["b", "A.b", "a-1", "a", "B_"]
+    for name in names:
+        upload(store, name)
+    upload(store, "theirs", tenant="them")
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(3):
+        rows, cursor = store.checkpoints.page(tenant=None, limit=2, cursor=cursor)
+        found += [row.name for row in rows]
+    assert cursor is None
+    assert found == sorted(names)
+    with pytest.raises(InvalidSpec, match="the cursor is not valid"):
+        store.checkpoints.page(tenant=None, cursor="Li4v")  # "../"
+
+
+def test_of_uploads_at_once_no_more_are_kept_than_may_be(store: Store) -> None:
+    def attempt(number: int) -> bool:
+        try:
+            return upload(store, f"c{number}", quota=Quota(count=3, size=100))[1]
+        except InvalidState:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 3
+    assert len(store.checkpoints.page(tenant=None)[0]) == 3
+
+
+def test_of_uploads_at_once_no_more_bytes_are_kept_than_may_be(store: Store) -> None:
+    def attempt(number: int) -> bool:
+        try:
+            return upload(store, f"c{number}", quota=Quota(count=100, size=30))[1]
+        except TooLarge:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 2
+    assert store.checkpoints.room("new", 6, tenant=None, quota=Quota(100, 30)) == 6
+    with pytest.raises(TooLarge, match="so 6 are left"):
+        store.checkpoints.room("new", 7, tenant=None, quota=Quota(100, 30))

@@ -19,6 +19,32 @@ def test_nothing_to_claim(store: Store) -> None:
     assert store.shards.claim(WORKER, ["cpu"], lease_seconds=60) is None
 
 
+def test_a_training_on_several_devices_is_for_a_worker_that_has_them(store: Store) -> None:
+    spec = train_spec()
+    spec["execution"]["devices"] = 4
+    large, small = add(store, spec), add(store, train_spec())
+    for devices in (1, 3):
+        assert store.shards.claimable(["cpu"], devices)
+    held = store.shards.claim(WORKER, ["cpu"], lease_seconds=60)
+    assert held is not None
+    assert held.job_id == small
+    assert not store.shards.claimable(["cpu"], 3)
+    assert store.shards.claim(WORKER, ["cpu"], lease_seconds=60, warm_job=large, devices=3) is None
+    assert store.shards.claimable(["cpu"], 4)
+    held = store.shards.claim(WORKER, ["cpu"], lease_seconds=60, devices=4)
+    assert held is not None
+    assert held.job_id == large
+
+
+def test_workers_are_counted_by_their_devices(store: Store) -> None:
+    store.workers.beat("one", "box", ["cpu"], 1)
+    store.workers.beat("four", "box", ["cuda", "cpu"], 2, devices=4)
+    counted = [store.workers.online_lately("cpu", devices) for devices in (1, 2, 4, 5)]
+    assert (
+        counted == [store.workers.online("cpu", devices=devices) for devices in (1, 2, 4, 5)] == [2, 1, 1, 0]
+    )
+
+
 def test_the_first_claim_starts_the_job_and_its_clock(store: Store) -> None:
     job_id = add(store, evaluate_spec(timeout_seconds=100))
     before = store.jobs.get(job_id)

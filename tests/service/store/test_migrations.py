@@ -207,4 +207,4 @@ def test_older_versions_know_nothing_of_checkpoints(database: Database) -> None:
             command.downgrade(configuration(connection), "0005")
             assert [row.id for row in connection.execute(text("SELECT id FROM jobs"))] == [job_id]
         upgrade(database)
-        assert store.checkpoints.all(tenant=None) == []
+        assert store.checkpoints.page(tenant=None) == ([], None)

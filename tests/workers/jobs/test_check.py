@@ -56,7 +56,8 @@ def test_a_training_jobs_file_is_right(tmp_path: Path) -> None:
     save_weights(classifier(), path, TRAINED)
     verdict, error = checked(path)
     assert error is None
-    lists: dict[str, list[str]] = {"missing": [], "unexpected": [], "shapes": [], "other": []}
+    names = ("missing", "unexpected", "shapes", "other", "left_out", "resized")
+    lists: dict[str, list[str]] = {name: [] for name in names}
     assert verdict == {"layout": "assay", "classes": 10, "channels": 1, **lists}
 
 

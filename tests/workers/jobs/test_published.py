@@ -15,8 +15,8 @@ from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
 from workers.jobs import merge
 from workers.jobs.plan import facts_of
-from workers.jobs.published import IMAGENET, known_as, references
-from workers.jobs.published_numbers import MODELS, TABLES, Attacked, Preparation
+from workers.jobs.published import ADE20K, IMAGENET, known_as, references
+from workers.jobs.published_numbers import MODELS, SEGMENTED, TABLES, WINDOWS, Attacked, Preparation
 
 TINY = {"image_size": 224, "patch_size": 16, "drop_path": 0.1}
 RPC = {
@@ -236,3 +236,41 @@ def test_digits_get_none_and_imagenet_gets_its_own(store: Store) -> None:
 def load_defaults(name: str, kind: str = "attack") -> dict[str, Any]:
     properties = load().find(kind, name).parameters["properties"]
     return {key: schema.get("default") for key, schema in properties.items()}
+
+
+def segmented(
+    backbone: tuple[str, dict[str, Any]], evaluation: str = "sliding_window", **changes: Any
+) -> Any:
+    params = {**WINDOWS, **changes} if evaluation == "sliding_window" else {}
+    inner = {"name": backbone[0], "params": backbone[1]}
+    return references(
+        {"name": "segmenter", "params": {"backbone": inner, "decoder": "mask_transformer"}},
+        {"name": "ade20k", "params": {"folder": "ade20k"}},
+        {"name": evaluation, "params": params},
+        protocol="pixel",
+        known_as=ADE20K,
+        defaults=WINDOWS,
+    )
+
+
+@pytest.mark.parametrize("name", SEGMENTED)
+def test_segmenter_on_ade20k_with_the_published_backbones(name: str) -> None:
+    model, params = SPECS[name]
+    for size in (224, 512):
+        accuracy, miou = segmented((model, params | {"image_size": size}))
+        assert (accuracy.metric, miou.metric) == ("mean_accuracy", "miou")
+        assert (100 * accuracy.value, 100 * miou.value) == pytest.approx(SEGMENTED[name])
+        assert "table 6" in miou.source
+        assert f"{name};" in miou.source
+
+
+def test_segmenter_has_no_references_elsewhere() -> None:
+    assert not segmented(SPECS["ViT"])
+    assert not segmented(SPECS["FAN-tiny"])
+    assert not segmented(SPECS["SymViT"], stride=256)
+    assert not segmented(SPECS["SymViT"], average="probabilities")
+    assert not segmented(SPECS["SymViT"], evaluation="clean")
+    assert not segmented((SPECS["SymViT"][0], SPECS["SymViT"][1] | {"patch_size": 32}))
+    assert known_as(["wall", "sky"], 2000) is None
+    parameters = load().find("evaluation", "sliding_window").parameters["properties"]
+    assert {key: part["default"] for key, part in parameters.items()} == WINDOWS

@@ -16,6 +16,7 @@ from workers.jobs.warnings import COUNTED, PROBED, UNDEFINED, Row, of_evaluation
 from workers.metrics.classification import MEDIANS
 
 FACTS = {"batch_size": 4, "untrained": False}
+ASSUMED = {"data": "digits", "mean": [0.5], "std": [0.25]}
 PLANNED = {"n": 12, "available": 12, "classes": 10}
 PGD = Row("pgd", {"epsilon": "8/255"}, "native", attack=True, pixel=False, planned=PLANNED)
 STANDARD = {"epsilon": "8/255", "version": "standard"}
@@ -51,6 +52,8 @@ def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
     ("changes", "expected"),
     [
         ({"plan": {"untrained": True}}, {"untrained_weights": {}}),
+        ({"plan": {"assumed_normalization": None}}, {}),
+        ({"plan": {"assumed_normalization": ASSUMED}}, {"foreign_normalization": ASSUMED}),
         ({"planned": PLANNED | {"n": 5}}, {"subset": {"n": 5, "available": 12}}),
         ({"planned": PLANNED | {"seen": 3}}, {"trained_on_examples": {"count": 3, "n": 12}}),
         ({"planned": PLANNED | {"renamed": 2}}, {"class_names_differ": {"count": 2}}),

@@ -66,6 +66,14 @@ def test_a_repeated_example_is_made_anew() -> None:
     assert len(first.images.unique(dim=0)) == BATCH
 
 
+def test_an_example_of_an_epoch_is_the_same_in_batches_of_any_size() -> None:
+    def by_place(batch_size: int) -> torch.Tensor:
+        made = MadeBatches(Noise(), seed=3, batch_size=batch_size, device=CPU, repeats=2)
+        return torch.cat([batch.images for batch in made.between(0, made.steps_per_epoch)])
+
+    assert torch.equal(by_place(N // 2), by_place(N // 4))
+
+
 def test_bytes_and_floats_are_in_the_units_of_pixels() -> None:
     examples = Noise()
     for images, truth in batches(0, 2, examples=examples):

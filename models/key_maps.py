@@ -1,0 +1,91 @@
+"""How the authors of a family of models name and cut what a backbone of ours has, as data.
+
+Inside a backbone our names and layouts are timm's: fused `qkv` with the row blocks q, k, v, head-major inside
+a block. They are also those of DeiT, and of the authors of RPC-Attention (Teo and Nguyen, NeurIPS 2024),
+whose symmetric attention has the row blocks k, v. Where released weights differ, a `Form` says how:
+
+- FAN-ViT (Zhou et al., ICML 2022): in the FAN blocks the queries have a matrix of their own, and another has
+  the row blocks k, v. RPC-FAN was not released; its symmetric attention has no place for the queries.
+- Segmenter (Strudel et al., ICCV 2021): the encoder carries the head for ImageNet that it was pretrained
+  with, which segmentation does not use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor of a file, and the rows of ours that it is: `count` of `of` equal blocks, from `first` on."""
+
+    name: str
+    first: int = 0
+    count: int = 1
+    of: int = 1
+
+    def shape(self, ours: Shape) -> Shape:
+        """The shape that the file's tensor must have, when ours has this one."""
+        return ours if self.of == 1 else (ours[0] * self.count // self.of, *ours[1:])
+
+    def rows(self, ours: Tensor) -> Tensor:
+        """The rows of our tensor that the file's tensor fills, as a view."""
+        block = len(ours) // self.of if self.of > 1 else 0
+        return ours if self.of == 1 else ours.narrow(0, self.first * block, self.count * block)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a family of released weights differs from ours.
+
+    Attributes:
+        name: of the form; empty for the one that does not differ.
+        marker: what some name of each model has that the form is for.
+        cut: a module of ours, to the modules of theirs whose tensors, one after the other along the first
+            axis, make its tensors, each with its number of row blocks.
+        unused: names that such files have and the model does not need.
+    """
+
+    name: str
+    marker: str = ""
+    cut: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+
+    def applies(self, wanted: Shapes) -> bool:
+        """Whether a model with such tensors has its weights released in this form."""
+        return any(self.marker in key for key in wanted) and all(self._whole(wanted))
+
+    def parts(self, key: str) -> tuple[Part, ...]:
+        """The tensors of a file that make the backbone's tensor of this name."""
+        for ours, theirs in self.cut.items():
+            before, found, after = key.rpartition(f".{ours}.")
+            if found:
+                return tuple(_blocks(before, theirs, after))
+        return (Part(key),)
+
+    def _whole(self, wanted: Shapes) -> Iterator[bool]:
+        """Whether each matrix that is cut has as many blocks as the form has."""
+        for ours, theirs in self.cut.items():
+            blocks = sum(count for _, count in theirs)
+            for key, shape in wanted.items():
+                if key.endswith(f".{ours}.weight"):
+                    yield len(shape) == 2 and shape[0] == blocks * shape[1]
+
+
+def _blocks(before: str, theirs: tuple[tuple[str, int], ...], after: str) -> Iterator[Part]:
+    first, total = 0, sum(count for _, count in theirs)
+    for module, count in theirs:
+        yield Part(f"{before}.{module}.{after}", first, count, total)
+        first += count
+
+
+SAME = Form("")
+NVIDIA_FAN = Form("nvidia_fan", ".mlp.mlp_v.", cut={"attn.qkv": (("attn.q", 1), ("attn.kv", 2))})
+SEGMENTER = Form("segmenter", "decoder.", unused=("encoder.head.weight", "encoder.head.bias"))
+FORMS = (SAME, NVIDIA_FAN, SEGMENTER)

@@ -1,0 +1,44 @@
+"""Learned position embeddings on another grid than the one that they were trained on.
+
+Ways to resize, all with half-pixel centres, as the code that weights come from does it: `bilinear`
+(Segmenter, and our own `VisionTransformer`), `bicubic` (DeiT), `bicubic_antialias` (timm).
+
+C = width, h and w = height and width of the grid of patches.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+Grid = tuple[int, int]
+Resizing = Literal["bilinear", "bicubic", "bicubic_antialias"]
+
+
+def square_grid(shape: tuple[int, ...]) -> Grid | None:
+    """The grid of an embedding of this shape; None for what is none of a class token and a square grid."""
+    if len(shape) != 3 or shape[0] != 1 or shape[1] < 2:
+        return None
+    side = math.isqrt(shape[1] - 1)
+    return (side, side) if side * side == shape[1] - 1 else None
+
+
+def resize_positions(positions: Tensor, grid: Grid, wanted: Grid, how: Resizing = "bilinear") -> Tensor:
+    """A position embedding for another grid; the class token's stays.
+
+    Args:
+        positions: (1, 1 + h * w, C), the class token first, then the grid row by row.
+        grid: (h, w).
+        wanted: height and width of the grid that is asked for.
+        how: one of the ways above.
+    """
+    if grid == wanted:
+        return positions
+    plane = positions[:, 1:].transpose(1, 2).unflatten(2, grid)  # (1, C, h, w)
+    mode, _, antialias = how.partition("_")
+    resized = interpolate(plane, size=wanted, mode=mode, align_corners=False, antialias=bool(antialias))
+    return torch.cat([positions[:, :1], resized.flatten(2).transpose(1, 2)], dim=1)

@@ -1,0 +1,75 @@
+"""The paired differences of two segmentation jobs on their common images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from service.contract.pixel_counts import (
+    COUNTS,
+    PixelDifference,
+    images_of,
+    paired_differences,
+    ratios,
+    total,
+)
+
+TOLERANCE = 1e-9
+
+
+class PixelPairs:
+    """Two models' pixel counts of the same images. Nothing is computed before it is asked for.
+
+    Args:
+        columns: Outcome columns of both, in any order of the examples.
+        rows: The row of each example in them.
+        ids: The examples that both have.
+        seed: Key of the draws.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[Mapping[str, Sequence[Any]], Mapping[str, Sequence[Any]]],
+        rows: tuple[Mapping[str, int], Mapping[str, int]],
+        ids: Sequence[str],
+        seed: str,
+    ) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._ids = ids
+        self._seed = seed
+
+    @property
+    def there(self) -> bool:
+        """Whether both are of segmentation, and share images."""
+        return bool(self._ids) and all(COUNTS[0] in columns for columns in self._columns)
+
+    def difference(self, metric: str, reported: tuple[float | None, float | None]) -> PixelDifference | None:
+        """How much better the second is than the first; None where that cannot be said.
+
+        Args:
+            metric: Its name; one that is not made of these counts has no difference here.
+            reported: The values of the metric over all images of each job.
+        """
+        for whole, value in zip(self._wholes, reported, strict=True):
+            known = whole.get(metric)
+            if known is None or value is None or abs(known - value) > TOLERANCE:
+                return None
+        return self._differences.get(metric)
+
+    @cached_property
+    def _images(self) -> list[Any]:
+        return [images_of(columns) for columns in self._columns]
+
+    @cached_property
+    def _wholes(self) -> list[dict[str, float | None]]:
+        return [ratios(total(images)) for images in self._images]
+
+    @cached_property
+    def _differences(self) -> dict[str, PixelDifference]:
+        first, second = (
+            [images[rows[example]] for example in self._ids]
+            for images, rows in zip(self._images, self._rows, strict=True)
+        )
+        return paired_differences(first, second, seed=self._seed)

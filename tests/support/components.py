@@ -1,0 +1,21 @@
+"""Components of other packages under test: those of the file that ASSAY_CATALOG names, if it is set."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from service.contract.catalog import load
+from workers.catalog import resolve
+
+
+def foreign(kind: str) -> dict[str, Any]:
+    """Name to function or class of the components of a kind that other packages bring."""
+    return {one.name: resolve(one) for one in load().list(kind) if one.package is not None}
+
+
+def foreign_modules(kind: str) -> list[ModuleType]:
+    """The modules that they are in."""
+    names = dict.fromkeys(component.__module__ for component in foreign(kind).values())
+    return [importlib.import_module(name) for name in names]

@@ -1,0 +1,268 @@
+"""Files from elsewhere, checked and loaded: their layouts, numbers, normalisation and position embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from timm import create_model
+from torch import Tensor
+
+from models.attention.softmax import SoftmaxAttention
+from models.fan import FullyAttentionalNetwork
+from models.position_embeddings import resize_positions
+from models.symvit import symvit
+from models.vit import vit
+from tests.support.weights import disturb
+from workers.jobs import check
+from workers.jobs.failures import BadWeights
+from workers.jobs.session import Loaded, Session
+
+SHAPE: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 12, "depth": 1, "heads": 2}
+FAN: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 2, "heads": 3}
+STATED = {"mean": [0.25], "std": [0.5]}
+
+
+def saved(folder: Path, tensors: dict[str, Tensor]) -> Path:
+    path = folder / "weights.safetensors"
+    safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    return path
+
+
+def vit_tensors(**changes: Any) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    return dict(vit(10, 1, **(SHAPE | changes)).state_dict())
+
+
+def model(name: str, shape: dict[str, Any], reading: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "params": shape, "weights": {"checkpoint": "c", **reading}}
+
+
+def checked(path: Path, name: str = "vit", shape: dict[str, Any] = SHAPE, **reading: Any) -> tuple[Any, Any]:
+    request = {"weights": str(path), "spec": {"model": model(name, shape, reading)}}
+    answer = check.run(request, Session(), lambda _: None)
+    return answer["verdict"], answer["error"]
+
+
+@pytest.fixture
+def load(spec: dict[str, Any]) -> Any:
+    def load(path: Path, name: str = "vit", shape: dict[str, Any] = SHAPE, **reading: Any) -> Loaded:
+        spec["model"] = model(name, shape, reading)
+        return Session().classifier(spec, device="cpu", weights=str(path))
+
+    return load
+
+
+def nvidia(ours: dict[str, Tensor]) -> dict[str, Tensor]:
+    """FAN's weights as NVIDIA's code has them."""
+    theirs: dict[str, Tensor] = {}
+    for name, tensor in ours.items():
+        before, found, after = name.rpartition(".attn.qkv.")
+        if found:
+            queries, rest = tensor.split([len(tensor) // 3, 2 * len(tensor) // 3])
+            theirs |= {f"{before}.attn.q.{after}": queries, f"{before}.attn.kv.{after}": rest}
+        else:
+            theirs[name] = tensor
+    return theirs
+
+
+def fan() -> FullyAttentionalNetwork:
+    network = FullyAttentionalNetwork(
+        [SoftmaxAttention] * 2,
+        classes=10,
+        channels=1,
+        **{key: value for key, value in FAN.items() if key != "depth"},
+    )
+    disturb(network)
+    return network.eval()
+
+
+def test_nvidias_fan_is_checked_and_loaded(tmp_path: Path, load: Any) -> None:
+    theirs = fan()
+    path = saved(tmp_path, nvidia(dict(theirs.state_dict())))
+    verdict, error = checked(path, "fan_vit", FAN)
+    assert (error, verdict["layout"], verdict["classes"], verdict["channels"]) == (None, "nvidia_fan", 10, 1)
+    pixels = torch.rand(2, 1, 16, 16)
+    classifier = load(path, "fan_vit", FAN, normalization={"mean": [0.0], "std": [1.0]}).classifier
+    with torch.no_grad():
+        torch.testing.assert_close(classifier(pixels), theirs(pixels))
+
+
+def test_faults_of_cut_tensors_have_the_files_names(tmp_path: Path) -> None:
+    tensors = nvidia(dict(fan().state_dict()))
+    tensors["blocks.0.attn.kv.weight"] = torch.zeros(47, 24)
+    del tensors["blocks.1.attn.q.bias"]
+    verdict, _ = checked(saved(tmp_path, tensors), "fan_vit", FAN)
+    assert verdict["missing"] == ["blocks.1.attn.q.bias"]
+    assert verdict["shapes"] == [{"key": "blocks.0.attn.kv.weight", "given": [47, 24], "wanted": [48, 24]}]
+    _, error = checked(saved(tmp_path, nvidia(dict(fan().state_dict()))), "rpc_fan_vit", FAN)
+    assert "its queries have a matrix of their own" in error
+
+
+def test_an_unused_head_is_left_out_and_told(tmp_path: Path) -> None:
+    from models.segmenter import segmenter
+
+    network = segmenter(5, 1, backbone=lambda classes, channels: vit(classes, channels, **SHAPE))
+    tensors = dict(network.state_dict()) | {"encoder.head.weight": torch.zeros(1000, 12)}
+    params = {"backbone": {"name": "vit", "params": SHAPE}}
+    verdict, error = checked(saved(tmp_path, tensors), "segmenter", params)
+    assert (error, verdict["layout"], verdict["classes"]) == (None, "segmenter", 5)
+    assert verdict["left_out"] == ["encoder.head.weight"]
+
+
+KINDS = {
+    "distilled": ({"dist_token": (1, 1, 12), "head_dist.weight": (10, 12)}, "this is a distilled DeiT"),
+    "scaled": ({"blocks.0.ls1.gamma": (12,)}, "LayerScale"),
+    "pooled": ({"fc_norm.weight": (12,)}, "classifies the mean of the tokens"),
+    "transformers": ({"vit.encoder.layer.0.attention.output.dense.weight": (12, 12)}, "Hugging Face"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_it_is_is_said_beside_the_keys(tmp_path: Path, kind: str) -> None:
+    extra, told = KINDS[kind]
+    tensors = vit_tensors() | {name: torch.zeros(shape) for name, shape in extra.items()}
+    verdict, error = checked(saved(tmp_path, tensors))
+    assert verdict["unexpected"] == sorted(extra)
+    assert told in error
+    assert any(told in reason for reason in verdict["other"])
+
+
+def test_timms_distilled_deit_is_no_vit_but_timms(tmp_path: Path) -> None:
+    network = create_model("deit_tiny_distilled_patch16_224", num_classes=10, in_chans=1, depth=1)
+    path = saved(tmp_path, dict(network.state_dict()))
+    shape = {**SHAPE, "image_size": 224, "patch_size": 16, "width": 192, "heads": 3}
+    assert "'deit_tiny_distilled_patch16_224'" in checked(path, shape=shape)[1]
+    whole = create_model("deit_tiny_distilled_patch16_224", num_classes=10, in_chans=1)
+    path = saved(tmp_path, dict(whole.state_dict()))
+    verdict, error = checked(path, "timm", {"architecture": "deit_tiny_distilled_patch16_224"})
+    assert (error, verdict["layout"], verdict["classes"]) == (None, "timm", 10)
+
+
+def test_the_other_attention_is_named(tmp_path: Path) -> None:
+    symmetric = dict(symvit(10, 1, **SHAPE).state_dict())
+    assert "k, v (symmetric attention, model 'symvit')" in checked(saved(tmp_path, symmetric))[1]
+    assert "q, k, v (softmax attention" in checked(saved(tmp_path, vit_tensors()), "symvit")[1]
+
+
+def test_a_body_without_a_head_is_named(tmp_path: Path) -> None:
+    body = {name: tensor for name, tensor in vit_tensors().items() if not name.startswith("head")}
+    assert "it has no head for classes" in checked(saved(tmp_path, body))[1]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_numbers_that_are_none_are_rejected(tmp_path: Path, bad: float, dtype: torch.dtype) -> None:
+    tensors = {name: tensor.to(dtype) for name, tensor in vit_tensors().items()}
+    assert checked(saved(tmp_path, tensors))[1] is None
+    tensors["norm.bias"][3:5] = bad
+    verdict, error = checked(saved(tmp_path, tensors))
+    assert error == "norm.bias has 2 values of 12 that are NaN or infinite"
+    assert verdict["other"] == [error]
+
+
+def test_of_many_faults_the_first_are_in_the_error_and_all_in_the_verdict(tmp_path: Path) -> None:
+    tensors = {name: torch.full_like(tensor, torch.nan) for name, tensor in vit_tensors().items()}
+    verdict, error = checked(saved(tmp_path, tensors))
+    assert len(verdict["other"]) == len(tensors) == 20
+    assert error.endswith("; and 12 more")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "named"),
+    [(torch.int8, "I8"), (torch.uint8, "U8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.bool, "BOOL")],
+)
+def test_quantised_weights_are_rejected(tmp_path: Path, dtype: torch.dtype, named: str) -> None:
+    tensors = vit_tensors()
+    tensors["norm.weight"] = tensors["norm.weight"].to(dtype)
+    _, error = checked(saved(tmp_path, tensors))
+    assert error.startswith(f"norm.weight is of dtype {named}, allowed: F16, BF16, F32, F64")
+
+
+def test_counters_of_batch_normalisation_may_be_integers_or_floats(tmp_path: Path) -> None:
+    tensors = nvidia(dict(fan().state_dict()))
+    name = next(name for name in tensors if name.endswith("num_batches_tracked"))
+    assert tensors[name].dtype == torch.int64
+    assert checked(saved(tmp_path, tensors), "fan_vit", FAN)[1] is None
+    tensors[name] = torch.tensor(True)
+    assert (
+        checked(saved(tmp_path, tensors), "fan_vit", FAN)[1] == f"{name} is of dtype BOOL, allowed: integers"
+    )
+
+
+def test_a_normalisation_that_was_stated_is_used_without_a_warning(tmp_path: Path, load: Any) -> None:
+    path = saved(tmp_path, vit_tensors())
+    loaded = load(path, normalization=STATED)
+    assert (loaded.classifier.mean.item(), loaded.classifier.std.item(), loaded.assumed) == (0.25, 0.5, None)
+    unsaid = load(path)
+    assert unsaid.assumed is not None
+    assert unsaid.assumed["data"] == "digits"
+    assert unsaid.assumed["mean"] == pytest.approx([unsaid.classifier.mean.item()])
+    assert load(path, normalization="data").assumed is None
+    assert load(path, normalization="data").weights_sha256 == unsaid.weights_sha256 != loaded.weights_sha256
+    with pytest.raises(BadWeights, match="is for 3 channels, the data set 'digits' has 1"):
+        load(path, normalization={"mean": [0.5] * 3, "std": [0.5] * 3})
+
+
+def test_a_normalisation_that_cannot_be_is_rejected(tmp_path: Path) -> None:
+    from models.layers import Classifier
+
+    three = {"mean": [0.5] * 3, "std": [0.5] * 3}
+    path = saved(tmp_path, vit_tensors())
+    assert checked(path, normalization=STATED)[1] is None
+    assert checked(path, normalization=three)[1] == (
+        "the normalization is for 3 channels, the weights are for 1"
+    )
+    own = Classifier(vit(10, 1, **SHAPE), [0.5], [0.5])
+    _, error = checked(saved(tmp_path, dict(own.state_dict())), normalization=STATED)
+    assert error == "a normalization was given, and the file has one of its own (mean, std)"
+
+
+def test_position_embeddings_of_another_grid_are_resized_when_asked(tmp_path: Path, load: Any) -> None:
+    tensors = vit_tensors(image_size=24)
+    path = saved(tmp_path, tensors)
+    verdict, error = checked(path)
+    assert "pos_embed is for 36 patches, the model has 4 x 4" in error
+    assert verdict["shapes"] == [{"key": "pos_embed", "given": [1, 37, 12], "wanted": [1, 17, 12]}]
+    for how in ("bilinear", "bicubic", "bicubic_antialias"):
+        verdict, error = checked(path, positions=how)
+        assert (error, verdict["resized"], verdict["shapes"]) == (None, ["pos_embed"], [])
+        state = load(path, positions=how).classifier.backbone.state_dict()
+        expected = resize_positions(tensors["pos_embed"], (6, 6), (4, 4), how)
+        assert torch.equal(state["pos_embed"], expected)
+        assert all(torch.equal(state[name], t) for name, t in tensors.items() if name != "pos_embed")
+    with pytest.raises(BadWeights, match="pos_embed has shape"):
+        load(path)
+
+
+def test_what_fits_is_not_resized(tmp_path: Path, load: Any) -> None:
+    tensors = vit_tensors()
+    path = saved(tmp_path, tensors)
+    assert checked(path, positions="bicubic")[0]["resized"] == []
+    found = load(path, positions="bicubic").classifier.backbone.state_dict()
+    assert torch.equal(found["pos_embed"], tensors["pos_embed"])
+
+
+def test_one_tensor_at_a_time_is_read(tmp_path: Path, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is never whole in memory: each tensor is gone before the next one comes."""
+    import weakref
+
+    from workers.jobs import loading
+
+    path = saved(tmp_path, vit_tensors())
+    alive: list[weakref.ref[Tensor]] = []
+    most = 0
+    fill = loading._fill
+
+    def counting(ours: Tensor, theirs: Tensor, *rest: Any) -> None:
+        nonlocal most
+        alive.append(weakref.ref(theirs))
+        most = max(most, sum(ref() is not None for ref in alive))
+        fill(ours, theirs, *rest)
+
+    monkeypatch.setattr(loading, "_fill", counting)
+    load(path)
+    assert (len(alive), most) == (20, 1)

@@ -1,0 +1,75 @@
+"""The training of a train shard, in this process or as one of several."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workers import catalog
+from workers.jobs.plan import choose_batch_size, measure_cost
+from workers.jobs.session import Loaded, Session
+from workers.jobs.trained_on import TrainedOn
+from workers.training.loop import train
+from workers.training.making import makers_for
+from workers.training.outcome import Trained
+from workers.training.processes import ALONE, Processes
+from workers.training.recipe import Recipe
+
+Report = Callable[[Mapping[str, Any]], None]
+
+
+def train_model(
+    request: Mapping[str, Any], session: Session, report: Report, processes: Processes = ALONE
+) -> tuple[Loaded, Trained]:
+    """Train the model of a request; every process of the training calls this with the same request.
+
+    Args:
+        request: of kind "train".
+        session: has the data and the model; it forgets the model, whose weights are trained now.
+        report: gets progress and checkpoints, in the first process.
+        processes: this process of the training.
+
+    Raises:
+        MissingData: the data set is not there.
+        TrainingDiverged: the loss is not finite.
+        ValueError: model and data do not fit each other.
+    """
+    spec = request["spec"]
+    data, held_out = session.data(spec["data"], "train"), session.data(spec["data"], "test")
+    loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
+    recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
+    size = loaded.image_size if recipe.crops is None else recipe.crops.size
+    _, saved_bytes = measure_cost(loaded, data.channels, size)
+    asked = spec["execution"]["batch_size"]
+    batch_size = choose_batch_size(asked, loaded.device.type, saved_bytes)
+    if asked == "auto":
+        batch_size *= processes.size
+    trained = train(
+        loaded.classifier,
+        data,
+        recipe,
+        seed=spec["seed"],
+        image_size=loaded.image_size,
+        batch_size=batch_size,
+        device=loaded.device,
+        dtype=loaded.dtype,
+        folder=Path(request["folder"]),
+        checkpoint_seconds=request["checkpoint_seconds"],
+        report=report,
+        processes=processes,
+        makers=makers_for(request["cores"] // processes.size, torch.get_num_threads()),
+        metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
+        | TrainedOn(spec["data"], data.class_names, shared_examples(data.ids, held_out.ids)).as_metadata(),
+    )
+    # The cached classifier now holds trained weights; the next request must not mistake it for a new one.
+    session.forget()
+    return loaded, trained
+
+
+def shared_examples(one: Any, other: Any) -> int:
+    """How many ids are in both."""
+    return len(set(one) & set(other))
