@@ -29,6 +29,7 @@ from models.parameters import (
 __all__ = ["fan_vit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
 FACTS = ENCODER_FACTS | {"prefix_tokens": 0}  # the class token joins after the FAN blocks
 PAPER = "Zhou et al., Understanding the robustness in vision transformers, ICML 2022"

@@ -15,6 +15,7 @@ from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize
 __all__ = ["fan_vit_base", "fan_vit_small", "fan_vit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = PATCH_RULES
 FACTS = {
     "fan_vit_tiny": ENCODER_FACTS | {"prefix_tokens": 0, "width": 192, "depth": 12, "heads": 4},

@@ -32,6 +32,7 @@ from models.transformer import VisionTransformer
 __all__ = ["rpc_asymvit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER

@@ -11,6 +11,7 @@ from models.rpc_asymvit import RpcForm, rpc_asymvit
 __all__ = ["rpc_asymvit_base", "rpc_asymvit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
 FACTS = {
     "rpc_asymvit_tiny": ENCODER_FACTS | {"width": 192, "depth": 12, "heads": 3},

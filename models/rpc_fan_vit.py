@@ -30,6 +30,7 @@ from models.parameters import (
 __all__ = ["rpc_fan_vit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER

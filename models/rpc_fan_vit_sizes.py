@@ -12,6 +12,7 @@ from models.rpc_fan_vit import rpc_fan_vit
 __all__ = ["rpc_fan_vit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 FACTS = ENCODER_FACTS | {"width": 192, "depth": 12, "heads": 4}
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
 PAPER = rpc.PAPER

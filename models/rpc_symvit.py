@@ -30,6 +30,7 @@ from models.transformer import VisionTransformer
 __all__ = ["rpc_symvit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER

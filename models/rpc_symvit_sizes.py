@@ -11,6 +11,7 @@ from models.rpc_symvit import rpc_symvit
 __all__ = ["rpc_symvit_base", "rpc_symvit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = (*PATCH_RULES, layer_rule("rpc_layers", "12"))
 FACTS = {
     "rpc_symvit_tiny": ENCODER_FACTS | {"width": 192, "depth": 12, "heads": 3},

@@ -37,6 +37,7 @@ class Backbone(Protocol):
 HEAD_WIDTH = 64
 
 TASKS = ("segmentation",)
+OFFERS = ("softmax",)
 RULES = (
     (
         "model.decoder == 'linear' or part.backbone_width %"

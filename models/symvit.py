@@ -26,6 +26,7 @@ from models.transformer import VisionTransformer
 __all__ = ["symvit"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *WIDTH_RULES)
 PAPER = symmetric.PAPER

@@ -11,6 +11,7 @@ from models.symvit import symvit
 __all__ = ["symvit_base", "symvit_tiny"]
 
 TASKS = ("classification",)
+OFFERS = ("softmax",)
 RULES = PATCH_RULES
 FACTS = {
     "symvit_tiny": ENCODER_FACTS | {"width": 192, "depth": 12, "heads": 3},

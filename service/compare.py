@@ -150,6 +150,7 @@ class _Pair:
 
     def _evaluation(self, here: int, there: int) -> Iterator[ComparisonRow]:
         first, second = self.first.evaluations[here], self.second.evaluations[there]
+        self._check_machines(first, second)
         common = None
         if self._same_data(first):
             common = _Common(self.first.columns(here), self.second.columns(there), first.name)
@@ -197,6 +198,21 @@ class _Pair:
             )
             evidence = {"n": list(common.sizes), "common": len(common.ids), "params": evaluation.params}
             self.warnings.append(_warning("partial_overlap", message, **evidence))
+
+    def _check_machines(self, first: EvaluationResult, second: EvaluationResult) -> None:
+        """Says so where latencies of two machines, or of two batch sizes, stand side by side."""
+        found = [
+            {key: warning.evidence.get(key) for key in ("device", "batch_size")}
+            for evaluation in (first, second)
+            for warning in evaluation.warnings
+            if warning.code == "measures_the_machine"
+        ]
+        if len(found) == 2 and found[0] != found[1]:
+            message = (
+                f"{first.name}: job {self.second.job} was measured on another machine, or with another batch"
+                " size: differences of seconds and memory say nothing of the models"
+            )
+            self.warnings.append(_warning("measures_the_machine", message, measured=found))
 
     def _not_common(self, side: JobResults, position: int) -> None:
         evaluation = side.evaluations[position]

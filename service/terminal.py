@@ -24,6 +24,7 @@ PROPORTIONS = frozenset(
         "attack_success_rate",
         "aupr",
         "ece",
+        "negative_terms",
         "rms_calibration_error",
         "aurra",
     }

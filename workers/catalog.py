@@ -25,6 +25,8 @@ from service.contract.catalog import CATALOG_FILE, Catalog, load, load_with
 from service.contract.components import Component
 from service.contract.errors import ErrorDetail
 from service.contract.estimate import passes as declared_passes
+from service.contract.estimate import repeats as declared_repeats
+from service.contract.offers import known_of_model
 from service.contract.parameters import numbers
 from service.contract.report import Report, path_text
 from workers import extensions
@@ -81,7 +83,8 @@ def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog |
     catalog, report = catalog or load(), Report()
     model = catalog.find("model", spec["model"]["name"])
     namespaces: dict[str, Mapping[str, object]] = {
-        "model": model.known(spec["model"]["params"]),
+        "model": known_of_model(catalog, model, spec["model"]["params"]),
+        "part": catalog.known_of_parts(model, spec["model"]["params"]),
         "data": _facts_of(catalog, spec["data"], data),
         "job": {"protocol": spec.get("protocol")},
     }
@@ -106,6 +109,15 @@ def passes(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = No
     """
     component = (catalog or load()).find_evaluation(name)
     return PassCount(*(declared_passes(component, params) or (1, 0)))
+
+
+def repeats(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = None) -> int | None:
+    """How often an evaluation measures the machine; None where it measures examples.
+
+    Raises:
+        NotFound: there is no such evaluation or attack.
+    """
+    return declared_repeats((catalog or load()).find_evaluation(name), params)
 
 
 def resolve(component: Component) -> Any:

@@ -41,7 +41,9 @@ PACKAGES: Mapping[str, str] = {
     "words": "attacks.words",
 }
 # What a module may state about its components.
-CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES")
+CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES", "OFFERS", "NEEDS", "REPEATS")
+# Left out of the file where they are empty.
+RARE = ("offers", "needs", "repeats", "package")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -87,8 +89,9 @@ def entry_of(component: Component) -> dict[str, Any]:
         del entry["evaluations"]
     if component.kind != "attack":
         del entry["protocols"]
-    if component.package is None:
-        del entry["package"]
+    for key in RARE:
+        if not entry[key]:
+            del entry[key]
     return entry
 
 
@@ -174,6 +177,9 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "tasks": list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ())),
         "paper": stated["PAPER"],
         "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
+        "repeats": _counted(where, "REPEATS", stated["REPEATS"], schema) if stated["REPEATS"] else None,
+        "offers": list(stated["OFFERS"] or ()),
+        "needs": list(stated["NEEDS"] or ()),
         "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
         "facts": _facts(where, stated["FACTS"], schema) if stated["FACTS"] else None,
         "evaluations": target() if kind == "suite" else None,
@@ -210,7 +216,8 @@ def _rules(
         except ValueError as error:
             raise ValueError(f"{module.__name__}: RULES: {error}") from error
         wanted = {name for space, name in used if space in own}
-        parts = {name for space, name in used if space == "part"}
+        # Of a recipe or an evaluation these are the parts of the model that it is for.
+        parts = {name for space, name in used if space == "part" and kind not in ("recipe", "evaluation")}
         everything = set().union(*(_keyword_names(getattr(module, export)) for export in exports))
         unknown = {name for name in wanted - set(facts) if name not in everything}
         unknown |= {name for name in parts if not _of_a_part(name, everything)}
@@ -237,22 +244,26 @@ def _keyword_names(component: Callable[..., Any]) -> set[str]:
 
 
 def _passes(where: str, expressions: tuple[str, str], schema: Mapping[str, Any]) -> Passes:
-    for expression in expressions:
-        try:
-            used = check_syntax(expression)
-        except ValueError as error:
-            raise ValueError(f"{where}: PASSES: {error}") from error
-        unknown = [
-            f"{space}.{name}"
-            for space, name in sorted(used)
-            if space != "params" or name not in schema["properties"]
-        ]
-        if unknown:
-            raise ValueError(
-                f"{where}: PASSES: {expression!r} names {unknown}, which are no parameters of it"
-            )
-    forward, backward = expressions
+    forward, backward = (_counted(where, "PASSES", expression, schema) for expression in expressions)
     return Passes(forward=forward, backward=backward)
+
+
+def _counted(where: str, constant: str, expression: str, schema: Mapping[str, Any]) -> str:
+    """An expression over the component's own parameters."""
+    try:
+        used = check_syntax(expression)
+    except ValueError as error:
+        raise ValueError(f"{where}: {constant}: {error}") from error
+    unknown = [
+        f"{space}.{name}"
+        for space, name in sorted(used)
+        if space != "params" or name not in schema["properties"]
+    ]
+    if unknown:
+        raise ValueError(
+            f"{where}: {constant}: {expression!r} names {unknown}, which are no parameters of it"
+        )
+    return expression
 
 
 def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[str]:

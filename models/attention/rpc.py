@@ -33,6 +33,7 @@ from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, m
 
 __all__ = ["RPCAttention"]
 
+OFFERS = ("softmax",)
 PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
     "analysis, NeurIPS 2024"
@@ -154,6 +155,16 @@ class RPCAttention(nn.Module):
         output: Tensor = self.proj(merge_heads(pursued))
         return output
 
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What the last softmax attends with, each (B, H, N, D): q and k are Z."""
+        keys, values = split_heads(self.qkv(x), self.parts, self.heads)
+
+        def low_rank(point: Tensor, dropout: float) -> Tensor:
+            return attend(point, point, values, mask, dropout)
+
+        point = self.last_point(keys, penalty(keys, self.width, mask), low_rank)
+        return point, point, values
+
     def pursue(self, keys: Tensor, mu: Tensor, low_rank_step: Callable[[Tensor, float], Tensor]) -> Tensor:
         """Principal Attention Pursuit: L of the last iteration.
 
@@ -165,6 +176,14 @@ class RPCAttention(nn.Module):
         Returns:
             (B, H, N, D).
         """
+        # As released: dropping weights earlier would feed the noise back through the iteration.
+        dropout = self.dropout if self.training else 0.0
+        return low_rank_step(self.last_point(keys, mu, low_rank_step), dropout)
+
+    def last_point(
+        self, keys: Tensor, mu: Tensor, low_rank_step: Callable[[Tensor, float], Tensor]
+    ) -> Tensor:
+        """Z of the last iteration, (B, H, N, D); the arguments are those of `pursue`."""
         tau = self.regularization * mu if self.threshold == "code" else self.regularization / mu
         tau = tau.to(keys.dtype)
         moved, scaled_dual = keys, torch.zeros_like(keys)  # K - L + U and U at the start
@@ -174,6 +193,4 @@ class RPCAttention(nn.Module):
             low_rank = low_rank_step(point, 0.0)
             scaled_dual = (scaled_dual + keys).sub_(low_rank).sub_(sparse)
             moved = (keys - low_rank).add_(scaled_dual)
-        point = (keys - shrink(moved, tau)).add_(scaled_dual, alpha=self.dual_sign)
-        # As released: dropping weights earlier would feed the noise back through the iteration.
-        return low_rank_step(point, self.dropout if self.training else 0.0)
+        return (keys - shrink(moved, tau)).add_(scaled_dual, alpha=self.dual_sign)

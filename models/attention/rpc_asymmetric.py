@@ -25,6 +25,7 @@ from models.attention.rpc import RPCAttention, penalty
 
 __all__ = ["AsymmetricRPCAttention"]
 
+OFFERS = ("softmax",)
 PAPER = rpc.PAPER
 
 
@@ -64,3 +65,12 @@ class AsymmetricRPCAttention(RPCAttention):
         pursued = self.pursue(keys, penalty(keys, self.width, mask), low_rank)
         output: Tensor = self.proj(merge_heads(pursued))
         return output
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What the last softmax attends with, each (B, H, N, D): k is Z."""
+        queries, keys, values = split_heads(self.qkv(x), self.parts, self.heads)
+
+        def low_rank(point: Tensor, dropout: float) -> Tensor:
+            return attend(queries, point, values, mask, dropout)
+
+        return queries, self.last_point(keys, penalty(keys, self.width, mask), low_rank), values

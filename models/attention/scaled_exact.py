@@ -33,6 +33,7 @@ from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, m
 
 __all__ = ["ExactScaledAttention"]
 
+OFFERS = ("softmax",)
 PAPER = rpc.PAPER
 
 LogRange = Annotated[float, Interval(ge=0, le=80)]  # e^88 is float32's end
@@ -120,9 +121,13 @@ class ExactScaledAttention(nn.Module):
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
-        mean = scaled_mean(values, log_normalizers(keys, mask), self.log_range, mask)
-        values = (values - mean).to(values.dtype)
+        queries, keys, values = self.queries_keys_values(x, mask)
         dropout = self.dropout if self.training else 0.0
         output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
         return output
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What the softmax attends with, each (B, H, N, D); v is (I - S) V."""
+        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        mean = scaled_mean(values, log_normalizers(keys, mask), self.log_range, mask)
+        return queries, keys, (values - mean).to(values.dtype)

@@ -20,6 +20,7 @@ from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, m
 
 __all__ = ["LearnedScaledAttention"]
 
+OFFERS = ("softmax",)
 PAPER = rpc.PAPER
 RULES = (
     (
@@ -79,12 +80,16 @@ class LearnedScaledAttention(nn.Module):
         Raises:
             ValueError: the sequence is longer than N.
         """
-        length = x.shape[1]
-        if length > self.tokens:
-            raise ValueError(f"this attention has S for {self.tokens} tokens: got a sequence of {length}")
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
-        present = values if mask is None else values.masked_fill(~mask[:, None, :, None], 0.0)
-        values = values - self.s[:, :length, :length] @ present
+        queries, keys, values = self.queries_keys_values(x, mask)
         dropout = self.dropout if self.training else 0.0
         output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
         return output
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What the softmax attends with, each (B, H, N, D); v is (I - S) V."""
+        length = x.shape[1]
+        if length > self.tokens:
+            raise ValueError(f"this attention has S for {self.tokens} tokens: got a sequence of {length}")
+        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        present = values if mask is None else values.masked_fill(~mask[:, None, :, None], 0.0)
+        return queries, keys, values - self.s[:, :length, :length] @ present

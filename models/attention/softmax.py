@@ -13,6 +13,7 @@ from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, m
 
 __all__ = ["SoftmaxAttention"]
 
+OFFERS = ("softmax",)
 PAPER = "Vaswani et al., Attention is all you need, NeurIPS 2017"
 
 
@@ -49,7 +50,13 @@ class SoftmaxAttention(nn.Module):
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        queries, keys, values = self.queries_keys_values(x)
         dropout = self.dropout if self.training else 0.0
         output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
         return output
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What the softmax attends with, each (B, H, N, D)."""
+        del mask
+        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        return queries, keys, values

@@ -20,6 +20,7 @@ from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, m
 
 __all__ = ["StandardizedSoftmaxAttention"]
 
+OFFERS = ("softmax",)
 PAPER = rpc.PAPER
 RULES = (("model.width > model.heads", "width must be more than heads: one feature cannot be standardised"),)
 
@@ -71,8 +72,14 @@ class StandardizedSoftmaxAttention(nn.Module):
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
+        queries, keys, values = self.queries_keys_values(x)
         dropout = self.dropout if self.training else 0.0
-        attended = attend(standardize(queries), standardize(keys), values, mask, dropout)
+        attended = attend(queries, keys, values, mask, dropout)
         output: Tensor = self.proj(merge_heads(attended))
         return output
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What the softmax attends with, each (B, H, N, D), q and k standardised."""
+        del mask
+        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        return standardize(queries), standardize(keys), values

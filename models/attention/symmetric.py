@@ -14,6 +14,7 @@ from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, m
 
 __all__ = ["SymmetricAttention"]
 
+OFFERS = ("softmax",)
 PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
     "analysis, NeurIPS 2024"
@@ -53,7 +54,13 @@ class SymmetricAttention(nn.Module):
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        keys, values = split_heads(self.qkv(x), 2, self.heads)
+        queries, keys, values = self.queries_keys_values(x)
         dropout = self.dropout if self.training else 0.0
-        output: Tensor = self.proj(merge_heads(attend(keys, keys, values, mask, dropout)))
+        output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
         return output
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What the softmax attends with, each (B, H, N, D); q is k."""
+        del mask
+        keys, values = split_heads(self.qkv(x), 2, self.heads)
+        return keys, keys, values

@@ -237,13 +237,13 @@ class Catalog:
         Args:
             component: Whose rules to check.
             params: Its parameters; rules about missing ones are passed over.
-            namespaces: What is known under `model` and `data`. Rules that need more are passed over too: the
-                plan shard checks them when the data is there.
+            namespaces: What is known under `model`, `part` and `data`. Rules that need more are passed over
+                too: the plan shard checks them when the data is there.
             report: Receives the broken rules.
             loc: Where the parameters stand in the body.
         """
-        own, parts = numbers(component.parameters, params), self._known_of_parts(component, params)
-        known = {**namespaces, "params": own, "part": parts}
+        own, parts = numbers(component.parameters, params), self.known_of_parts(component, params)
+        known = {**namespaces, "params": own, "part": {**namespaces.get("part", {}), **parts}}
         for rule in component.rules:
             try:
                 holds, reason = bool(evaluate(rule.expression, known)), ""
@@ -266,7 +266,7 @@ class Catalog:
                 inner["model"] = nested.known(reference["params"])
             self.check_rules(nested, reference["params"], inner, report, (*loc, parameter, "params"))
 
-    def _known_of_parts(self, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
+    def known_of_parts(self, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
         """What is known of the components that parameters name, as `<parameter>_<name>`."""
         return {
             f"{parameter}_{name}": value

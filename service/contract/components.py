@@ -54,6 +54,10 @@ class Component(BaseModel):
         facts: What is known about a data set without loading it, or about a model beside its parameters.
         evaluations: What a suite stands for; null for everything else.
         package: The package that brings it; null for Assay's own.
+        offers: What a model, or a component that is a part of it, lets an evaluation look at.
+        needs: What an evaluation looks at; the model and all its parts must offer it.
+        repeats: Of an evaluation that measures the machine: how often, as an expression over the
+            parameters. It has so many outcomes, not one for each example.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,6 +75,9 @@ class Component(BaseModel):
     facts: dict[str, Any] | None
     evaluations: list[dict[str, Any]] | None = None
     package: Package | None = None
+    offers: list[str] = []
+    needs: list[str] = []
+    repeats: str | None = None
 
     def references(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """The parameters that name another component: (parameter, kind, {"name", "params"})."""

@@ -29,8 +29,11 @@ def estimate(catalog: Catalog, spec: Mapping[str, Any]) -> dict[str, int | None]
     totals: list[tuple[int | None, float | None, float | None]] = []
     for item in spec["evaluations"]:
         data = item["data"] or spec["data"]
-        n = _evaluation_examples(catalog.find("data", data["name"]), spec["limit"])
-        forward, backward = passes(catalog.find_evaluation(item["name"]), item["params"]) or (None, None)
+        component = catalog.find_evaluation(item["name"])
+        n: int | None = repeats(component, item["params"])
+        if n is None:
+            n = _evaluation_examples(catalog.find("data", data["name"]), spec["limit"])
+        forward, backward = passes(component, item["params"]) or (None, None)
         totals.append((n, _times(n, forward), _times(n, backward)))
     examples, forward_passes, backward_passes = (_total(column) for column in zip(*totals, strict=True))
     return {"examples": examples, "forward_passes": forward_passes, "backward_passes": backward_passes}
@@ -45,15 +48,32 @@ def passes(component: Component, params: Mapping[str, Any]) -> tuple[float, floa
     """
     if component.passes is None:
         return None
+    known = _known(component, params)
+    forward = _count(component.passes.forward, known)
+    backward = _count(component.passes.backward, known)
+    return None if forward is None or backward is None else (forward, backward)
+
+
+def repeats(component: Component, params: Mapping[str, Any]) -> int | None:
+    """How often an evaluation measures the machine; None where it measures examples.
+
+    Args:
+        component: An attack or an evaluation.
+        params: Its parameters, as for `passes`.
+    """
+    if component.repeats is None:
+        return None
+    count = _count(component.repeats, _known(component, params))
+    return None if count is None else int(count)
+
+
+def _known(component: Component, params: Mapping[str, Any]) -> Namespaces:
     defaults = {
         name: part["default"]
         for name, part in component.parameters["properties"].items()
         if "default" in part
     }
-    known = {"params": numbers(component.parameters, {**defaults, **params})}
-    forward = _count(component.passes.forward, known)
-    backward = _count(component.passes.backward, known)
-    return None if forward is None or backward is None else (forward, backward)
+    return {"params": numbers(component.parameters, {**defaults, **params})}
 
 
 def _count(expression: str, known: Namespaces) -> float | None:

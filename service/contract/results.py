@@ -23,6 +23,7 @@ class Answer(BaseModel):
 class Metric(Answer):
     """A measured value with its sample size and 95 % interval. Proportions are in [0, 1].
 
+    What is counted and not estimated (parameters, operations) is `exact`: its interval is the value itself.
     `value` is null when it is not finite; a warning then says why.
     """
 
@@ -30,7 +31,7 @@ class Metric(Answer):
     n: int
     ci_low: float | None
     ci_high: float | None
-    ci_method: Literal["wilson", "bootstrap"]
+    ci_method: Literal["wilson", "bootstrap", "exact"]
     higher_is_better: bool
 
 
@@ -77,6 +78,23 @@ class StageBreakdown(Answer):
         return self.stage
 
 
+class LayerBreakdown(Answer):
+    """What an analysis found in one layer (from 0), or with other values than the model's as a control.
+
+    `layer` is null for all layers together. `values` says whose value matrix was looked at.
+    """
+
+    layer: int | None
+    values: Literal["model", "random", "permuted"] = "model"
+    metrics: dict[str, Metric]
+
+    @property
+    def label(self) -> str:
+        """The part's name in tables."""
+        control = [] if self.values == "model" else [self.values]
+        return "/".join([*control, *([] if self.layer is None else [f"layer {self.layer}"])])
+
+
 class Reference(Answer):
     """A published number for the same metric, with its source and protocol."""
 
@@ -93,7 +111,8 @@ class EvaluationResult(Answer):
     attack_success_rate, top1_8bit, median_linf, median_l2, queries. Those of segmentation are in
     `workers/metrics/segmentation.py`: miou, mean_accuracy, pixel_accuracy. Calibration is in
     `workers/metrics/calibration.py` (ece, rms_calibration_error, aurra), aupr in
-    `workers/metrics/anomaly.py`.
+    `workers/metrics/anomaly.py`. Those of analyses are in `workers/metrics/projection_loss.py`,
+    `eigenvector_check.py` and `efficiency.py` there.
     """
 
     name: str
@@ -102,7 +121,7 @@ class EvaluationResult(Answer):
     protocol: Protocol
     backend: str
     metrics: dict[str, Metric]
-    breakdown: list[Breakdown | StageBreakdown] = []
+    breakdown: list[Breakdown | StageBreakdown | LayerBreakdown] = []
     reference: list[Reference] = []
     warnings: list[Warning] = []
     seconds: float

@@ -4,7 +4,8 @@ A rule is data, not code: it is parsed, every node is checked against a list of 
 is computed node by node. Nothing is ever handed to `eval`. Names are `model.x`, `data.x` and `params.x`;
 allowed are constants, lists, arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not`
 and the calls min, max, len and abs. `job.protocol` is the protocol of an evaluation job, and
-`part.backbone_width` what is known as `width` of the component that the parameter `backbone` names.
+`part.backbone_width` what is known as `width` of the component that the parameter `backbone` names; in
+recipes and evaluations, that the model's parameter names.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from service.contract.backbones import check_backbone, with_backbone
 from service.contract.estimate import estimate
 from service.contract.folders import check_folder
+from service.contract.offers import check_offers, known_of_model
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
@@ -23,6 +24,7 @@ from service.contract.weights import (
     FindCheckpoint,
     FindJob,
     Source,
+    check_exported,
     check_same_model,
     check_source,
     find_source,
@@ -128,6 +130,7 @@ class _Validation:
         self._check_execution(shape)
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
+            check_exported(shape, self.source, self.report)
         if "data" in shape:
             self.data = self._check_data(shape["data"], self.report, ("data",))
             spec["data"] = _completed(self.data)
@@ -298,6 +301,8 @@ class _Validation:
         self._check_component(checked, data, report, loc)
         if checked is not None:
             self._check_other_models(checked, data, report, loc)
+            if self.model is not None and self.model.certain:
+                check_offers(self.catalog, checked.component, self.model, report, loc)
         completed = _completed(checked)
         if completed is None:
             return None
@@ -320,7 +325,10 @@ class _Validation:
             if needed is not None and trained is not None and needed != trained:
                 yield f"this job's model is made for {trained} {fact}", f"{needed} {fact}"
         theirs = source["model"]["params"].get("image_size")
-        ours = self.model.params.get("image_size") if self.model is not None else None
+        known = self.source.facts if self.source is not None else {}
+        ours = known.get("image_size")
+        if ours is None and self.model is not None:
+            ours = self.model.params.get("image_size")
         if theirs is not None and ours is not None and theirs != ours:
             yield f"this job's model is for images of {theirs} pixels", f"images of {ours} pixels"
 
@@ -357,7 +365,8 @@ class _Validation:
         if self.protocol is not None:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
-            known["model"] = self.model.component.known(self.model.params)
+            known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
+            known["part"] = self.catalog.known_of_parts(self.model.component, self.model.params)
         if data is not None:
             known["data"] = data.component.known(data.params if data.certain else {})
         return known

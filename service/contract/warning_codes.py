@@ -33,6 +33,9 @@ WarningCode = Literal[
     "screened",
     "undefined_metric",
     "no_worker_with_devices",
+    # about an analysis
+    "quotients_left_out",
+    "measures_the_machine",
     # across the evaluations of a job
     "noise_stronger_than_gradient",
     "single_step_stronger_than_iterative",

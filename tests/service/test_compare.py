@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.compare import Comparison, JobResults, compare
-from service.contract.results import EvaluationResult, Metric, data_label
+from service.contract.results import EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
 
 
@@ -158,6 +158,19 @@ def test_metrics_without_column_or_value_have_no_test() -> None:
     assert set(rows) == {"perplexity", "ece"}
     assert (rows["perplexity"].difference, rows["perplexity"].test) == (1.0, None)
     assert (rows["ece"].difference, rows["ece"].test) == (None, None)
+
+
+def test_seconds_of_two_machines_are_compared_with_a_warning() -> None:
+    def on(name: str, batch_size: int) -> list[Warning]:
+        evidence = {"device": {"name": name}, "batch_size": batch_size}
+        return [Warning(code="measures_the_machine", message="m", evidence=evidence)]
+
+    first = job("a", [1, 0], warnings=on("one", 4))
+    assert codes(compare([first, job("b", [1, 0], warnings=on("one", 4))])) == []
+    for other in (on("two", 4), on("one", 8)):
+        found = compare([first, job("b", [1, 0], warnings=other)])
+        assert codes(found) == ["measures_the_machine"]
+        assert len(found.rows) == 1
 
 
 def test_more_jobs_are_compared_with_the_first() -> None:

@@ -218,6 +218,13 @@ class TestWalk:
         assert [entry.protocols for entry in walk(packages)] == [["pixel"]]
         assert "protocols" not in json.loads(to_json(walk(tree(recipe={"a": attack()}))))[0]
 
+    def test_what_is_rare_is_left_out_where_it_is_empty(self, tree: Tree) -> None:
+        extra = 'NEEDS = ("softmax",)\nREPEATS = "params.n"\n'
+        [entry] = json.loads(to_json(walk(tree(evaluation={"a": attack("n: int = 1", extra=extra)}))))
+        assert (entry["needs"], entry["repeats"], "offers" in entry) == (["softmax"], "params.n", False)
+        [entry] = json.loads(to_json(walk(tree(model={"a": attack(extra='OFFERS = ("softmax",)')}))))
+        assert (entry["offers"], "needs" in entry, "repeats" in entry) == (["softmax"], False, False)
+
     def test_sorted_and_byte_identical(self, tree: Tree) -> None:
         packages = tree(attack={"b": attack(name="b"), "a": attack(name="z")}, recipe={"c": attack(name="c")})
         text = to_json(walk(packages))
@@ -272,6 +279,7 @@ class TestWalk:
             (attack("n: int = 1", extra='RULES = (("params.n ** 2 > 1", "x"),)'), "not allowed"),
             (attack("n: int = 1", extra='PASSES = ("params.m", "0")'), "no parameters"),
             (attack("n: int = 1", extra='PASSES = ("open(1)", "0")'), "not allowed"),
+            (attack("n: int = 1", extra='REPEATS = "params.m"'), "REPEATS: .*no parameters"),
             (attack("n: int = 1", extra='FACTS = {"n": 1}'), "parameters too"),
             (attack(extra="PAPER = 3"), "paper: "),
             (attack(extra='PROTOCOLS = ("pixels",)'), "protocols"),

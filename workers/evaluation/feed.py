@@ -68,7 +68,7 @@ class Loader:
 
     def load(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Loads a batch and runs the model on it: images and logits, on the device."""
-        images = self._images(rows)
+        images = self.images(rows)
         logits = self.forward(images)
         self.classes = logits.shape[1]
         return images, logits
@@ -83,7 +83,7 @@ class Loader:
             labels: From the logits to the classes whose loss the attack raises, (B,).
             first: The objective.
         """
-        images, truth = self._images(rows), self.labels_of(rows)
+        images, truth = self.images(rows), self.labels_of(rows)
 
         def objective(logits: Tensor) -> Tensor:
             known = logits.detach()
@@ -93,7 +93,8 @@ class Loader:
         self.classes = logits.shape[1]
         return images, logits, gradient
 
-    def _images(self, rows: Tensor) -> Tensor:
+    def images(self, rows: Tensor) -> Tensor:
+        """Loads a batch to the device, (B, C, H, W)."""
         pixels = self._images_of(rows.tolist())
         _check_pixels(pixels)
         images = pixels.to(self._dtype).to(self._device)

@@ -73,8 +73,8 @@ class Passes:
         Where autograd records, the pass is one: memory is then the business of `in_parts`.
         """
         if torch.is_grad_enabled() and images.requires_grad:
-            return self._run(images)
-        parts = self.in_parts(images, self._run)
+            return self.whole(images)
+        parts = self.in_parts(images, self.whole)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def in_parts(self, rows: Tensor, work: Callable[[Tensor], Result]) -> list[Result]:
@@ -87,7 +87,8 @@ class Passes:
             except torch.OutOfMemoryError:
                 self.limit.halve(size)
 
-    def _run(self, images: Tensor) -> Tensor:
+    def whole(self, images: Tensor) -> Tensor:
+        """Logits of images (B, C, H, W) in one pass, whatever memory there is."""
         with self._precision:
             logits: Tensor = self._model(images)
         return logits.to(images.dtype)

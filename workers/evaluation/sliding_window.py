@@ -34,6 +34,10 @@ TASKS = ("segmentation",)
 PAPER = "Strudel et al., Segmenter: Transformer for Semantic Segmentation, ICCV 2021"
 RULES = (
     ("params.stride <= params.window", "stride must not be larger than window: pixels would be left out"),
+    (
+        "part.backbone_attention != 'scaled_learned' or params.window <= part.backbone_image_size",
+        "window must not be larger than the backbone's image_size: its learned S is for that many patches",
+    ),
 )
 
 # Windows of an image that is four times as long as wide; other photographs have fewer. Of files at their own

@@ -22,8 +22,9 @@ from workers import artifacts, catalog, provenance
 from workers.data.dataset import ImageSet
 from workers.data.sampling import evaluation_order
 from workers.data.segmentation import SegmentationSet, truth_of
+from workers.evaluation.analysis import Analysis, Measured
 from workers.evaluation.anomalies import AnomalyScores
-from workers.evaluation.engine import attack_paper, attack_pixel
+from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
@@ -35,7 +36,7 @@ from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import shard_sources
 
 Report = Callable[[Mapping[str, Any]], None]
-Measured = Outcomes | PixelCounts | AnomalyScores
+Answers = Outcomes | PixelCounts | AnomalyScores | Measured
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -58,9 +59,13 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         raise ValueError(
             f"{data.name!r} has {len(data.ids)} examples, it had {available} when the job was planned"
         )
-    order = evaluation_order(data.name, data.ids, spec["limit"])[request["start"] : request["stop"]]
+    order = evaluation_order(data.name, data.ids, spec["limit"])
+    repeats = catalog.repeats(item["name"], item["params"])
+    if repeats is None:
+        order = order[request["start"] : request["stop"]]
     others = {job: looking_at(other, data) for job, other in shard_sources(request, session, loaded).items()}
-    shard = Shard(data, order, looking_at(loaded, data), plan["batch_size"], spec, report, others)
+    seen = looking_at(loaded, data)
+    shard = Shard(data, order, seen, plan["batch_size"], spec, report, others, rows=repeats)
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
@@ -74,13 +79,15 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     }
     if shard.protocol is not None:
         extra["protocol"] = shard.protocol
+    if isinstance(outcomes, Measured):
+        extra["analysis"] = item["name"]
     if isinstance(outcomes, Outcomes) and outcomes.adversarial is not None:
         name = f"adversarial-{request['evaluation']:03d}-{item['name']}-{request['start']:08d}.safetensors"
         extra["artifacts"] = [dict(save_adversarial(Path(request["folder"]) / name, outcomes))]
     return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
 
-def answer(outcomes: Measured, seconds: float) -> dict[str, Any]:
+def answer(outcomes: Answers, seconds: float) -> dict[str, Any]:
     """The outcome report of a shard, without what is extra."""
     return {
         "type": "outcome",
@@ -121,7 +128,9 @@ class Shard:
         spec: Mapping[str, Any],
         report: Report,
         others: Mapping[str, Loaded] | None = None,
+        rows: int | None = None,
     ) -> None:
+        """Takes what the shard runs on; it has a row for each example, or as many as stated."""
         self._others = others or {}
         self._data = data
         self._order = order
@@ -135,17 +144,21 @@ class Shard:
             "progress": self._progress,
         }
         self._ids = [data.ids[index] for index in order]
+        self._rows = len(order) if rows is None else rows
         self._message = ""
         self._done = 0
         self.protocol: str | None = None  # under which it was run, where that is not the job's
 
-    def evaluate(self, item: Mapping[str, Any]) -> Measured:
+    def evaluate(self, item: Mapping[str, Any]) -> Answers:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
         make = catalog.build("evaluation", item["name"], item["params"])
         # Evaluations with chance in them take the job's seed.
         chance = {"seed": self._spec["seed"]} if "seed" in inspect.signature(make).parameters else {}
         component = make(**chance)
+        if isinstance(component, Analysis):
+            measured = (self._loaded.classifier, self._images, self._ids)
+            return component.analyse(*measured, seed=self._spec["seed"], **self._common)
         if self._data.task == "segmentation":
             return self._segment(component)
         outcomes: Outcomes | AnomalyScores = component(
@@ -159,6 +172,7 @@ class Shard:
             examples = cast(SegmentationSet, self._data)
             common = self._common | {"classes": classes, "image_size": self._loaded.image_size}
             return component(classifier, lambda row: examples.example(self._order[row]), self._ids, **common)
+        assert component is classify, "without parameters a segmentation is run on whole squares: clean"
         return segment(classifier, self._images, self._truth, self._ids, classes=classes, **self._common)
 
     def attack(self, item: Mapping[str, Any]) -> Outcomes:
@@ -203,10 +217,8 @@ class Shard:
         # What is left after the gradient attacks is a first answer, hours before the last stage is over.
         left = f"{stage.n - stage.broken} of {len(self._ids)} left after {stage.name}"
         self._message = f"{self._message.partition(':')[0]}: {left}"
-        self._report(
-            {"type": "progress", "done": self._done, "total": len(self._ids), "message": self._message}
-        )
+        self._report({"type": "progress", "done": self._done, "total": self._rows, "message": self._message})
 
     def _progress(self, done: int) -> None:
         self._done = done
-        self._report({"type": "progress", "done": done, "total": len(self._ids), "message": self._message})
+        self._report({"type": "progress", "done": done, "total": self._rows, "message": self._message})

@@ -21,7 +21,9 @@ from service.contract.results import Breakdown, EvaluationResult, Metric, Proven
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
+from workers.jobs.analyses import summarise
 from workers.jobs.published import IMAGENET, references
+from workers.jobs.published_analyses import analysis_references
 from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.anomaly import anomaly_metrics
@@ -29,6 +31,7 @@ from workers.metrics.calibration import calibration_metrics
 from workers.metrics.classification import classification_metrics
 from workers.metrics.corruption import cells_of, corruption_metrics
 from workers.metrics.segmentation import segmentation_metrics
+from workers.metrics.summary import Summary
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only some evaluations have, and outcomes of earlier versions do not.
@@ -81,8 +84,11 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
     columns = sorted_columns(rows)
     item = evaluations(job)[index]
     table = artifacts.write_text(folder / f"outcomes-{index:03d}-{item['name']}.csv", as_csv(columns))
-    result = merge_evaluation(job, index, rows, columns)
+    summary = summarise(item["params"], rows, columns)
+    result = merge_evaluation(job, index, rows, columns, summary)
     described = [table, *(a for row in rows for a in row.extra.get("artifacts", []))]
+    if summary is not None:
+        described.append(artifacts.write_text(folder / f"plot-{index:03d}-{item['name']}.svg", summary.plot))
     for one in described:
         store.artifacts.add(job.id, **one)
     store.results.save(job.id, index, result.model_dump(mode="json"))
@@ -95,9 +101,13 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
         ValueError: an example was measured twice.
     """
     optional = [name for name in OPTIONAL_COLUMNS if all(name in row.columns for row in rows)]
-    of_pixels = any("intersection" in row.columns for row in rows)
-    of_anomalies = any("anomaly" in row.columns for row in rows)
-    names = PIXEL_COLUMNS if of_pixels else ANOMALY_COLUMNS if of_anomalies else (*COLUMNS, *optional)
+    names = (*COLUMNS, *optional)
+    if any("intersection" in row.columns for row in rows):
+        names = PIXEL_COLUMNS
+    if any("anomaly" in row.columns for row in rows):
+        names = ANOMALY_COLUMNS
+    if any("analysis" in row.extra for row in rows):
+        names = tuple(rows[0].columns)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
     order = sorted(range(len(joined["id"])), key=joined["id"].__getitem__)
     if len(set(joined["id"])) != len(order):
@@ -106,9 +116,13 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
 
 
 def merge_evaluation(
-    job: JobRow, index: int, rows: Sequence[OutcomeRow], columns: Mapping[str, Sequence[Any]]
+    job: JobRow,
+    index: int,
+    rows: Sequence[OutcomeRow],
+    columns: Mapping[str, Sequence[Any]],
+    summary: Summary | None = None,
 ) -> EvaluationResult:
-    """One row of the results."""
+    """One row of the results; of an analysis, `summary` is what it found."""
     item, plan = evaluations(job)[index], plan_of(job, rows)
     planned, measured = plan["evaluations"][index], len(columns["id"])
     if measured != planned["n"]:
@@ -118,7 +132,10 @@ def merge_evaluation(
     protocol = rows[0].extra.get("protocol") or job.spec.get("protocol", "pixel")
     backend = str(item["params"].get("backend", "native"))
     evidence = [row.extra["evidence"] for row in rows]
-    metrics = _metrics(item, columns, attack=attack, paper=protocol == "paper")
+    if summary is not None:
+        metrics = summary.metrics
+    else:
+        metrics = _metrics(item, columns, attack=attack, paper=protocol == "paper")
     stages = stage_breakdown(evidence, measured)
     cells: list[Breakdown] = []
     if "corrupted" in columns:
@@ -134,7 +151,8 @@ def merge_evaluation(
         screening=_screening(job.spec["execution"]),
         planned=planned,
         breakdown=stages,
-        undefined=[name for name, metric in metrics.items() if metric.value is None],
+        # An analysis says itself why something has no value.
+        undefined=[name for name, metric in metrics.items() if metric.value is None and summary is None],
     )
     return EvaluationResult(
         name=item["name"],
@@ -143,9 +161,9 @@ def merge_evaluation(
         protocol=protocol,
         backend=backend,
         metrics=metrics,
-        breakdown=[*stages, *cells],
+        breakdown=[*stages, *cells, *(summary.breakdown if summary else ())],
         reference=published_for(job, item, planned, protocol),
-        warnings=of_evaluation(plan, evidence, row),
+        warnings=[*of_evaluation(plan, evidence, row), *(summary.warnings if summary else ())],
         seconds=math.fsum(row.seconds for row in rows),
         forward_passes=sum(row.forward_passes for row in rows),
         backward_passes=sum(row.backward_passes for row in rows),
@@ -172,6 +190,8 @@ def published_for(
     job: JobRow, item: Mapping[str, Any], planned: Mapping[str, Any], protocol: str
 ) -> list[Reference]:
     """The published numbers that belong to an evaluation of the job."""
+    if found := analysis_references(item["name"], job.spec["model"], planned.get("known_as")):
+        return found
     if planned.get("known_as") is None:
         return []
     component = load_catalog().find_evaluation(item["name"])
@@ -233,7 +253,9 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, *ANOMALY_COLUMNS)
-    names = [name for name in dict.fromkeys(every) if name in columns]
+    known = [name for name in dict.fromkeys(every) if name in columns]
+    # Of an analysis the columns are in their own order.
+    names = list(columns) if set(columns) - set(every) else known
     writer.writerow(names)
     for row in zip(*(columns[name] for name in names), strict=True):
         writer.writerow([_cell(value) for value in row])

@@ -57,12 +57,13 @@ def run(
         examples = session.data(item["data"] or spec["data"], "test")
         check_fit(examples, data, names, f"evaluations[{index}].data")
         order = evaluation_order(examples.name, examples.ids, spec["limit"])
-        n, ids = len(order), (examples.ids[position] for position in order)
+        repeats = catalog.repeats(item["name"], item["params"])
+        n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
         cost = example_seconds(item, flops, loaded.device.type)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
-        evaluations.append(facts_of(examples, n) | doubtful)
+        evaluations.append(facts_of(examples, n) | (doubtful if repeats is None else {"repeats": repeats}))
         # The library's batches go over all examples: what is left of them cannot be cut.
-        whole = item["params"].get("backend") == COMPATIBLE
+        whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
         shards += cut(index, n, cost, batch_size, math.inf if whole else request["shard_seconds"])
         label = data_label(item["data"] or spec["data"])
         if label not in hashes:  # of a large set it takes minutes
@@ -90,8 +91,9 @@ def facts_of(examples: ImageSet, n: int) -> dict[str, Any]:
     """What the merge must know of the data.
 
     Returns:
-        `n` examples of the `available` ones are used, with so many `classes`; `known_as` is the name of a
-        well-known set; `published` is how many examples the published set has, where it has others.
+        `n` examples of the `available` ones are used (or there are n repeats of what measures the machine),
+        with so many `classes`; `known_as` is the name of a well-known set; `published` is how many examples
+        the published set has, where it has others.
     """
     facts: dict[str, Any] = {"n": n, "available": len(examples.ids), "classes": examples.classes}
     name = known_as(examples.class_names, len(examples.ids), model_class_names(examples))

@@ -95,7 +95,7 @@ def references(
         if not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
-            if _same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
+            if same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
                 pairs = zip(attacked.metrics, values, strict=True)
                 found += [_reference(name, table, attacked, protocol, *pair) for pair in pairs]
     return found
@@ -109,9 +109,7 @@ def _segmented(model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol
         return []
     facts, found = architecture(model["params"]["backbone"]), []
     for name, values in SEGMENTED.items():
-        if facts and _same_model(
-            MODELS[name].facts, facts | {"image_size": MODELS[name].facts["image_size"]}
-        ):
+        if facts and same_model(MODELS[name].facts, facts | {"image_size": MODELS[name].facts["image_size"]}):
             source = f"{PAPER}, table 6, {name}; {SEGMENTED_NOTE}"
             found += [
                 Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
@@ -165,7 +163,8 @@ def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:
     return params | {"layers": "first" if chosen == [0] else chosen}
 
 
-def _same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+def same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether a model with these facts is the published one, whose facts may allow several values."""
     if published.keys() != facts.keys():
         return False
     return all(

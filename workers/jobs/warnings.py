@@ -208,7 +208,7 @@ def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row:
             f" set {assumed['data']!r} were used, and if they are others every number is wrong"
         )
         yield Warning(code="foreign_normalization", message=message, evidence=assumed)
-    if n < available:
+    if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
     if row.screening is not None and row.attack and row.pixel:

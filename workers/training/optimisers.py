@@ -54,7 +54,9 @@ def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     groups = [group for group in groups if group["params"]]
     # One kernel for all tensors; one call per tensor costs a small model more than its arithmetic.
     if recipe.optimiser == "sgd":
-        return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
+        # Not fused: where float16 leaves the first step out, torch's fused SGD goes on from a momentum that
+        # nobody has written.
+        return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, foreach=True)
     return torch.optim.AdamW(
         groups, lr=recipe.learning_rate, betas=recipe.betas, eps=recipe.epsilon, fused=True
     )

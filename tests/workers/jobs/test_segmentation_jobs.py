@@ -141,6 +141,26 @@ def test_windows_are_refused_where_they_make_no_sense() -> None:
     assert "'sliding_window' is for segmentation" in found["evaluations.0.name"]
 
 
+def test_attention_for_so_many_patches_takes_no_larger_windows_and_crops() -> None:
+    attention = {"name": "scaled_learned", "params": {"patches": 64}}
+    scaled = {"name": "vit", "params": {**BACKBONE["params"], "attention": attention}}  # type: ignore[dict-item]
+    model = {"name": "segmenter", "params": {"backbone": scaled, "decoder": "linear"}}
+
+    def windows(side: int) -> list[dict[str, Any]]:
+        return [{"name": "sliding_window", "params": {"window": side, "stride": 8}}]
+
+    def recipe(side: int) -> dict[str, Any]:
+        return {"name": "segmenter", "params": {"crop_size": side}}
+
+    load().validate(evaluating(model=model, evaluations=windows(32)))
+    load().validate(training(model=model, recipe=recipe(32)))
+    found = problems(evaluating(model=model, evaluations=windows(33)))
+    assert "its learned S is for that many patches" in found["evaluations.0.params"]
+    found = problems(training(model=model, recipe=recipe(33)))
+    assert "crop_size must not be larger than the backbone's image_size" in found["recipe.params"]
+    load().validate(evaluating(evaluations=windows(33)))
+
+
 def test_training_learns_more_than_the_background(tmp_path: Path) -> None:
     columns = joined([trained(tmp_path, recipe={"name": "small_segmenter", "params": {"epochs": 6}})])
     nothing_found = {

@@ -4,7 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from workers.training.curves import HEIGHT, LEFT, PANEL_HEIGHT, PANEL_WIDTH, TOP, WIDTH, draw
+from workers.plotting import HEIGHT, LEFT, PANEL_HEIGHT, PANEL_WIDTH, TOP, width
+from workers.training.curves import draw
 from workers.training.training_log import EpochRecord
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -42,9 +43,9 @@ def test_accuracy_under_attack_is_a_line_of_its_own_with_its_name() -> None:
 def test_everything_is_inside_the_picture(epochs: int) -> None:
     text = draw([record(n, 1e-3 * n, n / epochs, 0.0) for n in range(1, epochs + 1)])
     for element in ElementTree.fromstring(text).iter(f"{SVG}text"):
-        assert 0 <= float(element.attrib["x"]) <= WIDTH
+        assert 0 <= float(element.attrib["x"]) <= width(2)
         assert 0 <= float(element.attrib["y"]) <= HEIGHT
-    assert all(0 <= x <= WIDTH and TOP - 0.01 <= y <= HEIGHT for line in lines(text) for x, y in line)
+    assert all(0 <= x <= width(2) and TOP - 0.01 <= y <= HEIGHT for line in lines(text) for x, y in line)
 
 
 @pytest.mark.parametrize("loss", [0.0, -0.5, 1e-8, 1e6])

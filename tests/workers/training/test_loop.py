@@ -195,10 +195,12 @@ class Overflowing(nn.Module):
         return logits * 100.0
 
 
-def test_float16_leaves_out_steps_whose_gradients_overflow(standins: ModuleType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+def test_float16_leaves_out_steps_whose_gradients_overflow(standins: ModuleType, optimiser: str) -> None:
     model, data = Overflowing(), standins.Stripes(8)
     before = model.linear.weight.detach().clone()
-    learner = Learner(model, PLAIN, seed=0, data=data, device=torch.device("cpu"), dtype=torch.float16)
+    recipe = dataclasses.replace(PLAIN, optimiser=optimiser)  # type: ignore[arg-type]
+    learner = Learner(model, recipe, seed=0, data=data, device=torch.device("cpu"), dtype=torch.float16)
     images = data.images(range(8), standins.SIZE)
     assert learner.state()["scaler"]["scale"] == 2.0**16
     changed = []

@@ -21,6 +21,10 @@ RULES = (
         "params.smallest_scale <= params.largest_scale",
         "smallest_scale must not be larger than largest_scale",
     ),
+    (
+        "part.backbone_attention != 'scaled_learned' or params.crop_size <= part.backbone_image_size",
+        "crop_size must not be larger than the backbone's image_size: its learned S is for that many patches",
+    ),
 )
 
 

@@ -1,0 +1,70 @@
+"""Analyses through the real service: beside an attack, with their plots, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from models.symvit import symvit
+from service.contract.errors import InvalidSpec
+from service.contract.results import LayerBreakdown
+from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, rows, training
+from tests.e2e.running import RunningService
+
+Start = Callable[..., RunningService]
+
+EVALUATIONS = [
+    pgd(steps=2),
+    {"name": "projection_loss", "params": {"form": "paper"}},
+    {"name": "eigenvector_check", "params": {"layers": "last"}},
+    {"name": "efficiency", "params": {"batch_size": 4, "repeats": 3, "warmup": 1}},
+]
+
+
+def test_analyses_stand_beside_an_attack(start_service: Start, tmp_path: Path) -> None:
+    client = start_service(tmp_path / "state").client
+    trained = client.submit(training(1)).id
+    finished(client, trained)
+    causal = {"name": "vit", "params": {"image_size": 32, "attention": "rpc_causal", "layers": "first"}}
+    with pytest.raises(InvalidSpec, match="'rpc_causal' does not offer"):
+        client.submit({**attacking(None, EVALUATIONS), "model": causal})
+    jobs = [
+        client.submit(
+            attacking(trained, EVALUATIONS, limit=12, execution={"device": "cpu", "batch_size": size})
+        ).id
+        for size in (5, 12)
+    ]
+    for job in jobs:
+        assert finished(client, job).progress.done == 3 * 12 + 3
+    _, loss, vectors, cost = client.results(jobs[0]).evaluations
+    assert loss.metrics["projection_loss"].n == 12
+    (layer,) = loss.breakdown
+    assert isinstance(layer, LayerBreakdown)
+    assert layer.metrics["projection_loss"].value == pytest.approx(
+        loss.metrics["projection_loss"].value, rel=1e-9
+    )
+    assert [part.label for part in vectors.breakdown] == ["random", "permuted", "layer 0"]
+    assert 0 < vectors.metrics["eigenvector_cosine"].value <= 1 + 1e-9
+    assert cost.metrics["parameters"].value == sum(
+        part.numel() for part in symvit(10, 1, **SHAPE).parameters()
+    )
+    assert cost.metrics["test_seconds"].n == 3
+    assert [w.code for w in cost.warnings] == ["measures_the_machine"]
+
+    plots = [a for a in client.artifacts(jobs[0]) if a.name.startswith("plot-")]
+    names = ["plot-001-projection_loss.svg", "plot-002-eigenvector_check.svg", "plot-003-efficiency.svg"]
+    assert [plot.name for plot in plots] == names
+    for plot in plots:
+        assert plot.media_type == "image/svg+xml"
+        ElementTree.fromstring(client.download(jobs[0], plot.name, tmp_path).read_text())
+    tables = [outcomes(client, job, tmp_path / job) for job in jobs]
+    for name, count in (("outcomes-001-projection_loss.csv", 12), ("outcomes-003-efficiency.csv", 3)):
+        assert len(rows(tables[0][name])) == count
+    # Another batch size changes rounding only.
+    compared = {(r["evaluation"], r["metric"]): r for r in client.compare(jobs)["rows"]}
+    for key in (("projection_loss", "projection_loss"), ("eigenvector_check", "eigenvector_cosine")):
+        assert abs(compared[key]["difference"]) < 1e-4
+        assert compared[key]["test"] is None

@@ -1,0 +1,105 @@
+"""Analyses that need attention to be seen are refused where it cannot be: the committed catalog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.contract.catalog import load
+from service.contract.errors import ErrorDetail, InvalidSpec
+from service.contract.estimate import repeats
+from service.contract.report import path_text
+
+SIZES = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
+CAUSAL = {"attention": {"name": "rpc_causal"}, "layers": "first"}
+ANALYSES = ("projection_loss", "eigenvector_check")
+
+
+def job(model: dict[str, Any], *evaluations: dict[str, Any], data: str = "digits") -> dict[str, Any]:
+    return {"kind": "evaluate", "model": model, "data": {"name": data}, "evaluations": list(evaluations)}
+
+
+def refused(body: dict[str, Any]) -> tuple[ErrorDetail, ...]:
+    with pytest.raises(InvalidSpec) as caught:
+        load().validate(body)
+    return tuple(caught.value.details)
+
+
+def segmenter(**params: Any) -> dict[str, Any]:
+    return {"name": "segmenter", "params": {"backbone": {"name": "vit", "params": SIZES | params}}}
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        ({"name": "vit", "params": SIZES}, "digits"),
+        ({"name": "vit", "params": SIZES | {"attention": "scaled_exact"}}, "digits"),
+        ({"name": "symvit_tiny"}, "digits"),
+        ({"name": "rpc_fan_vit_tiny"}, "digits"),
+        (segmenter(), "shapes"),
+    ],
+)
+def test_what_can_be_looked_at_is_taken(model: dict[str, Any], data: str) -> None:
+    spec = load().validate(job(model, *({"name": name} for name in ANALYSES), data=data)).spec
+    assert [item["params"]["layers"] for item in spec["evaluations"]] == ["all", "all"]
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_attention_that_cannot_be_looked_at_is_refused_with_what_can(name: str) -> None:
+    (detail,) = refused(job({"name": "vit", "params": SIZES | CAUSAL}, {"name": "clean"}, {"name": name}))
+    assert path_text(detail.loc) == "evaluations[1].name"
+    assert "the attention 'rpc_causal' does not offer" in detail.message
+    assert "a softmax over all tokens" in detail.message
+    assert {"rpc", "softmax"} <= set(detail.allowed)  # type: ignore[arg-type]
+    assert "rpc_causal" not in detail.allowed  # type: ignore[operator]
+
+
+def test_models_that_cannot_be_looked_at_are_refused() -> None:
+    model = {"name": "timm", "params": {"architecture": "resnet18"}}
+    (detail,) = refused(job(model, {"name": "projection_loss"}))
+    assert "the model 'timm' does not offer" in detail.message
+    assert "vit" in detail.allowed  # type: ignore[operator]
+
+
+def test_the_attention_of_a_backbone_counts() -> None:
+    (detail,) = refused(job(segmenter(**CAUSAL), {"name": "eigenvector_check"}, data="shapes"))
+    assert "'rpc_causal'" in detail.message
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "layers", "right"),
+    [
+        ({"name": "vit", "params": SIZES}, "digits", [0, 3], True),
+        ({"name": "vit", "params": SIZES}, "digits", [4], False),
+        ({"name": "symvit_tiny"}, "digits", [11], True),
+        ({"name": "symvit_tiny"}, "digits", [12], False),
+        ({"name": "fan_vit_base"}, "digits", [17], True),
+        (segmenter(), "shapes", [3], True),
+        (segmenter(), "shapes", [4], False),
+        ({"name": "vit", "params": SIZES}, "digits", [], False),
+    ],
+)
+def test_layers_have_to_be_there(model: dict[str, Any], data: str, layers: list[int], right: bool) -> None:
+    body = job(model, {"name": "projection_loss", "params": {"layers": layers}}, data=data)
+    if right:
+        load().validate(body)
+        return
+    (detail,) = refused(body)
+    assert path_text(detail.loc) == "evaluations[0].params"
+    assert "a list of layers from 0 to depth - 1" in detail.message
+
+
+def test_wrong_parameters_are_named() -> None:
+    (detail,) = refused(
+        job({"name": "symvit_tiny"}, {"name": "projection_loss", "params": {"form": "papers"}})
+    )
+    assert detail.nearest == "paper"
+
+
+def test_what_measures_the_machine_counts_its_repeats() -> None:
+    model = {"name": "timm", "params": {"architecture": "resnet18", "image_size": 32}}
+    body = job(model, {"name": "efficiency", "params": {"repeats": 7, "batch_size": 4}})
+    found = load().validate(body).estimate
+    assert found == {"examples": 7, "forward_passes": 56, "backward_passes": 28}
+    assert repeats(load().find("evaluation", "clean"), {}) is None

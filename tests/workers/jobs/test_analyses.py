@@ -1,0 +1,155 @@
+"""Analyses from their shards to a row of the results, with its plot and its published numbers."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from service.contract.catalog import load
+from service.contract.results import LayerBreakdown
+from service.store.rows import JobRow, OutcomeRow
+from service.store.session import Store
+from tests.support.jobs import add, claim, evaluate_spec
+from workers.catalog import resolve
+from workers.evaluation.analysis import Analysis
+from workers.finishing import merge_and_finish
+from workers.jobs import merge
+from workers.jobs.analyses import summarise
+from workers.jobs.published import IMAGENET
+from workers.jobs.published_analyses import TABLE_13, analysis_references
+from workers.settings import WorkerSettings
+
+LOSS = {"name": "projection_loss", "params": {"form": "released", "layers": "all"}, "data": None}
+FACTS = {"batch_size": 2, "untrained": False, "weights_sha256": "w", "data_sha256": {"digits": "d"}}
+SYMVIT = {"name": "symvit_tiny", "params": {"image_size": 224, "patch_size": 16, "drop_path": 0.1}}
+
+
+def shard(number: int) -> OutcomeRow:
+    """Two examples of a model of two layers; the ids are not in the order of the shards."""
+    ids = [f"{(7 * row) % 101:03d}" for row in (2 * number, 2 * number + 1)]
+    columns: dict[str, list[Any]] = {
+        "id": ids,
+        "log_phi": [[0.01 * int(i), 1.0] for i in ids],
+        "output": [[0.1, 0.001 * int(i)] for i in ids],
+        "negative": [[1, 0] for _ in ids],
+        "terms": [[4, 4] for _ in ids],
+        "forward": [1, 1],
+        "backward": [0, 0],
+    }
+    extra = {
+        "attack": False,
+        "analysis": "projection_loss",
+        "evidence": {"layers": [0, 1]},
+        "provenance": {"code": {"version": "1"}, "packages": {}, "device": {"type": "cpu"}},
+    }
+    return OutcomeRow(0, number, 2, columns, 0.1, 2, 0, extra)
+
+
+def plan(count: int) -> dict[str, Any]:
+    shards = [
+        {"evaluation": 0, "number": i, "start": 2 * i, "stop": 2 * i + 2, "cost": 1.0} for i in range(count)
+    ]
+    size = {"n": 2 * count, "available": 2 * count}
+    return {"device": "cpu", "evaluations": [size], **FACTS, "shards": shards}
+
+
+def planned_job(store: Store, count: int) -> JobRow:
+    job_id = add(store, evaluate_spec() | {"evaluations": [LOSS]})
+    assert store.shards.finish_plan(claim(store), plan(count))
+    return store.jobs.get(job_id)
+
+
+def test_any_order_of_shards_gives_the_same_row_table_and_plot(store: Store) -> None:
+    job, found = planned_job(store, 3), set()
+    for rows in itertools.permutations([shard(number) for number in range(3)]):
+        columns = merge.sorted_columns(rows)
+        summary = summarise(LOSS["params"], rows, columns)
+        assert summary is not None
+        result = merge.merge_evaluation(job, 0, rows, columns, summary)
+        found.add((result.model_dump_json(), merge.as_csv(columns), summary.plot))
+    assert len(found) == 1
+
+
+def test_a_job_leaves_a_table_and_a_plot(store: Store, tmp_path: Path) -> None:
+    settings = WorkerSettings(state=tmp_path)
+    job_id = planned_job(store, 2).id
+    for number in range(2):
+        held = claim(store)
+        finished = store.shards.finish(held, shard(number))
+        assert finished is not None
+        merge_and_finish(store, settings, held, finished)
+    files = {row.name: row for row in store.artifacts.of(job_id)}
+    assert set(files) == {"outcomes-000-projection_loss.csv", "plot-000-projection_loss.svg"}
+    assert files["plot-000-projection_loss.svg"].media_type == "image/svg+xml"
+    ElementTree.fromstring((settings.folder(job_id) / "plot-000-projection_loss.svg").read_text())
+    table = (settings.folder(job_id) / "outcomes-000-projection_loss.csv").read_text()
+    lines = list(csv.DictReader(table.splitlines()))
+    assert list(lines[0]) == ["id", "log_phi", "output", "negative", "terms", "forward", "backward"]
+    assert [line["id"] for line in lines] == sorted(line["id"] for line in lines)
+    assert lines[0]["log_phi"] == "0.0 1.0"
+    row = store.results.of(job_id)[0]
+    assert [part["layer"] for part in row["breakdown"]] == [0, 1]
+    assert set(row["metrics"]) == {"log_projection_loss", "negative_terms"}
+    assert (row["forward_passes"], row["backward_passes"]) == (4, 0)
+
+
+def test_missing_examples_are_refused(store: Store) -> None:
+    rows = [shard(0), shard(2)]
+    columns = merge.sorted_columns(rows)
+    with pytest.raises(ValueError, match="4 of 6 examples"):
+        merge.merge_evaluation(
+            planned_job(store, 3), 0, rows, columns, summarise(LOSS["params"], rows, columns)
+        )
+
+
+def test_an_evaluation_that_is_no_analysis_has_no_summary() -> None:
+    row = shard(0)
+    row.extra.pop("analysis")
+    assert summarise({}, [row], row.columns) is None
+
+
+def test_every_analysis_has_its_part_of_the_merge() -> None:
+    analyses = [
+        component.name
+        for component in load().list("evaluation")
+        if isinstance(resolve(component)(), Analysis)
+    ]
+    assert {"projection_loss", "eigenvector_check", "efficiency"} <= set(analyses)
+    for name in analyses:
+        row = replace(shard(0), extra=shard(0).extra | {"analysis": name})
+        with pytest.raises((KeyError, ValueError)):  # it is found, and misses its own columns
+            summarise({}, [row], {"id": []})
+
+
+def test_layers_of_controls_have_a_name_of_their_own() -> None:
+    assert LayerBreakdown(layer=3, metrics={}).label == "layer 3"
+    assert LayerBreakdown(layer=None, values="random", metrics={}).label == "random"
+    assert LayerBreakdown(layer=1, values="permuted", metrics={}).label == "permuted/layer 1"
+
+
+def test_table_13_stands_next_to_models_of_the_same_architecture() -> None:
+    found = {r.metric: r for r in analysis_references("efficiency", SYMVIT, None)}
+    assert found["multiply_adds"].value == 1.17e9
+    assert found["test_seconds"].value == 0.010
+    assert found["train_memory"].value == 1435e6
+    assert "batch size and how memory was measured not stated" in found["parameters"].protocol
+    smaller = SYMVIT | {"params": SYMVIT["params"] | {"image_size": 32}}  # type: ignore[operator]
+    assert analysis_references("efficiency", smaller, None) == []
+    assert analysis_references("clean", SYMVIT, IMAGENET) == []
+    assert len(TABLE_13) == 5
+
+
+def test_published_eigenvalues_stand_next_to_vit_tiny_on_imagenet() -> None:
+    sizes = {"image_size": 224, "patch_size": 16, "width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0}
+    softmax = {"attention": {"name": "softmax", "params": {}}, "layers": "all"}
+    vit = {"name": "vit", "params": sizes | softmax}
+    found = [r.value for r in analysis_references("eigenvector_check", vit, IMAGENET)]
+    assert found == [648.46, 4.65, 40.07, 17.73]
+    assert analysis_references("eigenvector_check", vit, None) == []
+    assert analysis_references("eigenvector_check", SYMVIT, IMAGENET) == []
