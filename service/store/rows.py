@@ -149,7 +149,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ShardRow:
-    """A shard as it stands. `owner`, `lease_until` only while it runs."""
+    """A shard as it stands. `owner`, `lease_until` only while it runs; `devices` its worker must have."""
 
     id: str
     job_id: str
@@ -159,6 +159,7 @@ class ShardRow:
     start: int
     stop: int
     device: str
+    devices: int
     state: ShardState
     fence: int
     owner: str | None
