@@ -24,6 +24,8 @@ PROPORTIONS = frozenset(
         "attack_success_rate",
         "aupr",
         "ece",
+        "corrupted_top1",
+        "mce",
         "negative_terms",
         "rms_calibration_error",
         "aurra",

@@ -51,7 +51,8 @@ class Component(BaseModel):
         paper: Citation of the source.
         passes: Model passes per example, for attacks and evaluations.
         protocols: Under which an attack can run; in a job with another it runs under the first.
-        facts: What is known about a data set without loading it, or about a model beside its parameters.
+        facts: What is known about a data set without loading it, or about a model beside its parameters;
+            the group of a corruption.
         evaluations: What a suite stands for; null for everything else.
         package: The package that brings it; null for Assay's own.
         offers: What a model, or a component that is a part of it, lets an evaluation look at.

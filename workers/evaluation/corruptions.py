@@ -28,6 +28,9 @@ __all__ = ["corruptions"]
 
 TASKS = ("classification",)
 PAPER = IMAGENET_C
+RULES = (
+    ("data.channels in [1, 3]", "corruptions are for grey images and for colour images of three channels"),
+)
 # The image as it is, then once for each corruption and severity.
 PASSES = ("1 + len(params.corruptions) * len(params.severities)", "0")
 
