@@ -64,6 +64,7 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         facts={"classes": 200, "channels": 3},
         reading={},
         foreign=False,
+        dtypes=None,
         model=load().validate(job(A)).spec["model"],
     )
     body = job(A, model={"name": "symvit", "weights": {"checkpoint": "mine"}})
