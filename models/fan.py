@@ -136,7 +136,8 @@ class FullyAttentionalNetwork(nn.Module):
     def forward_features(self, images: Tensor) -> Tensor:
         """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
         patches, _ = self._encode(images)
-        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)  # (B, N, C)
+        # Not len(): torch.export takes that for a constant.
+        tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)  # (B, N, C)
         for block in self.cls_attn_blocks:
             tokens = block(tokens)
         normalized: Tensor = self.norm(tokens)

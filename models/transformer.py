@@ -97,7 +97,8 @@ class VisionTransformer(nn.Module):
             grid: (height, width) of the patches; on another grid than the model's own the position embedding
                 is resized, bilinear with half-pixel centres.
         """
-        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)  # (B, N, C)
+        # Not len(): torch.export takes that for a constant.
+        tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)  # (B, N, C)
         tokens = self.pos_drop(tokens + self._positions(grid))
         for block in self.blocks:
             tokens = block(tokens, grid=grid)

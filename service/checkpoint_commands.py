@@ -9,7 +9,7 @@ from pathlib import Path
 
 from service import terminal
 from service.commands import JOB_FAILED, OK, UsageError, connected, run_module
-from service.contract.checkpoints import Checkpoint
+from service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
 
 Options = argparse.Namespace
 
@@ -80,7 +80,12 @@ def _text(found: Checkpoint) -> str:
     params = terminal.params_text(found.model["params"])
     lines = [f"{found.name} {found.state}", f"model   {found.model['name']} {params}".rstrip()]
     lines += [f"sha256  {found.sha256}", f"bytes   {found.size}"]
-    if found.classes is not None:
+    if found.program is not None:
+        size, dtypes = found.program.image_size, ", ".join(found.program.dtypes)
+        draws = "; it draws random numbers" if found.program.random else ""
+        channels = f"{found.classes} classes, {found.channels} channels"
+        lines.append(f"program {channels}, {size} x {size} pixels; runs in {dtypes}{draws}")
+    elif found.classes is not None and found.layout != PROGRAM_LAYOUT:
         lines.append(f"classes {found.classes}, channels {found.channels}, names as in {found.layout}")
         lines.append(f"normalization {_normalization(found)}")
     lines += [f"left out   {key}" for key in found.left_out]

@@ -204,9 +204,10 @@ def _add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         actions,
         "upload",
         checkpoint_commands.upload,
-        "upload a safetensors file and wait until it is checked",
+        "upload weights or an exported program and wait until it is checked",
         "assay checkpoints upload ours weights.safetensors",
         "assay checkpoints upload deit deit_tiny.safetensors --model vit --normalization imagenet",
+        "assay checkpoints upload resnet resnet.pt2",
     )
     listing = _add_remote(actions, "list", checkpoint_commands.list_all, "list all weights", example)
     show = _add_remote(
@@ -221,7 +222,7 @@ def _add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     )
     for parser in (upload, show, delete):
         parser.add_argument("name", metavar="NAME", help="the checkpoint's name")
-    upload.add_argument("file", metavar="FILE", help="the safetensors file")
+    upload.add_argument("file", metavar="FILE", help="the safetensors file, or the .pt2 file")
     upload.add_argument(
         "--model", help="of which model: its name, or {name, params} as JSON (default: as the file says)"
     )

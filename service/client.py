@@ -271,19 +271,19 @@ class AssayClient:
         normalization: str | Mapping[str, Any] | None = None,
         positions: str | None = None,
     ) -> Checkpoint:
-        """Uploads a safetensors file; a worker checks it afterwards (`wait_for_checkpoint`).
+        """Uploads a safetensors file or an exported program; a worker checks it (`wait_for_checkpoint`).
 
         Args:
             name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
             file: the file.
             model: of which model the weights are, by name or as {"name", "params"}; None: the file says it,
-                as those of training jobs do.
+                as those of training jobs and programs do.
             normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
             positions: how position embeddings of another grid are resized: "bilinear", "bicubic" or
                 "bicubic_antialias"; None: they do not fit.
 
         Raises:
-            InvalidSpec: it is no safetensors file, or the model is wrong.
+            InvalidSpec: it is no file that is taken, or the model is wrong.
             InvalidState: the name is taken by another file, or as many are kept as may be.
             TooLarge: the service takes no files of this size, or no more of them.
         """

@@ -27,6 +27,8 @@ PROPORTIONS = frozenset(
         "corrupted_top1",
         "mce",
         "negative_terms",
+        "rms_calibration_error",
+        "aurra",
     }
 )
 MAX_LISTED = 12

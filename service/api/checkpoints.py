@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -20,9 +20,11 @@ from service.body import parse_json
 from service.contract.catalog import Catalog
 from service.contract.checkpoints import GIVEN, INSIDE, NAME_PATTERN, Checkpoint, model_of_weights
 from service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from service.contract.program_file import BadProgram, is_archive, open_program
 from service.contract.reading import Positions, check_reading, normalization_in
 from service.contract.report import Loc, Report
 from service.contract.results import Page
+from service.contract.weights import EXPORTED
 from service.dispatch import Dispatcher
 from service.safetensors_header import read_header
 from service.settings import Settings
@@ -44,7 +46,7 @@ Model = Annotated[
         min_length=1,
         max_length=4000,  # servers take no longer addresses than 64 KiB, and a character may be twelve bytes
         description="of which model the weights are: its name, or `{name, params}` as JSON; files of training"
-        " jobs say it themselves",
+        " jobs, and exported programs, say it themselves",
     ),
 ]
 Normalization = Annotated[
@@ -66,7 +68,7 @@ Resizing = Annotated[
 @router.post(
     "",
     operation_id="upload_checkpoint",
-    summary="Upload weights",
+    summary="Upload weights or an exported program",
     status_code=202,
     response_model=Checkpoint,
     responses={
@@ -95,7 +97,7 @@ async def upload_checkpoint(
     normalization: Normalization = None,
     positions: Resizing = None,
 ) -> Response:
-    """Stores a safetensors file. A worker checks it against its model; jobs that use it wait for that."""
+    """Stores a safetensors file, or an exported program (.pt2). A worker checks it; jobs that use it wait."""
     given = None if model is None else reference_in(model, GIVEN)
     stated = None if normalization is None else normalization_in(normalization)
     reading = {"normalization": stated, "positions": positions}
@@ -166,19 +168,50 @@ def _register(
     catalog: Catalog,
     settings: Settings,
 ) -> tuple[CheckpointRow, bool]:
-    header = read_header(upload.path)
-    stated = header.metadata.get("model")
-    inside = None if stated is None else reference_in(stated, INSIDE)
-    check_reading(reading, header.shapes)
+    model = model_of_weights(catalog, given, _model_inside(upload, reading))
+    if model["name"] == EXPORTED and not is_archive(upload.path):
+        _refuse(GIVEN, f"the model {EXPORTED!r} is an exported program (.pt2), and this file is none")
     return store.checkpoints.add(
         name,
-        model=model_of_weights(catalog, given, inside),
+        model=model,
         sha256=upload.sha256,
         size=upload.size,
         place=lambda job_id: upload.place(settings.artifacts / job_id / WEIGHTS),
         reading=reading,
         quota=quota_of(settings),
     )
+
+
+def _model_inside(upload: Upload, reading: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The model that a file names; None when it names none.
+
+    Raises:
+        InvalidSpec: the file is none that is taken, or has itself what the upload states.
+    """
+    if is_archive(upload.path):
+        return _program(upload, reading)
+    header = read_header(upload.path)
+    check_reading(reading, header.shapes)
+    stated = header.metadata.get("model")
+    return None if stated is None else reference_in(stated, INSIDE)
+
+
+def _program(upload: Upload, reading: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        open_program(upload.path)
+    except BadProgram as error:
+        _refuse(("body",), f"this is no exported program that can be taken: {error}")
+    for name, stated in reading.items():
+        if stated is not None:
+            _refuse(("query", name), "an exported program takes pixels in [0, 1], and has everything inside")
+    return {"name": EXPORTED}
+
+
+def _refuse(loc: Loc, message: str) -> NoReturn:
+    report = Report()
+    report.add(loc, message, allowed="a file that torch.export.save (.pt2) or safetensors has written")
+    report.raise_if_any()
+    raise AssertionError("there is a remark")
 
 
 def quota_of(settings: Settings) -> Quota:

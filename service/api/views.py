@@ -133,6 +133,7 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
         layout=verdict.get("layout"),
         classes=verdict.get("classes"),
         channels=verdict.get("channels"),
+        program=verdict.get("program"),
         **row.reading,
         left_out=verdict.get("left_out", []),
         resized=verdict.get("resized", []),

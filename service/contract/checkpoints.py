@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 # Of the files of training jobs, as `models/weights.py` calls it; all others have no normalisation.
 OWN_LAYOUT = "assay"
+# The layout of exported programs, which have no names of tensors to compare.
+PROGRAM_LAYOUT = "program"
 State = Literal["checking", "ready", "rejected"]
 GIVEN: Loc = ("query", "model")
 INSIDE: Loc = ("body", "__metadata__", "model")
@@ -41,13 +43,28 @@ class Faults(Answer):
     other: list[str] = Field(default_factory=list)
 
 
+class ProgramFacts(Answer):
+    """What is known of an exported program.
+
+    Attributes:
+        image_size: height and width of its images, in pixels.
+        dtypes: the values of `execution.dtype` that it can be run with.
+        random: whether it draws random numbers while it answers.
+    """
+
+    image_size: int
+    dtypes: list[str]
+    random: bool
+
+
 class Verdict(Faults):
     """What a worker found out about a file.
 
     Attributes:
-        layout: whose names the tensors have, as in `models/weights.py`.
+        layout: whose names the tensors have, as in `models/weights.py`; "program" for an exported program.
         classes: that the model was made for; None where the weights do not tell.
         channels: of its images; None where the weights do not tell.
+        program: of an exported program; None for weights.
         left_out: tensors of the file that the model does not need, and that such files are known to have.
         resized: position embeddings that are resized, because the upload asked for it.
     """
@@ -55,12 +72,13 @@ class Verdict(Faults):
     layout: str | None = None
     classes: int | None = None
     channels: int | None = None
+    program: ProgramFacts | None = None
     left_out: list[str] = Field(default_factory=list)
     resized: list[str] = Field(default_factory=list)
 
 
 class Checkpoint(Answer):
-    """Uploaded weights. `sha256` is that of the file; `error` and `faults` say why they were rejected.
+    """Uploaded weights or program. `sha256` is of the file; `error` and `faults` say why it was rejected.
 
     `normalization` and `positions` are as the upload stated them, null where it did not. `left_out` are the
     file's tensors that the model does not need, `resized` the position embeddings that are resized.
@@ -72,6 +90,7 @@ class Checkpoint(Answer):
     layout: str | None
     classes: int | None
     channels: int | None
+    program: ProgramFacts | None
     normalization: Normalization | Literal["data"] | None
     positions: Positions | None
     left_out: list[str]

@@ -110,8 +110,10 @@ class EvaluationResult(Answer):
     Metrics of classification are described in `workers/metrics/classification.py`: top1, top5,
     attack_success_rate, top1_8bit, median_linf, median_l2, queries; of corruptions corrupted_top1 and mce in
     `workers/metrics/corruption.py`. Those of segmentation are in
-    `workers/metrics/segmentation.py`: miou, mean_accuracy, pixel_accuracy. Those of analyses are in
-    `workers/metrics/projection_loss.py`, `eigenvector_check.py` and `efficiency.py` there.
+    `workers/metrics/segmentation.py`: miou, mean_accuracy, pixel_accuracy. Calibration is in
+    `workers/metrics/calibration.py` (ece, rms_calibration_error, aurra), aupr in
+    `workers/metrics/anomaly.py`. Those of analyses are in `workers/metrics/projection_loss.py`,
+    `eigenvector_check.py` and `efficiency.py` there.
     """
 
     name: str

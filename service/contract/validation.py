@@ -24,6 +24,7 @@ from service.contract.weights import (
     FindCheckpoint,
     FindJob,
     Source,
+    check_exported,
     check_same_model,
     check_source,
     find_source,
@@ -36,6 +37,8 @@ EVALUATIONS = ("evaluation", "attack")
 MAX_EVALUATIONS = 500
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 FIT = ("classes", "channels")
+# Tasks that models of another task do: a classifier's confidence tells anomalies.
+DONE_BY = {"anomaly_detection": "classification"}
 # A backbone has no classes.
 BACKBONE_FIT = ("channels",)
 
@@ -127,10 +130,13 @@ class _Validation:
         self._check_execution(shape)
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
+            check_exported(shape, self.source, self.report)
         if "data" in shape:
             self.data = self._check_data(shape["data"], self.report, ("data",))
             spec["data"] = _completed(self.data)
             self._check_fit(self.data, self.report, ("data",))
+            if "recipe" in shape and self.data is not None:
+                self._check_trainable(self.data)
         if self.model is not None:
             self._check_rules(self.model, self.data, self.report, ("model", "params"))
         if "recipe" in shape:
@@ -204,7 +210,7 @@ class _Validation:
         self._check_folders(checked, report, loc)
         self._check_rules(checked, checked, report, (*loc, "params"))
         model = self.model.component if self.model is not None else None
-        if model is not None and not _share(model.tasks, checked.component.tasks):
+        if model is not None and not _share(model.tasks, _done_by(checked.component.tasks)):
             message = (
                 f"{checked.component.name!r} is data for {_list(checked.component.tasks)},"
                 f" the model {model.name!r} is for {_list(model.tasks)}"
@@ -239,15 +245,21 @@ class _Validation:
         facts, known = data.component.facts or {}, self._facts(name)
         weights = self.source.facts if self.source is not None else {}
         for fact in self.fit:
-            made_for = weights.get(fact, known.get(fact))
-            if fact not in facts or made_for is None or facts[fact] == made_for:
+            made_for = weights.get(fact, _of_model(known, fact))
+            needed = _of_model(facts, fact)
+            if needed is None or made_for is None or needed == made_for:
                 continue
             whose = "its weights" if fact in weights else repr(name)
+            given = f"{needed}" if needed == facts[fact] else f"{facts[fact]} of {needed}"
             message = (
-                f"{data.component.name!r} has {facts[fact]} {fact},"
-                f" the model is made for the {made_for} of {whose}"
+                f"{data.component.name!r} has {given} {fact}, the model is made for the {made_for} of {whose}"
             )
             report.add((*loc, "name"), message, given=data.component.name)
+
+    def _check_trainable(self, data: Checked) -> None:
+        if (data.component.facts or {}).get("test_only"):
+            message = f"{data.component.name!r} is a test set: it has no training images"
+            self.report.add(("data", "name"), message, given=data.component.name)
 
     def _check_evaluations(self, items: Sequence[Any]) -> list[dict[str, Any] | None]:
         completed: list[dict[str, Any] | None] = []
@@ -309,10 +321,14 @@ class _Validation:
         made_for = self._facts(source["data"]["name"])
         facts = (data.component.facts if data is not None else None) or {}
         for fact in FIT:
-            if fact in facts and fact in made_for and facts[fact] != made_for[fact]:
-                yield f"this job's model is made for {made_for[fact]} {fact}", f"{facts[fact]} {fact}"
+            trained, needed = _of_model(made_for, fact), _of_model(facts, fact)
+            if needed is not None and trained is not None and needed != trained:
+                yield f"this job's model is made for {trained} {fact}", f"{needed} {fact}"
         theirs = source["model"]["params"].get("image_size")
-        ours = self.model.params.get("image_size") if self.model is not None else None
+        known = self.source.facts if self.source is not None else {}
+        ours = known.get("image_size")
+        if ours is None and self.model is not None:
+            ours = self.model.params.get("image_size")
         if theirs is not None and ours is not None and theirs != ours:
             yield f"this job's model is for images of {theirs} pixels", f"images of {ours} pixels"
 
@@ -329,7 +345,8 @@ class _Validation:
             return
         component = checked.component
         for other in (self.model, data):
-            if other is not None and not _share(component.tasks, other.component.tasks):
+            tasks = _done_by(component.tasks) if other is self.model else component.tasks
+            if other is not None and not _share(tasks, other.component.tasks):
                 message = (
                     f"{component.name!r} is for {_list(component.tasks)}, the {other.component.kind}"
                     f" {other.component.name!r} is for {_list(other.component.tasks)}"
@@ -357,6 +374,16 @@ class _Validation:
 
 def _completed(checked: Checked | None) -> dict[str, Any] | None:
     return None if checked is None else {"name": checked.component.name, "params": checked.params}
+
+
+def _of_model(facts: Mapping[str, Any], fact: str) -> Any:
+    """The classes or channels of a model for data with these facts; a set may have some of its classes."""
+    return facts.get("model_classes", facts.get(fact)) if fact == "classes" else facts.get(fact)
+
+
+def _done_by(tasks: Sequence[str]) -> list[str]:
+    """The tasks of the models that do these tasks."""
+    return [DONE_BY.get(task, task) for task in tasks]
 
 
 def _share(some: Sequence[str], others: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ WarningCode = Literal[
     "foreign_normalization",
     "trained_on_examples",
     "class_names_differ",
+    "incomplete_data",
     "subset",
     "random_outputs",
     "batch_dependent",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
 LOC: Loc = ("model", "weights")
+# The model whose checkpoints are exported programs.
+EXPORTED = "exported"
 
 
 class JobLike(Protocol):
@@ -55,7 +57,11 @@ class CheckpointLike(Protocol):
 
     @property
     def facts(self) -> Mapping[str, int]:
-        """`classes` and `channels` of the model, as far as they are known; nothing while it is checked."""
+        """`classes`, `channels` and `image_size`, as far as they are known; nothing while it is checked."""
+
+    @property
+    def dtypes(self) -> Sequence[str] | None:
+        """The values of `execution.dtype` that it can be run with; None where that is not known."""
 
     @property
     def sha256(self) -> str:
@@ -81,9 +87,10 @@ class Source:
     Attributes:
         model: {"name", "params"} of the model that they are of.
         data: The data set that it was trained on, by name; None where only `facts` are known.
-        facts: `classes` and `channels` of the model, as far as the weights tell.
+        facts: `classes`, `channels` and `image_size` of the model, as far as the weights tell.
         stated: What a spec's `weights` says of an uploaded file beside its name; empty for a job's weights.
         foreign: Whether the file is known to have no normalisation of its own.
+        dtypes: What `execution.dtype` may be for an exported program; None where all are right.
     """
 
     model: Mapping[str, Any]
@@ -91,6 +98,7 @@ class Source:
     facts: Mapping[str, int]
     stated: Mapping[str, Any] = field(default_factory=dict)
     foreign: bool = False
+    dtypes: Sequence[str] | None = None
 
 
 def find_source(
@@ -141,7 +149,34 @@ def _check_checkpoint(
             message = f"the checkpoint was uploaded with another {name}: it is part of the checkpoint"
             report.add((*LOC, name), message, given=weights[name], allowed=[stated])
     stated = {"sha256": checkpoint.sha256, **checkpoint.reading}
-    return Source(checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign)
+    return Source(checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign, checkpoint.dtypes)
+
+
+def check_exported(job: Mapping[str, Any], source: Source | None, report: Report) -> None:
+    """Report what an exported program cannot do: be trained, be without its file, run in some type.
+
+    Args:
+        job: The well-formed parts of a job spec.
+        source: Where the weights of its model come from, if that is known.
+        report: Receives what is wrong.
+    """
+    model, execution = (
+        part if isinstance(part := job.get(name), dict) else {} for name in ("model", "execution")
+    )
+    if model.get("name") == EXPORTED and job.get("kind") == "train":
+        message = "an exported program cannot be trained: its graph is that of the evaluation"
+        report.add(("model", "name"), message, given=EXPORTED)
+    elif model.get("name") == EXPORTED and "checkpoint" not in (model.get("weights") or {}):
+        message = "the model 'exported' is an uploaded program, and has no weights but those of a checkpoint"
+        allowed = '{"checkpoint": name}; POST /api/v1/checkpoints?name= takes the .pt2 file'
+        report.add(LOC, message, given=model.get("weights"), allowed=allowed)
+    known = source.dtypes if source is not None else None
+    for name in ("dtype", "screening"):
+        given = execution.get(name)
+        if known is not None and given is not None and given not in known:
+            message = f"the exported program cannot be run in {given}"
+            choices = list(known) if name == "dtype" else [None]
+            report.add(("execution", name), message, given=given, allowed=choices)
 
 
 def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Mapping[str, Any] | None:

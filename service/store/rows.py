@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from service.contract.checkpoints import OWN_LAYOUT
+from service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
 from service.contract.events import EventType
 from service.contract.keys import Scope
 from service.contract.states import JobState, ShardState
@@ -103,13 +103,21 @@ class CheckpointRow:
     def foreign(self) -> bool:
         """Whether the file is known to have no normalisation of its own."""
         layout: str = (self.verdict or {}).get("layout") or OWN_LAYOUT
-        return layout != OWN_LAYOUT
+        return layout not in (OWN_LAYOUT, PROGRAM_LAYOUT)
 
     @property
     def facts(self) -> dict[str, int]:
-        """`classes` and `channels` of the model, as far as they are known."""
-        found = self.verdict or {}
-        return {fact: found[fact] for fact in ("classes", "channels") if found.get(fact) is not None}
+        """`classes` and `channels` of the model, and a program's `image_size`, as far as they are known."""
+        verdict = self.verdict or {}
+        found = {**(verdict.get("program") or {}), **verdict}
+        names = ("classes", "channels", "image_size")
+        return {name: found[name] for name in names if found.get(name) is not None}
+
+    @property
+    def dtypes(self) -> list[str] | None:
+        """What `execution.dtype` may be for an exported program; None where that is not known."""
+        program = (self.verdict or {}).get("program")
+        return None if program is None else list(program["dtypes"])
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ShardRow:
-    """A shard as it stands. `owner`, `lease_until` only while it runs."""
+    """A shard as it stands. `owner`, `lease_until` only while it runs; `devices` its worker must have."""
 
     id: str
     job_id: str
@@ -151,6 +159,7 @@ class ShardRow:
     start: int
     stop: int
     device: str
+    devices: int
     state: ShardState
     fence: int
     owner: str | None

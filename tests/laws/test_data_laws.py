@@ -23,11 +23,10 @@ import pytest
 import torch
 
 import workers.data
-from workers.data.dataset import ImageSet
+from workers.data.dataset import ImageSet, MissingData
 from workers.data.segmentation import IGNORE
 
 REPOSITORY = Path(__file__).parents[2]
-SPLITS = ("train", "test")
 
 
 def components() -> Iterator[tuple[str, str]]:
@@ -40,7 +39,6 @@ def components() -> Iterator[tuple[str, str]]:
 
 COMPONENTS = list(components())
 each_set = pytest.mark.parametrize("component", COMPONENTS, ids=[name for _, name in COMPONENTS])
-each_split = pytest.mark.parametrize("split", SPLITS)
 Build = Callable[..., Callable[[str], Any]]
 
 
@@ -50,10 +48,32 @@ def task_of(component: tuple[str, str]) -> str:
     return str(task)
 
 
-LABELLED = [component for component in COMPONENTS if task_of(component) == "classification"]
+def splits_of(component: tuple[str, str]) -> tuple[str, ...]:
+    """The parts that a set has."""
+    facts = getattr(importlib.import_module(f"workers.data.{component[0]}"), "FACTS", {})
+    return ("test",) if facts.get("test_only") else ("test", "train")
+
+
+LABELLED = [component for component in COMPONENTS if task_of(component) != "segmentation"]
 MAPPED = [component for component in COMPONENTS if task_of(component) == "segmentation"]
-each_labelled = pytest.mark.parametrize("component", LABELLED, ids=[name for _, name in LABELLED])
 each_mapped = pytest.mark.parametrize("component", MAPPED, ids=[name for _, name in MAPPED])
+
+
+TEST_ONLY = {name for module, name in COMPONENTS if not splits_of((module, name))[1:]}
+PARTS = [(component, split) for component in COMPONENTS for split in splits_of(component)]
+
+
+def each_part_of(components: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    """Every split of some sets; those that only test have no training part."""
+    parts = [part for part in PARTS if part[0] in components]
+    return pytest.mark.parametrize(
+        ("component", "split"), parts, ids=[f"{component[1]}-{split}" for component, split in parts]
+    )
+
+
+each_part = each_part_of(COMPONENTS)
+each_labelled_part = each_part_of(LABELLED)
+each_mapped_part = each_part_of(MAPPED)
 
 
 def truth(data: Any, indices: Sequence[int]) -> torch.Tensor:
@@ -92,7 +112,8 @@ def build(
 
 
 def test_there_are_data_sets() -> None:
-    assert {"digits", "cifar10", "image_folder"} <= {name for _, name in LABELLED}
+    assert {"digits", "cifar10", "image_folder", "imagenet", "imagenet_o"} <= {name for _, name in LABELLED}
+    assert {"imagenet_a", "imagenet_o", "imagenet_r"} == TEST_ONLY
     assert {"ade20k", "camvid", "shapes"} <= {name for _, name in MAPPED}
     assert len(LABELLED) + len(MAPPED) == len(COMPONENTS)
 
@@ -104,8 +125,7 @@ def test_component_is_a_documented_function_with_its_name(component: tuple[str, 
     assert function.__doc__.splitlines()[0].strip()
 
 
-@each_split
-@each_set
+@each_part
 def test_description_is_consistent(build: Build, component: tuple[str, str], split: str) -> None:
     data = build()(split)
     assert data.name == component[1]
@@ -116,15 +136,13 @@ def test_description_is_consistent(build: Build, component: tuple[str, str], spl
     assert data.size is None or min(data.size) > 0
 
 
-@each_split
-@each_set
+@each_part
 def test_ids_are_unique(build: Build, split: str) -> None:
     data = build()(split)
     assert len(data) == len(data.ids) == len(set(data.ids)) > 0
 
 
-@each_split
-@each_labelled
+@each_labelled_part
 def test_labels_are_classes(build: Build, split: str) -> None:
     data = build()(split)
     assert len(data) == len(data.labels)
@@ -133,8 +151,7 @@ def test_labels_are_classes(build: Build, split: str) -> None:
     assert data.labels.max() < data.classes
 
 
-@each_split
-@each_set
+@each_part
 @pytest.mark.parametrize("size", [8, 33])
 def test_images_have_the_size_dtype_and_range_asked_for(build: Build, split: str, size: int) -> None:
     data = build()(split)
@@ -147,8 +164,7 @@ def test_images_have_the_size_dtype_and_range_asked_for(build: Build, split: str
     assert images.max() > images.min()
 
 
-@each_split
-@each_mapped
+@each_mapped_part
 @pytest.mark.parametrize("size", [8, 33])
 def test_label_maps_are_classes_or_ignored(build: Build, split: str, size: int) -> None:
     data = build()(split)
@@ -159,8 +175,7 @@ def test_label_maps_are_classes_or_ignored(build: Build, split: str, size: int) 
     assert maps[maps != IGNORE].max() < data.classes <= IGNORE
 
 
-@each_split
-@each_mapped
+@each_mapped_part
 def test_examples_are_whole_and_at_their_own_size(build: Build, split: str) -> None:
     load = build()
     data = load(split)
@@ -205,8 +220,12 @@ def test_label_maps_belong_to_their_examples(build: Build) -> None:
 
 
 @each_set
-def test_splits_share_no_example(build: Build) -> None:
+def test_splits_share_no_example(build: Build, component: tuple[str, str]) -> None:
     load = build()
+    if component[1] in TEST_ONLY:
+        with pytest.raises(MissingData, match="is a test set"):
+            load("train")
+        return
     assert not set(load("train").ids) & set(load("test").ids)
     assert load("train").class_names == load("test").class_names
 
@@ -263,8 +282,7 @@ def test_subset_is_a_part(build: Build) -> None:
     assert (part.name, part.classes, part.channels) == (data.name, data.classes, data.channels)
 
 
-@each_split
-@each_set
+@each_part
 @pytest.mark.parametrize("change", ["pixel", "label"])
 def test_hash_follows_the_content(build: Build, split: str, change: str) -> None:
     data = build()(split)
@@ -279,13 +297,13 @@ def test_hash_follows_the_content(build: Build, split: str, change: str) -> None
 IN_ANOTHER_PROCESS = """
 import json, pathlib, sys, pytest
 sys.path.insert(0, sys.argv[1])
-from test_data_laws import COMPONENTS, SPLITS, own_test
+from test_data_laws import COMPONENTS, own_test, splits_of
 hashes = {}
 for module, name in COMPONENTS:
     root = pathlib.Path(sys.argv[2], name)
     root.mkdir()
     load = own_test(module).law_case(root, pytest.MonkeyPatch(), "none")
-    hashes[name] = [load(split).content_sha256() for split in SPLITS]
+    hashes[name] = [load(split).content_sha256() for split in splits_of((module, name))]
 print(json.dumps(hashes))
 """
 
@@ -316,4 +334,4 @@ def test_hash_is_the_same_in_another_process(
     build: Build, component: tuple[str, str], hashes_elsewhere: dict[str, list[str]]
 ) -> None:
     load = build()
-    assert hashes_elsewhere[component[1]] == [load(split).content_sha256() for split in SPLITS]
+    assert hashes_elsewhere[component[1]] == [load(split).content_sha256() for split in splits_of(component)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from service.contract.catalog import load
 from service.contract.logs import JsonFormatter
 from service.store.rows import Claim, Finished
 from service.store.session import Store
@@ -291,10 +292,12 @@ def test_the_memory_of_the_gpu_is_told_while_it_is_used(
     monkeypatch.setattr("workers.supervisor.BEAT_SECONDS", 0)
     job_id = submit(store, "gpu")
     with supervising(store, settings(tmp_path, idle_seconds=0.5)):
-        gpu = wait_for(lambda: [row.gauges["gpu"] for row in store.overview().workers if row.gauges])
+        gpu = wait_for(lambda: [row.gauges["gpu"] for row in store.overview().workers if "gpu" in row.gauges])
         assert gpu == [{"name": "H200", "total": 3, "used": 2, "reserved": 1}]
         assert ended(store, job_id).state == "succeeded"
-        wait_for(lambda: [row.gauges for row in store.overview().workers] == [{}])
+        catalog = load().digest
+        wait_for(lambda: [row.gauges for row in store.overview().workers] == [{"catalog": catalog}])
+        assert store.workers.catalogs() == [catalog]
 
 
 def test_every_line_of_a_shard_says_so_and_what_the_evaluator_prints_too(

@@ -17,7 +17,20 @@ from workers.data.cifar10 import BINARY, PYTHON, cifar10
 from workers.data.dataset import ImageSet, MissingData
 from workers.data.digits import digits
 from workers.data.image_folder import image_folder
+from workers.data.imagenet import imagenet
+from workers.data.imagenet_a import imagenet_a
+from workers.data.imagenet_classes import ALL, class_list
+from workers.data.imagenet_files import PARTS
+from workers.data.imagenet_o import imagenet_o
+from workers.data.imagenet_r import imagenet_r
 from workers.data.shapes import shapes
+
+IMAGENETS: dict[str, Callable[..., ImageSet]] = {
+    "imagenet": imagenet,
+    "imagenet_a": imagenet_a,
+    "imagenet_o": imagenet_o,
+    "imagenet_r": imagenet_r,
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
 
     Returns:
         `digits` and `shapes`, then one report per visible folder of the root, recognised as `cifar10`,
-        `ade20k` or `camvid`, or else taken as an `image_folder`.
+        `ade20k`, `camvid` or one of ImageNet's sets, or else taken as an `image_folder`.
     """
     reports = [
         _report("digits", None, lambda split: digits(root, split), hashes),
@@ -68,7 +81,26 @@ def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
         return _report("ade20k", name, lambda split: ade20k(root, split, folder=name), hashes)
     if any((root / name / f"{part}annot").is_dir() for part in ("train", "val", "test")):
         return _report("camvid", name, lambda split: camvid(root, split, folder=name), hashes)
+    title = _of_imagenet(root / name)
+    if title is not None:
+        load = IMAGENETS[title]
+        return _report(title, name, lambda split: load(root, split, folder=name), hashes)
     return _report("image_folder", name, lambda split: image_folder(root, split, folder=name), hashes)
+
+
+def _of_imagenet(folder: Path) -> str | None:
+    """The set of ImageNet whose classes most of the folders are, and that are most of its classes."""
+    for place in (folder, *(folder / part for part in PARTS["val"])):
+        if not place.is_dir():
+            continue
+        if next(place.glob("ILSVRC2012_val_*"), None) is not None:
+            return ALL
+        found = {entry.name for entry in place.iterdir()}.intersection(class_list(ALL))
+        for name in IMAGENETS:
+            wanted = set(class_list(name))
+            if len(found & wanted) > 0.9 * len(found | wanted):
+                return name
+    return None
 
 
 def _report(

@@ -34,7 +34,7 @@ class ImageSet(Protocol):
 
     @property
     def task(self) -> str:
-        """`classification` or `segmentation`."""
+        """`classification`, `segmentation` or `anomaly_detection`."""
 
     @property
     def classes(self) -> int:
@@ -94,6 +94,31 @@ class DataSet(ImageSet, Protocol):
         """The examples at these indices, in this order."""
 
 
+def model_class_names(data: ImageSet) -> tuple[str, ...]:
+    """What each logit of a model for this data means.
+
+    A set may have some of a larger set's classes and be meant for models of all of them, as ImageNet-A
+    is: then it has an attribute of this name, in which every one of its `class_names` occurs.
+    """
+    names: tuple[str, ...] | None = getattr(data, "model_class_names", None)
+    return data.class_names if names is None else names
+
+
+def model_classes(data: ImageSet) -> int:
+    """How many logits a model for this data has."""
+    names: tuple[str, ...] | None = getattr(data, "model_class_names", None)
+    return data.classes if names is None else len(names)
+
+
+def chosen_logits(data: ImageSet) -> list[int] | None:
+    """Which of the model's logits are those of the set's classes, in their order; None where all are."""
+    names = model_class_names(data)
+    if names == data.class_names:
+        return None
+    places = {name: place for place, name in enumerate(names)}
+    return [places[name] for name in data.class_names]
+
+
 class ImageSubset:
     """Some images of a set. Nothing is copied but the ids.
 
@@ -111,6 +136,7 @@ class ImageSubset:
         self.task = parent.task
         self.classes = parent.classes
         self.class_names = parent.class_names
+        self.model_class_names = model_class_names(parent)
         self.channels = parent.channels
         self.mean = parent.mean
         self.std = parent.std

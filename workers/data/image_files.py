@@ -22,11 +22,15 @@ SPLIT_FOLDERS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Files of one split: ids are paths relative to the folder, sorted; labels index `class_names`."""
+    """Files of one split: ids are sorted; labels index `class_names`.
+
+    `paths` are relative to the folder; where there are none, the ids are the paths.
+    """
 
     class_names: tuple[str, ...]
     ids: list[str]
     labels: list[int]
+    paths: list[str] | None = None
 
 
 def find_images(
@@ -69,7 +73,7 @@ def find_images(
 
 
 def _labelled_folder(folder: Path, base: Path, split: str, splits: str, name: str) -> ImageFiles:
-    names = _classes(folder, base)
+    names = class_folders(folder, base)
     if len(names) < 2:
         raise MissingData(
             f"Labelled images are wanted in {folder}, as CLASS/IMAGE with at least 2 class folders or as "
@@ -93,8 +97,8 @@ def _labelled_folder(folder: Path, base: Path, split: str, splits: str, name: st
 def _split_folders(folder: Path, base: Path) -> list[str]:
     """The split folders that hold class folders (an unlabelled `test` of ImageNet does not count)."""
     found = [part for part in SPLIT_FOLDERS if (folder / part).is_dir()]
-    flat = [part for part in found if _holds_images(folder / part)]
-    good = [part for part in found if part not in flat and _classes(folder / part, base)]
+    flat = [part for part in found if holds_images(folder / part)]
+    good = [part for part in found if part not in flat and class_folders(folder / part, base)]
     if not good and len(flat) > 1:
         raise CorruptData(
             f"{folder} has images directly in {' and '.join(flat)}; each image must lie in the folder of "
@@ -102,7 +106,7 @@ def _split_folders(folder: Path, base: Path) -> list[str]:
         )
     if not good:
         return []
-    others = [n for n in _classes(folder, base) if n not in SPLIT_FOLDERS and _holds_images(folder / n)]
+    others = [n for n in class_folders(folder, base) if n not in SPLIT_FOLDERS and holds_images(folder / n)]
     if others:
         raise CorruptData(
             f"{folder} has both split folders ({', '.join(good)}) and class folders "
@@ -117,9 +121,9 @@ def _class_names(
     """One numbering for all splits: the class folders of `train`, else of the evaluated split."""
     reference = "train" if "train" in present else evaluated
     assert reference is not None
-    names = _classes(folder / reference, base)
+    names = class_folders(folder / reference, base)
     for part in present if splits == "all" else [p for p in (evaluated,) if p]:
-        unknown = sorted(set(_classes(folder / part, base)) - set(names))
+        unknown = sorted(set(class_folders(folder / part, base)) - set(names))
         if unknown:
             raise CorruptData(
                 f"{folder / part} has class folders that {reference} lacks: {', '.join(unknown[:5])}"
@@ -128,8 +132,12 @@ def _class_names(
     return tuple(names)
 
 
-def _classes(folder: Path, base: Path) -> list[str]:
-    """Sorted names of the visible folders."""
+def class_folders(folder: Path, base: Path) -> list[str]:
+    """Sorted names of the visible folders.
+
+    Raises:
+        ValueError: a symbolic link leads out of the root.
+    """
     names = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -140,12 +148,14 @@ def _classes(folder: Path, base: Path) -> list[str]:
     return sorted(names)
 
 
-def _holds_images(folder: Path) -> bool:
+def holds_images(folder: Path) -> bool:
+    """Whether image files lie in the folder itself."""
     with os.scandir(folder) as entries:
-        return any(_is_image(entry) for entry in entries)
+        return any(is_image(entry) for entry in entries)
 
 
-def _is_image(entry: os.DirEntry[str]) -> bool:
+def is_image(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a visible file with the suffix of an image."""
     return not entry.name.startswith(".") and entry.name.lower().endswith(SUFFIXES) and entry.is_file()
 
 
@@ -155,7 +165,7 @@ def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str,
         for label, class_name in enumerate(class_names):
             prefix = f"{part}/{class_name}" if part else class_name
             if (folder / prefix).is_dir():
-                found.extend((path, label) for path in _walk(folder / prefix, base, prefix))
+                found.extend((path, label) for path in walk_images(folder / prefix, base, prefix))
     if not found:
         raise MissingData(
             f"Images are wanted in {folder / parts[0]}, but its {len(class_names)} class folders hold none "
@@ -165,19 +175,24 @@ def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str,
     return ImageFiles(class_names, [path for path, _ in found], [label for _, label in found])
 
 
-def _walk(folder: Path, base: Path, prefix: str) -> Iterator[str]:
-    """Relative paths of the image files below a class folder, in no order."""
+def walk_images(folder: Path, base: Path, prefix: str) -> Iterator[str]:
+    """Paths of the image files below a class folder, each after `prefix`, in no order.
+
+    Raises:
+        CorruptData: a path is not UTF-8 text.
+        ValueError: a symbolic link leads out of the root, or to a folder.
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
             path = f"{prefix}/{entry.name}"
-            if _is_image(entry):
+            if is_image(entry):
                 if entry.is_symlink():
                     check_inside(Path(entry.path), base)
                 yield _checked_text(path)
             elif entry.is_dir() and not entry.name.startswith("."):
                 if entry.is_symlink():  # following these could loop
                     raise ValueError(f"{entry.path} is a link to a folder inside a class; move it out")
-                yield from _walk(Path(entry.path), base, path)
+                yield from walk_images(Path(entry.path), base, path)
 
 
 def _checked_text(path: str) -> str:

@@ -81,7 +81,6 @@ def image_folder(
 class ImageFolder:
     """Image files with labels, decoded on demand by as many threads as torch may use."""
 
-    name = "image_folder"
     task = "classification"
     channels = 3
     mean = MEAN
@@ -89,12 +88,19 @@ class ImageFolder:
     size: tuple[int, int] | None = None
 
     def __init__(
-        self, folder: Path, files: ImageFiles, resampling: Image.Resampling, crop_fraction: float
+        self,
+        folder: Path,
+        files: ImageFiles,
+        resampling: Image.Resampling,
+        crop_fraction: float,
+        name: str = "image_folder",
     ) -> None:
+        self.name = name
         self.folder = folder
         self.class_names = files.class_names
         self.classes = len(files.class_names)
         self.ids: Sequence[str] = files.ids
+        self.paths: Sequence[str] = files.ids if files.paths is None else files.paths
         self.labels = torch.tensor(files.labels, dtype=torch.int64)
         self.resampling = resampling
         self.crop_fraction = crop_fraction
@@ -115,7 +121,7 @@ class ImageFolder:
         pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
 
         def fill(place: int) -> None:
-            pixels[place] = self._decode(self.folder / self.ids[chosen[place]], size)
+            pixels[place] = self._decode(self.folder / self.paths[chosen[place]], size)
 
         with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
             list(pool.map(fill, range(len(chosen))))  # list() raises what a thread raised
@@ -128,7 +134,7 @@ class ImageFolder:
             CorruptData: it cannot be decoded; names it.
         """
         (chosen,) = checked_indices([index], len(self))
-        return open_picture(self.folder / self.ids[chosen]).convert("RGB")
+        return open_picture(self.folder / self.paths[chosen]).convert("RGB")
 
     def _decode(self, path: Path, size: int) -> Tensor:
         """One image, uint8 (3, size, size)."""
@@ -138,18 +144,18 @@ class ImageFolder:
         return torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
 
     def content_sha256(self) -> str:
-        """Hash of every file's path, label and bytes (reads all of them).
+        """Hash of every file's id, label and bytes (reads all of them).
 
         Raises:
             CorruptData: a file cannot be read; names it.
         """
-        digest = hashlib.sha256(b"image_folder\n")
-        for identifier, label in zip(self.ids, self.labels.tolist(), strict=True):
+        digest = hashlib.sha256(f"{self.name}\n".encode())
+        for identifier, path, label in zip(self.ids, self.paths, self.labels.tolist(), strict=True):
             try:
-                with (self.folder / identifier).open("rb") as file:
+                with (self.folder / path).open("rb") as file:
                     content = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
-                raise CorruptData(f"{self.folder / identifier} cannot be read ({error})") from error
+                raise CorruptData(f"{self.folder / path} cannot be read ({error})") from error
             digest.update(f"{identifier}\0{content} {label}\n".encode())
         return digest.hexdigest()
 

@@ -56,6 +56,7 @@ def classify(
     device: torch.device | str = "cpu",
     dtype: DType = "float32",
     progress: Progress | None = None,
+    observe: Callable[[Tensor, Tensor], None] | None = None,
 ) -> Outcomes:
     """Runs the model on unattacked images.
 
@@ -69,6 +70,7 @@ def classify(
         device: Where the model is.
         dtype: Arithmetic.
         progress: Told how many examples have their outcome.
+        observe: Given the indices (B,) and the logits (B, classes) of every batch.
 
     Raises:
         ValueError: If there are no examples, or images are outside [0, 1].
@@ -82,6 +84,8 @@ def classify(
             ledger.note_pass(rows)
             ledger.note_clean(rows, verdict, images, settle=False)
             ledger.settle(rows, verdict._asdict(), images, None)
+            if observe is not None:
+                observe(rows, logits)
             tell(ledger.done)
     return ledger.close(loader.classes, loader.noted())
 

@@ -66,6 +66,8 @@ class Outcomes:
         correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
             (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out
             are right. None where not asked for.
+        confidence: Largest softmax of the logits, float64 (n,); NaN where they are not finite. None where not
+            asked for.
         corrupted: Of each example a text of 0 and 1, whether it is right under each corruption and severity;
             None where nothing was corrupted. The other columns are about the image as it is then.
         nonfinite: How many images that count have logits that are not finite; they are wrong.
@@ -96,6 +98,7 @@ class Outcomes:
     linf: Tensor | None = None
     l2: Tensor | None = None
     correct8: Tensor | None = None
+    confidence: Tensor | None = None
     corrupted: tuple[str, ...] | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
@@ -103,7 +106,13 @@ class Outcomes:
 
     def columns(self) -> dict[str, list[object]]:
         """Returns the rows as JSON columns; a loss or norm that is not finite is None."""
-        optional = {"queries": self.queries, "linf": self.linf, "l2": self.l2, "correct8": self.correct8}
+        optional = {
+            "queries": self.queries,
+            "linf": self.linf,
+            "l2": self.l2,
+            "correct8": self.correct8,
+            "confidence": self.confidence,
+        }
         return {
             "id": list(self.ids),
             "label": self.labels.tolist(),

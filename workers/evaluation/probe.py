@@ -31,13 +31,14 @@ def probe(model: Forward, images: Tensor) -> dict[str, int]:
     order = torch.arange(len(images) - 1, -1, -1, device=images.device)
     half = (len(images) + 1) // 2
     apart = torch.cat([model(images[part]) for part in order.split(half)])[order.argsort()]
-    found = {"random_outputs": _changed(first, again, REPEATED)}
+    found = {"random_outputs": changed(first, again, REPEATED)}
     if not found["random_outputs"]:
-        found["batch_dependent"] = _changed(first, apart, REGROUPED)
+        found["batch_dependent"] = changed(first, apart, REGROUPED)
     return {code: count for code, count in found.items() if count}
 
 
-def _changed(one: Tensor, other: Tensor, tolerance: float) -> int:
+def changed(one: Tensor, other: Tensor, tolerance: float) -> int:
+    """For how many images two answers (B, classes) differ by more than a part of their largest logit."""
     one, other = one.flatten(1), other.flatten(1)  # of segmentation there are logits for each pixel
     scale = one.abs().masked_fill(~one.isfinite(), 0.0).amax(1).clamp(min=1e-12)
     # Not finite in both is a case of its own (`nonfinite`), not a change.

@@ -1,4 +1,7 @@
-"""The check shard: compares uploaded weights with their model, without the model's memory or a data set."""
+"""The check shard: compares uploaded weights with their model, without the model's memory or a data set.
+
+An exported program is its own model: it is run instead (`program_check.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from torch import Tensor
 
 from models.weights import Layout
 from service.contract.checkpoints import Verdict, WrongShape
+from service.contract.weights import EXPORTED
 from workers import catalog
+from workers.jobs import program_check
 from workers.jobs.dtypes import read_dtypes, wrong_dtypes
 from workers.jobs.finite import not_finite
 from workers.jobs.recognised import recognised
@@ -35,6 +40,8 @@ def run(
         ValueError: the model cannot be built.
     """
     path, model = Path(request["weights"]), request["spec"]["model"]
+    if model["name"] == EXPORTED:
+        return program_check.run(path)
     given, metadata = read_shapes(path)
     build = catalog.build("model", model["name"], model["params"])
     classes, channels = counts(build, given)

@@ -23,6 +23,7 @@ from workers.data.dataset import ImageSet
 from workers.data.sampling import evaluation_order
 from workers.data.segmentation import SegmentationSet, truth_of
 from workers.evaluation.analysis import Analysis, Measured
+from workers.evaluation.anomalies import AnomalyScores
 from workers.evaluation.engine import attack_paper, attack_pixel
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
@@ -30,10 +31,12 @@ from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
 from workers.evaluation.sliding_window import SlidingWindow
 from workers.jobs.answers import keyed_answers
+from workers.jobs.data_fit import looking_at
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import shard_sources
 
 Report = Callable[[Mapping[str, Any]], None]
+Answers = Outcomes | PixelCounts | AnomalyScores | Measured
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -60,8 +63,9 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     repeats = catalog.repeats(item["name"], item["params"])
     if repeats is None:
         order = order[request["start"] : request["stop"]]
-    others = shard_sources(request, session, loaded)
-    shard = Shard(data, order, loaded, plan["batch_size"], spec, report, others, rows=repeats)
+    others = {job: looking_at(other, data) for job, other in shard_sources(request, session, loaded).items()}
+    seen = looking_at(loaded, data)
+    shard = Shard(data, order, seen, plan["batch_size"], spec, report, others, rows=repeats)
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
@@ -83,7 +87,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
 
-def answer(outcomes: Outcomes | PixelCounts | Measured, seconds: float) -> dict[str, Any]:
+def answer(outcomes: Answers, seconds: float) -> dict[str, Any]:
     """The outcome report of a shard, without what is extra."""
     return {
         "type": "outcome",
@@ -145,7 +149,7 @@ class Shard:
         self._done = 0
         self.protocol: str | None = None  # under which it was run, where that is not the job's
 
-    def evaluate(self, item: Mapping[str, Any]) -> Outcomes | PixelCounts | Measured:
+    def evaluate(self, item: Mapping[str, Any]) -> Answers:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
         make = catalog.build("evaluation", item["name"], item["params"])
@@ -157,7 +161,7 @@ class Shard:
             return component.analyse(*measured, seed=self._spec["seed"], **self._common)
         if self._data.task == "segmentation":
             return self._segment(component)
-        outcomes: Outcomes = component(
+        outcomes: Outcomes | AnomalyScores = component(
             self._loaded.classifier, self._images, self._labels(), self._ids, **self._common
         )
         return outcomes

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models.layers import Classifier
 from models.position_embeddings import Grid, Resizing, resize_positions, square_grid
-from workers.data.dataset import ImageSet
+from workers.data.dataset import ImageSet, model_classes
 from workers.jobs.dtypes import PRECISIONS, read_dtypes
 from workers.jobs.failures import BadWeights
 from workers.jobs.weights import Fit, fit, in_words, read_shapes
@@ -76,10 +76,10 @@ def _fill(ours: Tensor, theirs: Tensor, grid: Grid | None, positions: Resizing |
 
 
 def _misfit(found: Fit, data: ImageSet) -> BadWeights:
-    classes = found.other_classes(data.classes)
+    classes = found.other_classes(model_classes(data))
     if classes is not None:
         return BadWeights(
             f"the weights are of a model with {classes} classes,"
-            f" the data set {data.name!r} has {data.classes}"
+            f" the data set {data.name!r} has {model_classes(data)}"
         )
     return BadWeights(in_words(found.faults))

@@ -17,7 +17,7 @@ from typing import Any
 
 from service.contract.catalog import load as load_catalog
 from service.contract.pixel_counts import COUNTS
-from service.contract.results import Breakdown, EvaluationResult, Provenance, Reference
+from service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
@@ -26,16 +26,19 @@ from workers.jobs.published import IMAGENET, references
 from workers.jobs.published_analyses import analysis_references
 from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
+from workers.metrics.anomaly import anomaly_metrics
+from workers.metrics.calibration import calibration_metrics
 from workers.metrics.classification import classification_metrics
 from workers.metrics.corruption import cells_of, corruption_metrics
 from workers.metrics.segmentation import segmentation_metrics
 from workers.metrics.summary import Summary
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
-# Columns that only attacks have, and outcomes of earlier versions do not.
-OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8", "corrupted")
+# Columns that only some evaluations have, and outcomes of earlier versions do not.
+OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8", "corrupted", "confidence")
 # Of segmentation: counts are lists over the classes.
 PIXEL_COLUMNS = ("id", *COUNTS, "forward", "backward")
+ANOMALY_COLUMNS = ("id", "anomaly", "prediction", "confidence", "forward", "backward")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
 
@@ -101,6 +104,8 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
     names = (*COLUMNS, *optional)
     if any("intersection" in row.columns for row in rows):
         names = PIXEL_COLUMNS
+    if any("anomaly" in row.columns for row in rows):
+        names = ANOMALY_COLUMNS
     if any("analysis" in row.extra for row in rows):
         names = tuple(rows[0].columns)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
@@ -129,14 +134,8 @@ def merge_evaluation(
     evidence = [row.extra["evidence"] for row in rows]
     if summary is not None:
         metrics = summary.metrics
-    elif "intersection" in columns:
-        metrics = segmentation_metrics(columns)
     else:
-        metrics = classification_metrics(
-            columns,
-            initially_correct=columns["clean_correct"] if attack else None,
-            attacked=[True] * measured if protocol == "paper" else None,
-        )
+        metrics = _metrics(item, columns, attack=attack, paper=protocol == "paper")
     stages = stage_breakdown(evidence, measured)
     cells: list[Breakdown] = []
     if "corrupted" in columns:
@@ -169,6 +168,22 @@ def merge_evaluation(
         forward_passes=sum(row.forward_passes for row in rows),
         backward_passes=sum(row.backward_passes for row in rows),
     )
+
+
+def _metrics(
+    item: Mapping[str, Any], columns: Mapping[str, Sequence[Any]], *, attack: bool, paper: bool
+) -> dict[str, Metric]:
+    """What the columns of an evaluation come to; they tell of which kind it is."""
+    if "intersection" in columns:
+        return segmentation_metrics(columns)
+    if "anomaly" in columns:
+        return anomaly_metrics(columns)
+    metrics = classification_metrics(
+        columns,
+        initially_correct=columns["clean_correct"] if attack else None,
+        attacked=[True] * len(columns["id"]) if paper else None,
+    )
+    return metrics | (calibration_metrics(columns, **item["params"]) if "confidence" in columns else {})
 
 
 def published_for(
@@ -237,9 +252,10 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    known = [name for name in dict.fromkeys((*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS)) if name in columns]
+    every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, *ANOMALY_COLUMNS)
+    known = [name for name in dict.fromkeys(every) if name in columns]
     # Of an analysis the columns are in their own order.
-    names = known if "label" in columns or "intersection" in columns else list(columns)
+    names = list(columns) if set(columns) - set(every) else known
     writer.writerow(names)
     for row in zip(*(columns[name] for name in names), strict=True):
         writer.writerow([_cell(value) for value in row])

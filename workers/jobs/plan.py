@@ -16,13 +16,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from service.contract.results import data_label
 from workers import catalog
-from workers.data.dataset import ImageSet
+from workers.data.dataset import ImageSet, model_class_names
 from workers.data.sampling import evaluation_order
 from workers.evaluation.stages import COMPATIBLE
+from workers.jobs.data_fit import check_fit
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import planned_sources
-from workers.jobs.trained_on import doubts
+from workers.jobs.trained_on import doubts, trained_on
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
 NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
@@ -46,6 +47,7 @@ def run(
     data = session.data(spec["data"], "test")
     catalog.check_rules(spec, data)
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
+    names = None if (source := trained_on(loaded)) is None else source.class_names
     flops, saved_bytes = measure_cost(loaded, data.channels)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
     evaluations: list[dict[str, Any]] = []
@@ -53,7 +55,7 @@ def run(
     hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
         examples = session.data(item["data"] or spec["data"], "test")
-        _check_fit(examples, data, index)
+        check_fit(examples, data, names, f"evaluations[{index}].data")
         order = evaluation_order(examples.name, examples.ids, spec["limit"])
         repeats = catalog.repeats(item["name"], item["params"])
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
@@ -90,10 +92,14 @@ def facts_of(examples: ImageSet, n: int) -> dict[str, Any]:
 
     Returns:
         `n` examples of the `available` ones are used (or there are n repeats of what measures the machine),
-        with so many `classes`; `known_as` is the name of a well-known set.
+        with so many `classes`; `known_as` is the name of a well-known set; `published` is how many examples
+        the published set has, where it has others.
     """
-    facts = {"n": n, "available": len(examples.ids), "classes": examples.classes}
-    name = known_as(examples.class_names, len(examples.ids))
+    facts: dict[str, Any] = {"n": n, "available": len(examples.ids), "classes": examples.classes}
+    name = known_as(examples.class_names, len(examples.ids), model_class_names(examples))
+    published = getattr(examples, "published", None)
+    if published is not None and published != len(examples.ids):
+        facts["published"] = published
     return facts if name is None else facts | {"known_as": name}
 
 
@@ -156,13 +162,3 @@ def measure_cost(loaded: Loaded, channels: int, size: int | None = None) -> tupl
         loaded.classifier(pixels.detach())
     saved = sum(size for pointer, size in storages.items() if pointer not in weights)
     return max(float(counter.get_total_flops()), 1.0), saved
-
-
-def _check_fit(examples: ImageSet, model_data: ImageSet, index: int) -> None:
-    for fact in ("classes", "channels"):
-        given, wanted = getattr(examples, fact), getattr(model_data, fact)
-        if given != wanted:
-            raise ValueError(
-                f"evaluations[{index}].data: {examples.name!r} has {given} {fact},"
-                f" the model was made for {wanted}"
-            )

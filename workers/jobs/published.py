@@ -18,6 +18,7 @@ from typing import Any
 
 from service.contract.fractions import fraction_value
 from service.contract.results import Reference
+from workers.data.imagenet_classes import PUBLISHED, class_list
 from workers.jobs.published_numbers import (
     MODELS,
     PAPER,
@@ -30,14 +31,10 @@ from workers.jobs.published_numbers import (
 )
 
 IMAGENET = "imagenet"
-# sha256 of the 1000 class folders (WordNet ids) of ImageNet-1K, sorted, with a line feed after each.
-IMAGENET_CLASSES = "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
-IMAGENET_VALIDATION = 50_000
 ADE20K = "ade20k"
-# The same of the 150 class names of ADE20K's scene parsing challenge, in their order.
+# sha256 of the class names of ADE20K's scene parsing challenge, in order, with a line feed after each.
 ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
 ADE20K_VALIDATION = 2000
-WELL_KNOWN = {(IMAGENET_CLASSES, IMAGENET_VALIDATION): IMAGENET, (ADE20K_CLASSES, ADE20K_VALIDATION): ADE20K}
 # What a model does in training only, or does not change what it computes.
 TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
 # Parameters that do not change what an attack computes.
@@ -50,10 +47,21 @@ SIZES = {
 }
 
 
-def known_as(class_names: Sequence[str], examples: int) -> str | None:
-    """The well-known data set that has these classes, in this order, and so many test examples; or None."""
+def known_as(
+    class_names: Sequence[str], examples: int, model_class_names: Sequence[str] | None = None
+) -> str | None:
+    """The well-known data set that has these classes, in this order, and so many test examples; or None.
+
+    Args:
+        class_names: the names of the set's classes.
+        examples: all that there are.
+        model_class_names: the names of the model's logits, where they are more.
+    """
+    if tuple(model_class_names or class_names) == class_list(IMAGENET):
+        sets = PUBLISHED.items()
+        return next((n for n, size in sets if size == examples and tuple(class_names) == class_list(n)), None)
     digest = hashlib.sha256("".join(f"{name}\n" for name in class_names).encode()).hexdigest()
-    return WELL_KNOWN.get((digest, examples))
+    return ADE20K if (digest, examples) == (ADE20K_CLASSES, ADE20K_VALIDATION) else None
 
 
 def references(
@@ -77,16 +85,19 @@ def references(
     """
     if known_as == ADE20K:
         return _segmented(model, evaluation, protocol)
-    if known_as != IMAGENET:
+    if known_as is None:
         return []
     facts, prepared = architecture(model), _preparation(data["params"])
     found = []
     for table, attacked, rows in TABLES:
-        if protocol not in attacked.protocols or not _same_evaluation(attacked, evaluation, defaults):
+        if known_as != attacked.data or protocol not in attacked.protocols:
+            continue
+        if not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
             if same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
-                found += [_reference(name, table, attacked, protocol, *pair) for pair in _top(values)]
+                pairs = zip(attacked.metrics, values, strict=True)
+                found += [_reference(name, table, attacked, protocol, *pair) for pair in pairs]
     return found
 
 
@@ -113,6 +124,8 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     family, _, size = name.rpartition("_")
     if own := SIZES.get((family.removeprefix("rpc_"), size)):
         name, params = family, own | params
+    if name == "timm":
+        return _of_timm(model)
     if name == "symvit":
         return params | {"attention": "symmetric"}
     if name == "rpc_symvit":
@@ -127,6 +140,13 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     if name == "rpc_fan_vit":
         return _layers(params | {"family": "fan", "attention": "rpc"}, "rpc_layers")
     return {}
+
+
+def _of_timm(model: Mapping[str, Any]) -> dict[str, Any]:
+    """timm's own weights: their numbers are those of these weights, not of the architecture."""
+    if model.get("weights") != {"timm": True}:
+        return {}
+    return {key: value for key, value in model["params"].items() if value is not None}
 
 
 def _one_attention(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,10 +197,6 @@ def _equal(given: Any, expected: Any) -> bool:
         return False
 
 
-def _top(values: tuple[float, float]) -> tuple[tuple[str, float], tuple[str, float]]:
-    return ("top1", values[0]), ("top5", values[1])
-
-
 def _reference(
     model: str, table: str, attacked: Attacked, protocol: str, metric: str, percent: float
 ) -> Reference:
@@ -188,6 +204,6 @@ def _reference(
     return Reference(
         metric=metric,
         value=round(percent / 100, 6),
-        source=f"{PAPER}, {table}, {model}{note}",
+        source=f"{attacked.source}, {table}, {model}{note}",
         protocol=attacked.protocol or protocol,
     )

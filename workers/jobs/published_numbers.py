@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 PAPER = "Teo and Nguyen 2024 (RPC-Attention, NeurIPS)"
+TIMM = "Wightman, PyTorch image models (timm)"
 
 
 class Preparation(NamedTuple):
@@ -33,7 +34,7 @@ class Attacked(NamedTuple):
     """Parameters of a published evaluation that differ from the catalog's defaults, or must not change.
 
     Rows that were measured under one of `protocols` are comparable. `protocol` is what the publication says
-    of itself where that is not the row's own.
+    of itself where that is not the row's own. `data` is the well-known set, `metrics` what a row has.
     """
 
     name: str
@@ -41,6 +42,9 @@ class Attacked(NamedTuple):
     note: str = ""
     protocols: tuple[str, ...] = ("paper",)
     protocol: str | None = None
+    data: str = "imagenet"
+    metrics: tuple[str, ...] = ("top1", "top5")
+    source: str = PAPER
 
 
 _TINY = {"image_size": 224, "patch_size": 16, "width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0}
@@ -69,9 +73,20 @@ MODELS = {
     "RPC-FAN-tiny (4iter/layer1)": Architecture(
         _FAN | _FIRST | {"iterations": 4}, Preparation("bicubic", 1.0)
     ),
+    **{
+        f"deit_{size}_patch16_224": Architecture(
+            {"architecture": f"deit_{size}_patch16_224"}, Preparation("bicubic", 0.9)
+        )
+        for size in ("tiny", "small", "base")
+    },
 }
 
-CLEAN = Attacked("clean", {}, protocols=("paper", "pixel"))
+BOTH = ("paper", "pixel")
+CLEAN = Attacked("clean", {}, protocols=BOTH)
+TOP1 = CLEAN._replace(name="top1")
+SHIFT_A = Attacked("top1", {}, protocols=BOTH, data="imagenet_a", metrics=("top1",))
+SHIFT_R = SHIFT_A._replace(data="imagenet_r")
+SHIFT_O = Attacked("aupr", {}, protocols=BOTH, data="imagenet_o", metrics=("aupr",))
 PGD = Attacked(
     "pgd",
     {"epsilon": 6 / 255, "norm": "Linf", "steps": 20, "step_size": None, "relative_step_size": 0.15},
@@ -111,7 +126,7 @@ SEGMENTED_NOTE = "Segmenter; its decoder and windows are not stated, the release
 # Segmenter's released inference on ADE20K.
 WINDOWS = {"short_side": 512, "window": 512, "stride": 512, "average": "logits"}
 # (table, evaluation) to (top-1, top-5) by model.
-TABLES: list[tuple[str, Attacked, dict[str, tuple[float, float]]]] = [
+TABLES: list[tuple[str, Attacked, dict[str, tuple[float, ...]]]] = [
     (table, attacked, dict(zip(TINY_MODELS, values, strict=True)))
     for table, attacked, *values in (
         ("table 1", CLEAN, (70.44, 90.17), (70.94, 90.47), (71.31, 90.59), (71.49, 90.68), (70.59, 90.15)),
@@ -141,6 +156,44 @@ TABLES += [
             "ViT": (72.11, 90.97),
             "RPC-AsymViT (4iter/layer1)": (72.34, 91.12),
             "RPC-AsymViT (Sym/Asym)": (72.34, 91.38),
+        },
+    ),
+]
+ASYMMETRIC = ("ViT", "RPC-AsymViT (4iter/layer1)", "RPC-AsymViT (Sym/Asym)")
+BASE_MODELS = ("SymViT-base", "RPC-SymViT-base (2iter/all-layer)")
+FAN_MODELS = ("FAN-tiny", "RPC-FAN-tiny (4iter/layer1)")
+# Natural shifts: top-1, or AUPR, by model.
+TABLES += [
+    (table, shift, {model: (value,) for model, value in zip(models, values, strict=True)})
+    for table, shift, models, values in (
+        ("table 1", SHIFT_R, TINY_MODELS, (28.98, 29.99, 30.28, 30.03, 29.23)),
+        ("table 1", SHIFT_A, TINY_MODELS, (6.51, 6.96, 7.27, 7.33, 7.55)),
+        ("table 1", SHIFT_O, TINY_MODELS, (17.43, 19.32, 20.35, 20.29, 19.18)),
+        ("table 7", SHIFT_A, BASE_MODELS, (24.03, 24.97)),
+        ("table 7", SHIFT_O, BASE_MODELS, (23.96, 26.01)),
+        ("table 9", SHIFT_R, FAN_MODELS, (41.79, 42.02)),
+        ("table 9", SHIFT_A, FAN_MODELS, (13.40, 13.55)),
+        ("table 14", SHIFT_R, ASYMMETRIC, (32.41, 32.23, 32.79)),
+        ("table 14", SHIFT_A, ASYMMETRIC, (7.65, 7.75, 7.23)),
+        ("table 14", SHIFT_O, ASYMMETRIC, (17.36, 17.54, 17.58)),
+    )
+]
+# The same accuracy by another name.
+TABLES += [(table, TOP1, rows) for table, attacked, rows in TABLES if attacked == CLEAN]
+# Rounded to two digits.
+TABLES += [
+    (
+        "results-imagenet-a.csv",
+        SHIFT_A._replace(source=TIMM),
+        {"deit_base_patch16_224": (27.17,), "deit_small_patch16_224": (18.72,)},
+    ),
+    (
+        "results-imagenet-r.csv",
+        SHIFT_R._replace(source=TIMM),
+        {
+            "deit_base_patch16_224": (44.91,),
+            "deit_small_patch16_224": (42.27,),
+            "deit_tiny_patch16_224": (32.71,),
         },
     ),
 ]

@@ -15,11 +15,13 @@ import torch.utils.deterministic
 from torch import nn
 
 from models.layers import Classifier
+from service.contract.weights import EXPORTED
 from workers import catalog
-from workers.data.dataset import ImageSet
+from workers.data.dataset import ImageSet, model_classes
 from workers.jobs.backbone import load_backbone
 from workers.jobs.failures import BadWeights
 from workers.jobs.loading import File, load_weights
+from workers.jobs.programs import load_classifier
 from workers.training.files import content_sha256
 
 # Its attributes are made at import time, out of the type checker's sight.
@@ -157,7 +159,11 @@ def state_sha256(module: nn.Module) -> str:
 
 def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: str | None) -> Loaded:
     model, device = spec["model"], resolve_device(device_name)
-    dtype = DTYPES[spec["execution"]["dtype"]]
+    if model["name"] == EXPORTED:
+        if weights is None:
+            raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
+        program, digest = load_classifier(Path(weights), data.classes, data.channels)
+        return _ready(spec, program, device, digest=digest)
     backbone = _backbone(spec, data)
     mean, std = data.mean, data.std
     pretrained = getattr(backbone, "pretrained_cfg", None)
@@ -173,19 +179,33 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
         load_backbone(backbone, model, Path(weights))
     elif weights is not None:
         file = load_weights(classifier, Path(weights), data, source.get("positions"))
-    unsaid = file.foreign and stated is None
+    assumed = {"data": data.name, "mean": [*mean], "std": [*std]} if file.foreign and stated is None else None
+    return _ready(spec, classifier, device, metadata=file.metadata, assumed=assumed)
+
+
+def _ready(
+    spec: Mapping[str, Any],
+    classifier: Classifier,
+    device: torch.device,
+    *,
+    digest: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    assumed: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """A classifier where and as the job runs it; its hash is that of its state dict, unless one is given."""
+    model, dtype = spec["model"], DTYPES[spec["execution"]["dtype"]]
     classifier.requires_grad_(spec["kind"] == "train").eval()
-    digest = state_sha256(classifier)
+    digest = digest or state_sha256(classifier)
     classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     return Loaded(
         classifier=classifier,
-        image_size=_image_size(model, backbone),
+        image_size=_image_size(model, classifier.backbone),
         weights_sha256=digest,
         untrained=model["weights"] is None,
         device=device,
         dtype=dtype,
-        metadata=file.metadata,
-        assumed={"data": data.name, "mean": [*mean], "std": [*std]} if unsaid else None,
+        metadata=metadata or {},
+        assumed=assumed,
     )
 
 
@@ -197,7 +217,7 @@ def _backbone(spec: Mapping[str, Any], data: ImageSet) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
         own = {"pretrained": True} if model["weights"] == {"timm": True} else {}
-        backbone: nn.Module = build(data.classes, data.channels, **own)
+        backbone: nn.Module = build(model_classes(data), data.channels, **own)
     return backbone
 
 
@@ -205,10 +225,10 @@ def _check_pretrained(
     pretrained: Mapping[str, Any] | None, data: ImageSet, model: Mapping[str, Any]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     assert pretrained is not None
-    if pretrained["num_classes"] != data.classes:
+    if pretrained["num_classes"] != model_classes(data):
         raise BadWeights(
             f"the pretrained weights of {model['params']['architecture']!r} have {pretrained['num_classes']}"
-            f" classes, the data set {data.name!r} has {data.classes}"
+            f" classes, the data set {data.name!r} has {model_classes(data)}"
         )
     if len(pretrained["mean"]) != data.channels:
         raise BadWeights(

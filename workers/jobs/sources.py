@@ -10,6 +10,7 @@ from typing import Any
 
 from service.contract.needs import Need, needs_of
 from service.contract.report import path_text
+from workers.jobs.data_fit import FACTS, check_fit, made_for
 from workers.jobs.failures import BadWeights
 from workers.jobs.session import Loaded, Session
 
@@ -74,13 +75,14 @@ def _check_data(need: Need, source: Mapping[str, Any], spec: Mapping[str, Any], 
     assert need.evaluation is not None
     evaluated = session.data(spec["evaluations"][need.evaluation]["data"] or spec["data"], "test")
     trained_on = session.data(source["spec"]["data"], "test")
-    for fact in ("classes", "channels"):
-        theirs, ours = getattr(trained_on, fact), getattr(evaluated, fact)
+    for fact in FACTS:
+        theirs, ours = made_for(trained_on, fact), made_for(evaluated, fact)
         if theirs != ours:
             raise ValueError(
                 f"{path_text(need.loc)}: the model of job {need.job} is made for {theirs} {fact},"
                 f" {evaluated.name!r} has {ours}"
             )
+    check_fit(evaluated, trained_on, None, path_text(need.loc))
 
 
 def _load(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.data.dataset import ImageSet, MissingData
+from workers.data.dataset import ImageSet, MissingData, model_class_names
 from workers.jobs.session import Loaded, Session
 
 
@@ -73,7 +73,7 @@ def doubts(
     source = trained_on(loaded)
     if source is None:
         return {}
-    names = zip(source.class_names, examples.class_names, strict=True)
+    names = zip(source.class_names, model_class_names(examples), strict=True)
     found = {"seen": _seen(session, source, spec, ids), "renamed": sum(was != now for was, now in names)}
     return {key: count for key, count in found.items() if count}
 

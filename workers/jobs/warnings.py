@@ -51,6 +51,10 @@ UNDEFINED = {
     "miou": "no pixel has a class",
     "mean_accuracy": "no pixel has a class",
     "pixel_accuracy": "no pixel has a class",
+    "aupr": "logits are not finite, or the examples are all anomalies or all others",
+    "ece": "logits are not finite",
+    "rms_calibration_error": "logits are not finite, or there is one bin, which the released code leaves out",
+    "aurra": "logits are not finite",
 }
 # Smallest number of classes for which the DLR losses are defined (they take the third or fourth logit).
 DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}
@@ -136,6 +140,11 @@ def _doubtful(planned: Mapping[str, Any]) -> Iterator[Warning]:
         message = f"{seen} of {planned['n']} examples were trained on: accuracy is too high"
         evidence = {"count": seen, "n": planned["n"]}
         yield Warning(code="trained_on_examples", message=message, evidence=evidence)
+    if published := planned.get("published"):
+        evidence = {"available": planned["available"], "published": published}
+        message = "the folder has {available} images, the published set {published}: it is another test set"
+        message = message.format(**evidence)
+        yield Warning(code="incomplete_data", message=message, evidence=evidence)
     if renamed := planned.get("renamed", 0):
         message = (
             f"{renamed} classes have another name than in the data set that the model was trained on;"

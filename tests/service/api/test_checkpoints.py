@@ -99,7 +99,8 @@ BAD = {
         with_header({"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 4]}}, 4),
         "takes 36 bytes",
     ),
-    "no header": (b"PK\x03\x04 not tensors at all", "safetensors"),
+    "no header": (b"PK\x08\x08 not tensors at all", "safetensors"),
+    "no archive": (b"PK\x03\x04 not tensors at all", "no exported program"),
     "empty": (b"", "0 bytes"),
 }
 

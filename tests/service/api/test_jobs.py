@@ -129,7 +129,7 @@ def test_a_dry_run_stores_nothing(api: httpx.Client, evaluate_body: Make, bell: 
 
 
 def test_a_dry_run_warns_where_no_worker_has_so_many_devices(
-    api: httpx.Client, store: Store, train_body: Make
+    api: httpx.Client, app_store: Store, train_body: Make
 ) -> None:
     def codes(devices: int) -> list[str]:
         body = train_body(execution={"devices": devices})
@@ -137,9 +137,21 @@ def test_a_dry_run_warns_where_no_worker_has_so_many_devices(
         return [warning["code"] for warning in answer["warnings"]]
 
     assert codes(2) == ["no_worker_with_devices"]
-    store.workers.beat("one", "box", ["cpu"], 1, devices=2)
+    app_store.workers.beat("one", "box", ["cpu"], 1, devices=2)
     assert codes(2) == codes(1) == []
     assert codes(3) == ["no_worker_with_devices"]
+
+
+def test_only_workers_with_as_many_devices_count(
+    api: httpx.Client, app_store: Store, post: Any, train_body: Make
+) -> None:
+    app_store.workers.beat("one", "box", ["cpu"], 1)
+    app_store.workers.beat("four", "box", ["cpu"], 2, devices=4)
+    ids = {devices: post(train_body(execution={"devices": devices})) for devices in (1, 4, 8)}
+    asked = {devices: api.get(f"{JOBS}/{job_id}").json() for devices, job_id in ids.items()}
+    assert [asked[devices]["workers_online"] for devices in (1, 4, 8)] == [2, 1, 0]
+    assert asked[8]["message"] == "no worker is listening for this job"
+    assert asked[4]["message"] is None
 
 
 def test_a_dry_run_refuses_like_a_submission(api: httpx.Client, evaluate_body: Make) -> None:

@@ -85,7 +85,8 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
             assert ["query", "unknwon"] in [item["loc"] for item in answer.json()["error"]["details"]]
         known = {part["name"] for part in operation.get("parameters", []) if part["in"] == "query"}
         filters = {"state", "kind", "model", "tag", "limit", "cursor"}
-        assert known <= filters | {"dry_run", "format", "jobs", "after", "name"}
+        stated = {"name", "normalization", "positions"}
+        assert known <= filters | stated | {"dry_run", "format", "jobs", "after"}
 
 
 def test_events_are_declared_as_a_stream(document: dict[str, Any]) -> None:

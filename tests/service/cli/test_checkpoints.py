@@ -14,6 +14,7 @@ from service import cli, commands
 from service import client as client_module
 from service.client import AssayClient
 from service.contract.errors import InvalidState, NotFound
+from tests.support.archives import archive
 from tests.support.tensors import tensor_file
 
 VERDICT = {"layout": "timm", "classes": 10, "channels": 1}
@@ -59,6 +60,19 @@ def test_upload_waits_for_the_check(run: Any, checked: Any) -> None:
     assert json.loads(run("checkpoints", "show", "ours", "--json")[1])["state"] == "ready"
     assert run("checkpoints", "delete", "ours")[0] == 0
     assert run("checkpoints", "list")[1] == "no checkpoints\n"
+
+
+def test_a_program_needs_no_model_and_is_described(run: Any, checked: Any, tmp_path: Path) -> None:
+    (tmp_path / "net.pt2").write_bytes(archive())
+    facts = {"image_size": 32, "dtypes": ["float32", "bfloat16"], "random": True}
+    checked(layout="program", program=facts)
+    code, out, _ = run("checkpoints", "upload", "mine", "net.pt2")
+    assert code == 0
+    assert out.startswith("mine ready\nmodel   exported\n")
+    wanted = (
+        "program 10 classes, 1 channels, 32 x 32 pixels; runs in float32, bfloat16; it draws random numbers"
+    )
+    assert wanted in out
 
 
 def test_upload_states_how_the_file_is_read(run: Any, checked: Any) -> None:

@@ -29,6 +29,7 @@ class Checkpoint:
     state: str = "ready"
     reason: str = ""
     sha256: str = "0" * 64
+    dtypes: list[str] | None = None
     foreign: bool = False
     reading: dict[str, Any] = field(default_factory=lambda: {"normalization": "data", "positions": None})
 

@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from service.contract.errors import IdempotencyMismatch, InvalidSpec, InvalidState, NotFound
 from service.contract.needs import needs_of
+from service.store.quotas import Quota
 from service.store.session import Store
 from service.store.tables import jobs
 from service.store.tenants import TenantStore, View, _Part
@@ -84,7 +85,8 @@ def test_no_method_reaches_the_job_of_another_tenant(store: Store, ours: TenantS
 
 def test_no_method_reaches_the_job_behind_a_checkpoint(store: Store, ours: TenantStore) -> None:
     row = {"model": {"name": "vit", "params": {}}, "sha256": "a", "size": 1}
-    job_id = ours.checkpoints.add("mine", **row, place=lambda job_id: None)[0].job_id
+    stated = {"reading": {"normalization": None, "positions": None}, "quota": Quota(1, 1)}
+    job_id = ours.checkpoints.add("mine", **row, **stated, place=lambda job_id: None)[0].job_id
     for _, method, others in calls_with_a_job(ours):
         with pytest.raises(NotFound):
             method(job_id, **others)

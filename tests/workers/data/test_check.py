@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.support.imagenet_trees import write_flat, write_set
 from workers.data import cifar10
 from workers.data.check import list_sets, main
 from workers.data.digits import digits
@@ -95,3 +96,21 @@ def test_module_is_a_command(capsys: pytest.CaptureFixture[str], monkeypatch: py
         runpy.run_module("workers.data.check", run_name="__main__")
     assert caught.value.code == 0
     assert json.loads(capsys.readouterr().out)["root"] is None
+
+
+def test_imagenets_sets_are_recognised(tmp_path: Path) -> None:
+    write_set(tmp_path, "imagenet", "val")
+    for name in ("imagenet_a", "imagenet_r", "imagenet_o"):
+        write_set(tmp_path, name)
+    write_flat(tmp_path / "flat" / "val", 3)
+    reports = {report.folder: report for report in list_sets(tmp_path, hashes=False) if report.folder}
+    assert {folder: report.name for folder, report in reports.items()} == {
+        "flat": "imagenet",
+        "imagenet": "imagenet",
+        "imagenet-a": "imagenet_a",
+        "imagenet-o": "imagenet_o",
+        "imagenet-r": "imagenet_r",
+    }
+    assert reports["imagenet-o"].splits[1].examples == 401
+    assert "is a test set" in (reports["imagenet-a"].splits[0].problem or "")
+    assert "a list of their labels is wanted" in (reports["flat"].splits[1].problem or "")

@@ -58,7 +58,7 @@ def test_a_training_jobs_file_is_right(tmp_path: Path) -> None:
     assert error is None
     names = ("missing", "unexpected", "shapes", "other", "left_out", "resized")
     lists: dict[str, list[str]] = {name: [] for name in names}
-    assert verdict == {"layout": "assay", "classes": 10, "channels": 1, **lists}
+    assert verdict == {"layout": "assay", "classes": 10, "channels": 1, "program": None, **lists}
 
 
 @pytest.mark.parametrize(("prefix", "layout"), [("", "timm"), ("model.", "deit"), ("module.", "parallel")])

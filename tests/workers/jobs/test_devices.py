@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,15 +70,21 @@ def test_the_death_of_one_process_ends_all_and_is_the_reason(spec: dict[str, Any
     assert not (tmp_path / "weights.safetensors").exists()
 
 
-def test_what_a_process_says_is_the_reason(spec: dict[str, Any], tmp_path: Path) -> None:
-    """The batch is too small for two: no answer of torchrun's would say so."""
-    asked = request(spec, tmp_path, epochs=1)
-    asked["spec"]["execution"]["batch_size"] = 2
-    with pytest.raises(FailedElsewhere, match="2 devices need batches of at least 3 examples") as caught:
-        train_on_devices(asked, lambda _: None)
+def test_what_a_process_says_is_the_reason(
+    spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `rank` does it, in place of torchrun: the batch is too small for two."""
+    program = (
+        "import sys; from pathlib import Path; from workers.jobs.rank import _tell;"
+        " _tell(Path(sys.argv[1]), ValueError('batches are too small')); sys.exit(1)"
+    )
+    monkeypatch.setattr(devices, "_command", lambda _, folder: [sys.executable, "-c", program, str(folder)])
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(FailedElsewhere, match="batches are too small") as caught:
+        train_on_devices(request(spec, tmp_path, epochs=1), lambda _: None)
     assert describe(caught.value) == {
         "error_type": "invalid_value",
-        "message": str(caught.value),
+        "message": "batches are too small",
         "retry": False,
     }
 

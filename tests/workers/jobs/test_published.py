@@ -13,9 +13,10 @@ from service.contract.results import Reference
 from service.store.session import Store
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
+from workers.data.imagenet_classes import class_list
 from workers.jobs import merge
 from workers.jobs.plan import facts_of
-from workers.jobs.published import ADE20K, IMAGENET, known_as, references
+from workers.jobs.published import ADE20K, IMAGENET, architecture, known_as, references
 from workers.jobs.published_numbers import MODELS, SEGMENTED, TABLES, WINDOWS, Attacked, Preparation
 
 TINY = {"image_size": 224, "patch_size": 16, "drop_path": 0.1}
@@ -48,7 +49,15 @@ SPECS = {
     "RPC-AsymViT (Sym/Asym)": ("rpc_asymvit_tiny", TINY | RPC | {"rpc_form": "rpc"}),
     "FAN-tiny": ("fan_vit_tiny", TINY | {"attention": {"name": "symmetric", "params": {"dropout": 0.0}}}),
     "RPC-FAN-tiny (4iter/layer1)": ("rpc_fan_vit_tiny", TINY | RPC),
+    **{
+        f"deit_{size}_patch16_224": (
+            "timm",
+            {"architecture": f"deit_{size}_patch16_224", "tag": None, "image_size": None},
+        )
+        for size in ("tiny", "small", "base")
+    },
 }
+TOP1_DEFAULTS = {"ece_bins": 15, "rms_bin_size": 100, "rms_bins": "released"}
 PGD = {
     "epsilon": "6/255",
     "norm": "Linf",
@@ -59,7 +68,7 @@ PGD = {
     "restarts": 1,
     "backend": "cleverhans",
 }
-DEFAULTS = {"epsilon": 1 / 255, "random_start": True, "restarts": 1}
+DEFAULTS = {"epsilon": 1 / 255, "random_start": True, "restarts": 1} | TOP1_DEFAULTS
 
 
 def found(
@@ -71,8 +80,9 @@ def found(
     known: str | None = IMAGENET,
 ) -> list[Reference]:
     prepared = {"folder": "imagenet", "splits": "auto", "resize": "bicubic", "crop_fraction": 0.875}
+    weights = {"timm": True} if model[0] == "timm" else None
     return references(
-        {"name": model[0], "params": model[1]},
+        {"name": model[0], "params": model[1], "weights": weights},
         {"name": "image_folder", "params": prepared | (data or {})},
         {"name": evaluation[0], "params": evaluation[1]},
         protocol=protocol,
@@ -87,23 +97,29 @@ def found(
     ids=lambda value: value.name if isinstance(value, Attacked) else str(value),
 )
 def test_every_cell_of_the_tables_is_found_by_its_own_row_alone(
-    table: str, attacked: Attacked, model: str, values: tuple[float, float]
+    table: str, attacked: Attacked, model: str, values: tuple[float, ...]
 ) -> None:
     crop = MODELS[model].preparation.crop_fraction
     (protocol, *_) = attacked.protocols
     evaluation = (attacked.name, dict(attacked.params))
-    top1, top5 = found(SPECS[model], evaluation, data={"crop_fraction": crop}, protocol=protocol)
-    assert (top1.metric, top5.metric) == ("top1", "top5")
-    assert (100 * top1.value, 100 * top5.value) == (pytest.approx(values[0]), pytest.approx(values[1]))
-    assert (table in top1.source, model in top1.source) == (True, True)
-    assert top1.protocol == ("not stated" if attacked.name == "autoattack" else "paper")
+    rows = found(
+        SPECS[model], evaluation, data={"crop_fraction": crop}, protocol=protocol, known=attacked.data
+    )
+    assert tuple(row.metric for row in rows) == attacked.metrics
+    assert [100 * row.value for row in rows] == [pytest.approx(value) for value in values]
+    assert all(table in row.source and model in row.source for row in rows)
+    assert rows[0].protocol == ("not stated" if attacked.name == "autoattack" else "paper")
 
 
 def test_the_tables_are_whole() -> None:
-    cells = {(table, attacked.name): len(columns) for table, attacked, columns in TABLES}
+    cells = {(table, attacked.name, attacked.data): len(columns) for table, attacked, columns in TABLES}
     second = {"pgd", "fgsm", "spsa", "sparse_l1_descent", "carlini_wagner", "uniform_noise", "autoattack"}
-    assert {name for table, name in cells if table == "table 2"} == second
-    assert sum(cells.values()) == 8 * 5 + 6 * 2 + 3
+    assert {name for table, name, _ in cells if table == "table 2"} == second
+    papers = 8 * 5 + 6 * 2 + 3
+    shifts = 3 * 5 + 4 * 2 + 3 * 3
+    again = 5 + 2 * 2 + 3  # clean accuracy by the name of top1
+    timms = 2 + 3
+    assert sum(cells.values()) == papers + shifts + again + timms
     assert {name for _, _, columns in TABLES for name in columns} == set(MODELS) == set(SPECS)
     assert MODELS["FAN-tiny"].preparation == Preparation("bicubic", 1.0)
 
@@ -200,6 +216,42 @@ class Examples:
 
     def __init__(self, class_names: list[str], n: int) -> None:
         self.class_names, self.classes, self.ids = class_names, len(class_names), range(n)
+
+
+def test_a_shift_has_the_numbers_of_its_own_set_only() -> None:
+    model = SPECS["RPC-SymViT (4iter/layer1)"]
+    values = {
+        known: [row.value for row in found(model, ("top1", TOP1_DEFAULTS), known=known)]
+        for known in ("imagenet", "imagenet_a", "imagenet_r", "imagenet_o", None)
+    }
+    assert values == {
+        "imagenet": [0.7094, 0.9047],
+        "imagenet_a": [0.0696],
+        "imagenet_r": [0.2999],
+        "imagenet_o": [],
+        None: [],
+    }
+    assert [row.value for row in found(model, ("aupr", {}), known="imagenet_o")] == [0.1932]
+    assert not found(model, ("top1", TOP1_DEFAULTS | {"x": 1}), known="imagenet_a")
+
+
+def test_timms_numbers_are_those_of_its_own_weights() -> None:
+    name, params = SPECS["deit_small_patch16_224"]
+    data = {"crop_fraction": 0.9}
+    (reference,) = found((name, params), ("top1", {}), known="imagenet_a", data=data)
+    assert (reference.value, "timm" in reference.source) == (0.1872, True)
+    for other in ({"architecture": "deit3_small_patch16_224"}, {"tag": "fb_in1k"}, {"image_size": 384}):
+        assert not found((name, params | other), ("top1", {}), known="imagenet_a", data=data)
+    weights = {"name": name, "params": params, "weights": {"checkpoint": "mine"}}
+    assert architecture(weights) == {}
+
+
+def test_sets_are_known_by_classes_length_and_the_models_classes() -> None:
+    every = class_list("imagenet")
+    for name, size in (("imagenet_a", 7500), ("imagenet_r", 30_000), ("imagenet_o", 12_000)):
+        assert known_as(class_list(name), size, every) == name
+        assert known_as(class_list(name), size - 1, every) is None
+        assert known_as(class_list(name), size) is None  # a model of 200 classes is another model
 
 
 def test_imagenet_is_known_by_its_classes_and_its_length() -> None:

@@ -57,6 +57,10 @@ def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
         ({"planned": PLANNED | {"n": 5}}, {"subset": {"n": 5, "available": 12}}),
         ({"planned": PLANNED | {"seen": 3}}, {"trained_on_examples": {"count": 3, "n": 12}}),
         ({"planned": PLANNED | {"renamed": 2}}, {"class_names_differ": {"count": 2}}),
+        (
+            {"planned": PLANNED | {"published": 7500}},
+            {"incomplete_data": {"available": PLANNED["available"], "published": 7500}},
+        ),
         ({"backend": "cleverhans"}, {"library_backend": {"batch_size": 4}}),
         ({"backend": "compatible"}, {"library_backend": {"batch_size": 4}}),
         ({"pixel": True}, {"top5_upper_bound": {}}),
@@ -102,7 +106,8 @@ def test_what_is_said_of_a_library_is_true_for_its_attack(
 
 def test_every_metric_that_may_have_no_value_has_a_reason() -> None:
     segmentation = {"miou", "mean_accuracy", "pixel_accuracy"}
-    assert UNDEFINED.keys() == {"attack_success_rate", *MEDIANS, *segmentation}
+    confidence = {"aupr", "ece", "rms_calibration_error", "aurra"}
+    assert UNDEFINED.keys() == {"attack_success_rate", *MEDIANS, *segmentation, *confidence}
 
 
 def test_the_smallest_batch_of_all_shards_is_told() -> None:

@@ -60,20 +60,20 @@ class Labelled:
 class Network(nn.Module):
     """Has a batch normalisation, whose batch is everybody's, and adds a loss of its own."""
 
-    def __init__(self, dense: bool = False) -> None:
+    def __init__(self, dense: bool = False, scale: float = 1.0) -> None:
         super().__init__()
         # Without a bias, whose gradient would be rounding alone: AdamW makes whole steps of it.
         convolution = nn.Conv2d(3, 6, 3, padding=1, bias=False)
         self.features = nn.Sequential(convolution, nn.BatchNorm2d(6), nn.GELU())
         self.head = nn.Conv2d(6, CLASSES, 1) if dense else nn.Linear(6 * SIZE * SIZE, CLASSES)
-        self.dense = dense
+        self.dense, self.scale = dense, scale
 
     def forward(self, images: Tensor) -> Tensor:
         found = self.features(images)
         # The mean over the batch of something that is not linear.
         add_loss(0.1 * found.square().mean())
         logits: Tensor = self.head(found if self.dense else found.flatten(1))
-        return logits
+        return logits * self.scale
 
 
 def maps() -> SegmentationArrays:
@@ -101,17 +101,23 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "fewer": {"recipe": PLAIN, "data": Labelled(3), "batch_size": 64},
     "pgd_at": {"recipe": replace(PLAIN, adversarial=PGD_AT)},
     "trades": {"recipe": replace(PLAIN, adversarial=replace(PGD_AT, objective="trades"))},
-    "maps": {"recipe": replace(PLAIN, augmentation=AFFINE), "data": maps(), "classifier": Network(True)},
-    "crops": {"recipe": replace(PLAIN, crops=CROPS), "data": maps(), "classifier": Network(True)},
+    "maps": {"recipe": replace(PLAIN, augmentation=AFFINE), "data": maps(), "model": {"dense": True}},
+    "crops": {"recipe": replace(PLAIN, crops=CROPS), "data": maps(), "model": {"dense": True}},
     "sgd": {"recipe": replace(PLAIN, optimiser="sgd", momentum=0.9)},
-    "float16": {"recipe": replace(PLAIN, optimiser="sgd"), "dtype": torch.float16},
+    # Of gradients that are small enough: which steps overflow depends on what is summed where.
+    "float16": {
+        "recipe": replace(PLAIN, optimiser="sgd"),
+        "dtype": torch.float16,
+        "model": {"scale": 0.05},
+    },
 }
 
 
 def run(folder: Path, name: str, processes: Processes, **changes: Any) -> None:
     """Do one training; its weights are float64 unless it says otherwise."""
     torch.manual_seed(0)
-    model = Network("classifier" in TRAININGS[name])
+    training = dict(TRAININGS[name])
+    model = Network(**training.pop("model", {}))
     with torch.no_grad():
         for number, weight in enumerate(model.parameters()):
             draws = torch.Generator().manual_seed(number)
@@ -128,7 +134,7 @@ def run(folder: Path, name: str, processes: Processes, **changes: Any) -> None:
         "report": lambda _: None,
         "processes": processes,
     }
-    train(**(arguments | TRAININGS[name] | {"classifier": model} | changes))
+    train(**(arguments | training | {"classifier": model} | changes))
 
 
 def interrupt(folder: Path, processes: Processes) -> None:
@@ -153,7 +159,7 @@ if __name__ == "__main__":
     where, mine = Path(sys.argv[1]), Processes(int(sys.argv[2]), int(sys.argv[3]))
     meeting = f"file://{where / 'meeting'}"
     torch.distributed.init_process_group("gloo", init_method=meeting, rank=mine.rank, world_size=mine.size)
-    for each in TRAININGS:
+    for each in sys.argv[4:] or TRAININGS:
         run(where, each, mine)
     interrupt(where / "interrupted", mine)
     torch.distributed.destroy_process_group()

@@ -1,0 +1,41 @@
+"""A model of one's own, as a program that `torch.export` has written; its weights are part of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import nn
+
+from models.programs.program import Program
+
+__all__ = ["exported"]
+
+TASKS = ("classification",)
+
+
+def exported(
+    classes: int, channels: int, *, program: Annotated[Program | None, "system"] = None
+) -> nn.Module:
+    """Any image classifier of one's own, uploaded as an exported program with its weights.
+
+    Args:
+        classes: number of classes of the data.
+        channels: channels of the images.
+        program: the program of the checkpoint; without one there is no model.
+
+    Returns:
+        The program: pixels (B, channels, S, S) in [0, 1] to logits (B, classes), normalised by itself.
+
+    Raises:
+        ValueError: there is no program, or it is made for other classes or channels.
+    """
+    if program is None:
+        raise ValueError("the model 'exported' is what a checkpoint has: give weights {\"checkpoint\": name}")
+    made_for = program.signature
+    for what, given, wanted in (
+        ("classes", made_for.classes, classes),
+        ("channels", made_for.channels, channels),
+    ):
+        if given != wanted:
+            raise ValueError(f"the exported program has {given} {what}, the data {wanted}")
+    return program

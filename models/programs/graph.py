@@ -1,0 +1,290 @@
+"""The graph of an exported program: from untrusted JSON to calls of allowed operators, or a refusal.
+
+The format is the schema of `torch._export.serde`, major version 8: nodes in the order of their execution,
+each a target with named arguments and named results. `torch.export.load` is not used: it looks targets up by
+attribute, evaluates the expressions of symbolic shapes as Python, and unpickles. Here an expression is never
+evaluated: sizes that move with the batch are results of nodes, and come out when these are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from models.programs.operators import RANDOM, SKIPPED, TRAINING, find_operator, on_numbers
+from models.programs.payload import DTYPES, STRIDED
+from models.programs.reading import field, integer, listed, of_type, real, refuse, shown, union
+
+MAX_NODES = 100_000
+POSITIONAL = (None, 0, 1)
+MEMORY_FORMATS = {
+    1: torch.contiguous_format,
+    2: torch.channels_last,
+    3: torch.channels_last_3d,
+    4: torch.preserve_format,
+}
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The value of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the program stands on when it runs: its `device`, or the `dtype` in place of float32."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One call.
+
+    Attributes:
+        call: operator, or function of integers.
+        arguments: by position: constants, `Ref`, `Own`, and lists of these.
+        keywords: the others.
+        results: names of what comes out: one, several, or a list of them for an operator that returns a list.
+        last: names that no later node needs.
+    """
+
+    call: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    results: tuple[str | list[str], ...]
+    last: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The nodes of a graph, and whether some of them draw random numbers."""
+
+    nodes: tuple[Node, ...]
+    random: bool
+
+
+def read_nodes(graph: Mapping[str, Any], stored: set[str], pixels: str, logits: str) -> Calls:
+    """The calls of a graph, every name of which is defined before it is used.
+
+    Args:
+        graph: `graph_module.graph` of the JSON.
+        stored: names of the inputs that are parameters, buffers and constants: nothing may write to them.
+        pixels: name of the input that is the images.
+        logits: name of the result.
+
+    Raises:
+        UnsafeProgram: something may not be called, or is not well-formed.
+    """
+    entries = field(graph, "nodes", list)
+    if len(entries) > MAX_NODES:
+        refuse(f"its graph has {len(entries)} nodes, allowed: at most {MAX_NODES}")
+    # All are read before any is looked at closely: training mode explains what else would be refused.
+    calls = [call for entry in entries if (call := _call(entry)) is not None]
+    defined = {*stored, pixels}
+    nodes: list[Node] = []
+    for call in calls:
+        node = _node(call, stored)
+        for name in _names([*node.arguments, *node.keywords.values()]):
+            if name not in defined:
+                refuse(f"{call.target} takes {shown(name)}, which nothing before it has made")
+        defined.update(_flat(node.results))
+        nodes.append(node)
+    if logits not in defined:
+        refuse(f"its result {shown(logits)} is made by no node")
+    random = any(_draws(call) for call in calls)
+    return Calls(tuple(_with_ends(nodes, {*stored, logits})), random)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A node as it is written: `function` is an operator, or works on numbers."""
+
+    target: str
+    function: Callable[..., Any]
+    given: Mapping[str, Any]
+    results: tuple[str | list[str], ...]
+
+
+def _call(entry: Any) -> _Call | None:
+    """A node with its arguments by name; None for one that only compares."""
+    target = field(entry, "target", str)
+    if SKIPPED.fullmatch(target):
+        return None
+    function = on_numbers(target) or find_operator(target)
+    given: dict[str, Any] = {}
+    for position, item in enumerate(field(entry, "inputs", list)):
+        name = field(item, "name", str) or f"{position}"
+        if name in given:
+            refuse(f"a call of {shown(target)} has two arguments called {shown(name)}")
+        given[name] = _argument(field(item, "arg", dict))
+    if isinstance(function, OpOverload):
+        _refuse_training(target, given)
+    return _Call(target, function, given, _results(field(entry, "outputs", list)))
+
+
+def _node(call: _Call, stored: set[str]) -> Node:
+    target, operator, given = call.target, call.function, call.given
+    if not isinstance(operator, OpOverload):
+        return Node(operator, tuple(given.values()), {}, call.results)
+    arguments = operator._schema.arguments
+    unknown = given.keys() - {argument.name for argument in arguments}
+    if unknown:
+        refuse(f"{target} has no argument {shown(sorted(unknown)[0])}")
+    for argument in arguments:
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        value = given.get(argument.name)
+        if written and isinstance(value, Ref) and value.name in stored:
+            refuse(
+                f"it changes its own weights or buffers while it answers ({target}): call model.eval() before"
+                " the export, and keep no counters"
+            )
+    by_position = [argument for argument in arguments if not argument.kwarg_only]
+    while by_position and by_position[-1].name not in given and by_position[-1].has_default_value():
+        by_position.pop()
+    missing = [a.name for a in arguments if a.name not in given and not a.has_default_value()]
+    if missing:
+        refuse(f"{target} lacks the argument {missing[0]}")
+    positional = tuple(given.get(a.name, a.default_value) for a in by_position)
+    keywords = {a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given}
+    return Node(operator, positional, keywords, call.results)
+
+
+def _refuse_training(target: str, given: Mapping[str, Any]) -> None:
+    name = target.split(".")[3]
+    switch = TRAINING.get(name.removesuffix("_") if name.removesuffix("_") in TRAINING else name)
+    if name == "_native_batch_norm_legit" and "running_mean" not in given:
+        given = {**given, "training": True}
+    if switch is None or not given.get(switch) or given.get("p") == 0.0:
+        return
+    refuse(
+        f"it was exported in training mode ({name} with {switch}=True, so that an answer depends on chance or"
+        " on the other images of the batch): call model.eval() before torch.export.export; a batch norm needs"
+        " its running statistics"
+    )
+
+
+def _draws(call: _Call) -> bool:
+    name = call.target.split(".")[3].removesuffix("_") if isinstance(call.function, OpOverload) else ""
+    return name in RANDOM or bool(call.given.get("dropout_p"))
+
+
+def _results(outputs: list[Any]) -> tuple[str | list[str], ...]:
+    found: list[str | list[str]] = []
+    for output in outputs:
+        which, value = union(output, "a result")
+        if which in ("as_tensor", "as_sym_int", "as_sym_float", "as_sym_bool"):
+            found.append(field(value, "name" if which == "as_tensor" else "as_name", str))
+        elif which == "as_tensors":
+            found.append(listed(value, lambda item: field(item, "name", str)))
+        elif which == "as_none":
+            found.append("")
+        else:
+            refuse(f"a result of the kind {shown(which)} is not taken")
+    return tuple(found)
+
+
+def _argument(content: Any) -> Any:
+    which, value = union(content, "an argument")
+    if which not in _ARGUMENTS:
+        refuse(f"an argument of the kind {shown(which)} is not taken: images, weights, numbers and texts are")
+    return _ARGUMENTS[which](value)
+
+
+def _reference(value: Any) -> Ref:
+    return Ref(field(value, "name", str))
+
+
+def _optional(value: Any) -> Ref | None:
+    which, inner = union(value, "a tensor or none")
+    return _reference(inner) if which == "as_tensor" else None
+
+
+def _symbolic(value: Any) -> Any:
+    """A number, or the name of one."""
+    which, inner = union(value, "a symbolic number")
+    if which == "as_name":
+        return Ref(of_type(inner, str, which))
+    if which == "as_bool":
+        return of_type(inner, bool, which)
+    return integer(inner) if which == "as_int" else real(inner)
+
+
+def _boolean(value: Any) -> bool:
+    return of_type(value, bool, "as_bool")
+
+
+def _dtype(value: Any) -> Any:
+    number = integer(value)
+    if number not in DTYPES:
+        refuse(f"the type number {number} is not taken")
+    return Own("dtype") if DTYPES[number] == torch.float32 else DTYPES[number]
+
+
+def _layout(value: Any) -> torch.layout:
+    if value != STRIDED:
+        refuse(f"the layout number {shown(value)} is not taken: tensors are strided")
+    return torch.strided
+
+
+def _memory_format(value: Any) -> torch.memory_format:
+    number = integer(value)
+    if number not in MEMORY_FORMATS:
+        refuse(f"the memory format number {number} is not known")
+    return MEMORY_FORMATS[number]
+
+
+# What a device is called does not matter: a program runs where the worker puts it.
+_ARGUMENTS: Mapping[str, Callable[[Any], Any]] = {
+    "as_none": lambda _: None,
+    "as_tensor": _reference,
+    "as_tensors": lambda value: listed(value, _reference),
+    "as_optional_tensor": _optional,
+    "as_optional_tensors": lambda value: listed(value, _optional),
+    "as_int": integer,
+    "as_ints": lambda value: listed(value, integer),
+    "as_float": real,
+    "as_floats": lambda value: listed(value, real),
+    "as_bool": _boolean,
+    "as_bools": lambda value: listed(value, _boolean),
+    "as_string": lambda value: of_type(value, str, "as_string"),
+    "as_sym_int": _symbolic,
+    "as_sym_ints": lambda value: listed(value, _symbolic),
+    "as_sym_float": _symbolic,
+    "as_sym_floats": lambda value: listed(value, _symbolic),
+    "as_sym_bool": _symbolic,
+    "as_scalar_type": _dtype,
+    "as_layout": _layout,
+    "as_memory_format": _memory_format,
+    "as_device": lambda _: Own("device"),
+}
+
+
+def _names(values: Any) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, Ref):
+            yield value.name
+        elif isinstance(value, list):
+            yield from _names(value)
+
+
+def _flat(results: tuple[str | list[str], ...]) -> Iterator[str]:
+    for result in results:
+        yield from [result] if isinstance(result, str) else result
+
+
+def _with_ends(nodes: list[Node], kept: set[str]) -> list[Node]:
+    """The nodes, each with the names that can be forgotten after it."""
+    later, found = set(kept), []
+    for node in reversed(nodes):
+        mine = {*_names([*node.arguments, *node.keywords.values()]), *_flat(node.results)}
+        last = tuple(sorted(mine - later))
+        found.append(Node(node.call, node.arguments, node.keywords, node.results, last))
+        later |= mine
+    return found[::-1]

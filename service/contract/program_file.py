@@ -1,0 +1,188 @@
+"""The container of an exported program (`.pt2`), read in pure Python and refused wherever it could do harm.
+
+`torch.export.save` of torch 2.10 or newer writes a zip archive, every entry as it is (not compressed), below
+one folder: `archive_format` ("pt2"), `archive_version` ("0"), `byteorder`, `models/NAME.json` (the graph),
+below `data/` tables of the weights and of the constants, and their bytes. Entries that may hold pickles
+(`data/sample_inputs/`, tensor subclasses) are never read; archives with compiled code or objects are refused.
+Nothing is ever unpacked to disk, so that names of entries are no paths.
+
+Service and workers both read archives through this file: the service to recognise one, the workers for its
+content.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+MAGIC = b"PK\x03\x04"
+# The largest models have some thousand tensors, and an entry of the directory takes about a hundred bytes.
+MAX_ENTRIES = 50_000
+MAX_DIRECTORY_BYTES = 8 * 2**20
+MAX_NAME = 1000
+CHUNK_BYTES = 2**20
+MARKS = {"archive_format": b"pt2", "archive_version": b"0", "byteorder": b"little"}
+HOW = "save it again with torch.export.save of torch 2.10 or newer"
+# What else an archive may hold, by how the names of its entries begin.
+FOREIGN = {
+    "data/aotinductor/": "it has code that was compiled for one machine",
+    "data/constants/custom_obj": "it has objects of a class of its own among its constants",
+    "data/constants/opaque_obj": "it has pickled objects among its constants",
+}
+LEGACY = ("serialized_exported_program.json", "data/weights/model.pt")
+
+
+class BadProgram(ValueError):
+    """A file is no exported program that can be taken; the message says why."""
+
+
+@dataclass(frozen=True)
+class ProgramFile:
+    """An archive whose directory is right.
+
+    Attributes:
+        path: of the file.
+        root: the folder that all entries lie in.
+        sizes: bytes of each entry by its name below the root.
+        graph: the name of the entry with the graph.
+    """
+
+    path: Path
+    root: str
+    sizes: Mapping[str, int]
+    graph: str
+
+    @property
+    def model(self) -> str:
+        """The name of the program inside the archive, "model" if torch.export.save wrote it."""
+        return self.graph.removeprefix("models/").removesuffix(".json")
+
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[str, int], bytes]]:
+        """A function (name, limit) to the bytes of an entry, while the context lasts.
+
+        Raises:
+            BadProgram: of the function: there is no such entry, or it is too long or damaged.
+        """
+        with _opened(self.path) as archive:
+            yield lambda name, limit: _read(archive, self.root, name, self.sizes, limit)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file begins like a zip archive, and so like nothing else that is taken."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def open_program(path: Path) -> ProgramFile:
+    """The archive of an exported program; its directory and its marks are read, not its content.
+
+    Raises:
+        BadProgram: it is none, or has something that is never taken.
+    """
+    with _opened(path) as archive:
+        root, sizes = _entries(archive.infolist(), path.stat().st_size)
+        _refuse_others(sizes)
+        for name, wanted in MARKS.items():
+            found = _read(archive, root, name, sizes, 64).strip()
+            if found != wanted:
+                shown = found[:20].decode("ascii", "replace")
+                raise BadProgram(f"its {name} is {shown!r}, allowed: {wanted.decode()!r}; {HOW}")
+    graphs = [name for name in sizes if name.startswith("models/") and name.endswith(".json")]
+    if len(graphs) != 1:
+        raise BadProgram(f"it has {len(graphs)} programs, allowed: one")
+    return ProgramFile(path, root, sizes, graphs[0])
+
+
+class _Bounded(io.BufferedReader):
+    """Reads no more at once than a directory may take: `zipfile` reads it whole, however long it is."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0 or size > MAX_DIRECTORY_BYTES:
+            content = super().read(MAX_DIRECTORY_BYTES + 1)
+            if len(content) > MAX_DIRECTORY_BYTES:
+                raise zipfile.BadZipFile(f"its directory takes more than {MAX_DIRECTORY_BYTES} bytes")
+            return content
+        return super().read(size)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    with _Bounded(path.open("rb", buffering=0)) as file:
+        with _damage():
+            archive = zipfile.ZipFile(file)
+        with archive:
+            yield archive
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """What `zipfile` raises at archives that are not as they should be."""
+    try:
+        yield
+    except (zipfile.BadZipFile, ValueError, EOFError, OverflowError, RuntimeError, OSError) as error:
+        raise BadProgram(f"its archive is damaged or cut off: {str(error)[:200]}") from error
+
+
+def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, int]]:
+    """The root folder, and bytes by the names below it."""
+    if not 0 < len(found) <= MAX_ENTRIES:
+        raise BadProgram(f"its archive has {len(found)} entries, allowed: 1 to {MAX_ENTRIES}")
+    # Of a file that is cut off, the end may be that of an archive inside it.
+    if min(entry.header_offset for entry in found) != 0:
+        raise BadProgram("its archive is damaged or cut off: it does not begin where the file begins")
+    root = found[0].filename.partition("/")[0]
+    sizes: dict[str, int] = {}
+    for entry in found:
+        folder, _, name = entry.filename.partition("/")
+        shown = repr(entry.filename[:100])
+        parts = entry.filename.split("/")
+        if any(part in ("", ".", "..") for part in parts) or "\\" in name or len(name) > MAX_NAME or not name:
+            raise BadProgram(f"its archive has an entry with the name {shown}: names are relative and plain")
+        if folder != root:
+            raise BadProgram(f"its entry {shown} is outside the folder {root[:100]!r}")
+        if name in sizes:
+            raise BadProgram(f"its archive has two entries with the name {shown}")
+        if entry.flag_bits & 1 or entry.compress_type != zipfile.ZIP_STORED:
+            raise BadProgram(f"its entry {shown} is compressed or encrypted; torch.export.save does neither")
+        if entry.compress_size != entry.file_size:
+            raise BadProgram(
+                f"its entry {shown} has {entry.compress_size} bytes and claims {entry.file_size}"
+            )
+        sizes[name] = entry.file_size
+    if sum(sizes.values()) > size:
+        raise BadProgram(
+            f"its entries would have {sum(sizes.values())} bytes, the file has {size}: they overlap"
+        )
+    return root, sizes
+
+
+def _refuse_others(sizes: Mapping[str, int]) -> None:
+    """Other archives that torch writes, and programs with more in them than a graph and tensors."""
+    if "data.pkl" in sizes:
+        kind = "TorchScript" if any(name.startswith("code/") for name in sizes) else "torch.save"
+        raise BadProgram(
+            f"it was written by {kind}, and unpickling can run code; upload a program that torch.export.save"
+            " has written, or weights as safetensors (`assay import-pickle` converts them)"
+        )
+    if any(name in sizes for name in LEGACY):
+        raise BadProgram(f"it was written by an older torch, with pickles inside; {HOW}")
+    for prefix, reason in FOREIGN.items():
+        if any(name.startswith(prefix) for name in sizes):
+            raise BadProgram(f"{reason}; {HOW}")
+
+
+def _read(archive: zipfile.ZipFile, root: str, name: str, sizes: Mapping[str, int], limit: int) -> bytes:
+    if name not in sizes:
+        raise BadProgram(f"its archive has no entry {name[:100]!r}; {HOW}")
+    if sizes[name] > limit:
+        raise BadProgram(f"its entry {name[:100]!r} has {sizes[name]} bytes, allowed: at most {limit}")
+    with _damage(), archive.open(f"{root}/{name}") as entry:
+        content = b"".join(iter(lambda: entry.read(CHUNK_BYTES), b""))
+    if len(content) != sizes[name]:
+        raise BadProgram(f"its entry {name[:100]!r} is cut off")
+    return content

@@ -1,0 +1,146 @@
+"""A network of one's own as an exported program, over HTTP through the real service: the same as in code."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from models.layers import Classifier
+from models.symvit import symvit
+from service.client import DEFAULT_URL, AssayClient
+from service.contract.errors import InvalidSpec
+from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, training
+from tests.e2e.running import RunningService
+from tests.support.archives import GRAPH, archive, entries_of
+from tests.support.programs import export
+
+MINE = {"name": "exported", "weights": {"checkpoint": "mine"}}
+# Large enough that few examples are left for the slow attacks at the end.
+AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "24/255", "version": "standard"}}
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-models.md"
+SIZE = SHAPE["image_size"]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AssayClient]:
+    # One mode is enough: `test_checkpoints.py` uploads in both.
+    running = RunningService(tmp_path_factory.mktemp("programs") / "state").start()
+    yield running.client
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def trained(client: AssayClient, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Classifier]:
+    """A training job, and its network in this process."""
+    job_id = client.submit(training()).id
+    finished(client, job_id)
+    file = client.download(job_id, "weights.safetensors", tmp_path_factory.mktemp("trained"))
+    network = Classifier(symvit(10, 1, **SHAPE), [0.0], [1.0])
+    network.load_state_dict(safetensors.torch.load_file(file))
+    return job_id, network
+
+
+@pytest.fixture(scope="module")
+def program(trained: tuple[str, Classifier], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That network as a program, which normalises by itself."""
+    folder = tmp_path_factory.mktemp("program")
+    return export(trained[1], folder / "mine.pt2", shape=(1, SIZE, SIZE))
+
+
+def test_a_program_gives_example_by_example_what_its_network_gives(
+    client: AssayClient, trained: tuple[str, Classifier], program: Path, tmp_path: Path
+) -> None:
+    uploaded = client.upload_checkpoint("mine", program)
+    evaluations = [{"name": "clean"}, pgd("8/255", steps=3), AUTOATTACK]
+    limited = {"limit": 12}
+    mine = client.submit(attacking(None, evaluations, **limited) | {"model": MINE}).id
+    own = client.submit(attacking(trained[0], evaluations, **limited)).id
+    finished(client, mine)
+    finished(client, own)
+    ready = client.checkpoint("mine")
+    assert (ready.state, ready.classes, ready.channels) == ("ready", 10, 1)
+    assert ready.program is not None
+    assert ready.program.image_size == SIZE
+    found, wanted = outcomes(client, mine, tmp_path / "mine"), outcomes(client, own, tmp_path / "own")
+    assert len(found) == 3
+    assert found == wanted
+    results = client.results(mine)
+    assert results.provenance is not None
+    assert results.provenance.weights_sha256 == uploaded.sha256
+    assert not [warning for warning in results.warnings if warning.code == "untrained_weights"]
+    clean, attacked, _ = [one.metrics["top1"].value for one in results.evaluations]
+    assert clean is not None
+    assert attacked is not None
+    assert clean > attacked
+
+
+def test_other_ways_to_run_a_program(client: AssayClient, program: Path) -> None:
+    client.upload_checkpoint("mine", program)
+    paper = attacking(None, [pgd("8/255", steps=2)], limit=8, protocol="paper") | {"model": MINE}
+    double = attacking(None, [pgd("8/255", steps=2)], limit=8) | {"model": MINE}
+    double["execution"] = {"device": "cpu", "dtype": "float64", "batch_size": 8}
+    screened = attacking(None, [pgd("8/255", steps=2)], limit=8) | {"model": MINE}
+    screened["execution"] = {"device": "cpu", "batch_size": 8, "screening": "bfloat16"}
+    library = attacking(None, [pgd("8/255", steps=2, backend="cleverhans")], limit=8) | {"model": MINE}
+    for spec in (paper, double, screened, library):
+        finished(client, client.submit(spec).id)
+
+
+def test_the_example_of_the_page_runs(
+    client: AssayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert DEFAULT_URL in code
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "page"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about its own calls
+        exec(compile(code.replace(DEFAULT_URL, client.url), str(PAGE), "exec"), namespace)
+    assert namespace["checked"].state == "ready"
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["clean", "pgd"]
+    client.delete_checkpoint("resnet")
+
+
+def test_programs_that_cannot_be_attacked_or_trusted_never_get_to_a_job(
+    client: AssayClient, program: Path, tmp_path: Path
+) -> None:
+    path = export(_Probabilities(), tmp_path / "soft.pt2", shape=(1, 8, 8))
+    client.upload_checkpoint("soft", path)
+    rejected = client.wait_for_checkpoint("soft", timeout_seconds=120)
+    assert rejected.state == "rejected"
+    assert rejected.error is not None
+    assert "it returns probabilities" in rejected.error.message
+    spec = attacking(None, [pgd()]) | {"model": {"name": "exported", "weights": {"checkpoint": "soft"}}}
+    with pytest.raises(InvalidSpec, match="this checkpoint was rejected: it returns probabilities"):
+        client.submit(spec)
+
+    entries = entries_of(program)
+    trace = tmp_path / "hacked"
+    first = b'"target": "torch.ops.aten.sub.Tensor"'
+    assert first in entries[GRAPH]
+    entries[GRAPH] = (
+        entries[GRAPH]
+        .replace(first, b'"target": "torch.os.system"')
+        .replace(b"positive=True", f"positive=__import__('os').system('touch {trace}')".encode())
+    )
+    path.write_bytes(archive(entries))
+    client.upload_checkpoint("hostile", path)
+    rejected = client.wait_for_checkpoint("hostile", timeout_seconds=120)
+    assert rejected.state == "rejected"
+    assert not trace.exists()
+    path.write_bytes(program.read_bytes()[:-500])
+    with pytest.raises(InvalidSpec, match="damaged or cut off"):
+        client.upload_checkpoint("cut", path)
+
+
+class _Probabilities(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(x.mean((1, 2)), dim=1)

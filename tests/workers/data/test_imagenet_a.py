@@ -1,0 +1,42 @@
+"""ImageNet-A: 200 of ImageNet's classes, in the order of their own WordNet ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.imagenet_trees import change, write_set
+from workers.data.dataset import DataSet, MissingData, chosen_logits
+from workers.data.imagenet_a import imagenet_a
+from workers.data.imagenet_classes import class_list
+
+PUBLISHED = 7_500
+# As in the authors' evaluation.
+LOGITS = [6, 11, 13, 15]
+
+
+def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> Callable[[str], DataSet]:
+    """For tests/laws: one image for each class, two for the first."""
+    del monkeypatch
+    change(write_set(root, "imagenet_a"), changed)
+    return lambda split: imagenet_a(root, "train" if split == "train" else "test")
+
+
+def test_labels_are_places_among_the_200_and_logits_among_the_1000(tmp_path: Path) -> None:
+    write_set(tmp_path, "imagenet_a")
+    data = imagenet_a(tmp_path, "test")
+    assert (data.name, data.classes, len(data), data.published) == ("imagenet_a", 200, 201, PUBLISHED)
+    assert data.labels.tolist() == [0, *range(200)]
+    logits = chosen_logits(data)
+    assert logits is not None
+    assert [class_list("imagenet")[logit] for logit in logits] == list(data.class_names)
+    assert logits[:4] == LOGITS
+    for label, identifier in zip(data.labels.tolist(), data.ids, strict=True):
+        assert identifier.startswith(f"{data.class_names[label]}/")
+
+
+def test_there_is_nothing_to_train_on(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match="ImageNet-A is a test set"):
+        imagenet_a(tmp_path, "train")

@@ -1,0 +1,59 @@
+"""ImageNet-1K: 1.28 million training and 50,000 validation images of 1000 classes, from folders.
+
+Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Le
+
+from workers.data.folders import resolve_folder
+from workers.data.imagenet_files import ImageNetFiles, Resize, training_images, validation_images
+
+__all__ = ["imagenet"]
+
+TASKS = ("classification",)
+PAPER = "Russakovsky et al. 2015, ImageNet Large Scale Visual Recognition Challenge"
+FACTS = {"classes": 1000, "channels": 3}
+
+
+def imagenet(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "imagenet",
+    resize: Resize = "bicubic",
+    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+) -> ImageNetFiles:
+    """ImageNet-1K with all its 1000 classes, in sorted order of their WordNet ids.
+
+    Validation images are FOLDER/val/WNID/IMAGE, FOLDER/WNID/IMAGE, or
+    FOLDER/val/ILSVRC2012_val_NUMBER.JPEG with a list of labels (development kit, Kaggle, TensorFlow or
+    Caffe); Kaggle's ILSVRC/Data/CLS-LOC is found too. An image has the same id in all of them. Images may
+    be missing, which is warned of; classes may not.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" reads the training images, "test" the validation images.
+        folder: relative name of the folder.
+        resize: interpolation of the short side.
+        crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
+
+    Returns:
+        The images; pixels are read when they are asked for.
+
+    Raises:
+        MissingData: the folder, classes, their images or their labels are not there; lists what is missing.
+        CorruptData: there are folders that are no class, or a list of labels is of another set.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    find = training_images if split == "train" else validation_images
+    data = ImageNetFiles("imagenet", root.resolve(), find(where, root.resolve()), resize, crop_fraction)
+    if split == "train":
+        data.published = None
+    return data

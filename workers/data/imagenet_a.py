@@ -1,0 +1,55 @@
+"""ImageNet-A: natural images that a ResNet-50 gets wrong, 7,500 of 200 of ImageNet's classes.
+
+Hendrycks et al. 2021, Natural Adversarial Examples.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Le
+
+from workers.data.folders import resolve_folder
+from workers.data.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
+
+__all__ = ["imagenet_a"]
+
+TASKS = ("classification",)
+PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
+FACTS = {"classes": 200, "model_classes": 1000, "channels": 3, "test_only": True}
+
+
+def imagenet_a(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "imagenet-a",
+    resize: Resize = "bicubic",
+    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+) -> ImageNetFiles:
+    """ImageNet-A: natural images that a ResNet-50 gets wrong (7,500 images of 200 classes).
+
+    For models of ImageNet's 1000 classes: their logits of the 200 are compared, as in the authors'
+    evaluation. FOLDER/WNID/IMAGE, as the archive unpacks; the folders must be the 200 classes.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; there is nothing to train on.
+        folder: relative name of the folder.
+        resize: interpolation of the short side (the set's authors: bilinear).
+        crop_fraction: side of the centre crop / short side after resizing.
+
+    Returns:
+        The images; a label is the class's place among the 200 WordNet ids, sorted.
+
+    Raises:
+        MissingData: the folder, classes or their images are not there; lists what is missing.
+        CorruptData: there are folders that are no class of the set.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    refuse_training("imagenet_a", split)
+    where = resolve_folder(root, folder)
+    assert root is not None
+    images = find_classes(where, root.resolve(), "imagenet_a")
+    return ImageNetFiles("imagenet_a", root.resolve(), images, resize, crop_fraction)

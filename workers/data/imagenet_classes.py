@@ -1,0 +1,44 @@
+"""The classes of ImageNet-1K and of the test sets made for its models: WordNet ids in order of the logits.
+
+Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge"; Hendrycks et al. 2021, "Natural
+Adversarial Examples" (A, O) and "The Many Faces of Robustness" (R). Each of the three has 200 of the 1000
+classes, and not the same ones. Without torch, since results are merged by processes that hold no tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+FILE = Path(__file__).with_name("imagenet_classes.json")
+ALL = "imagenet"
+TITLES = {
+    "imagenet": "ImageNet",
+    "imagenet_a": "ImageNet-A",
+    "imagenet_o": "ImageNet-O",
+    "imagenet_r": "ImageNet-R",
+}
+# Images of the published test sets; those of ImageNet-O with the 50 validation images of each of its classes.
+PUBLISHED = {"imagenet": 50_000, "imagenet_a": 7_500, "imagenet_o": 2_000 + 10_000, "imagenet_r": 30_000}
+
+
+@functools.cache
+def class_list(name: str) -> tuple[str, ...]:
+    """The WordNet ids of a set's classes, sorted, which is the order of the labels.
+
+    Args:
+        name: a key of `TITLES`.
+
+    Returns:
+        1000 ids for `imagenet`, 200 of these for the others.
+    """
+    lists: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return tuple(lists[name])
+
+
+def recognise(folders: Collection[str]) -> str | None:
+    """The set whose classes these folders are, all of them and no others; None if there is none."""
+    given = set(folders)
+    return next((name for name in TITLES if given == set(class_list(name))), None)

@@ -1,0 +1,79 @@
+"""ImageNet-O: 2,000 images of no ImageNet class that models are sure about, beside images of 200 classes.
+
+Hendrycks et al. 2021, "Natural Adversarial Examples": 200 classes that the anomalies are
+mistaken for. The other images are ImageNet's validation images of these classes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Gt, Le
+
+from workers.data.folders import resolve_folder
+from workers.data.imagenet_classes import ALL, class_list
+from workers.data.imagenet_files import (
+    ImageNetFiles,
+    Labelled,
+    Resize,
+    find_classes,
+    refuse_training,
+    validation_images,
+)
+
+__all__ = ["imagenet_o"]
+
+TASKS = ("anomaly_detection",)
+PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
+FACTS = {"classes": 200, "model_classes": 1000, "channels": 3, "test_only": True}
+
+ANOMALY, NORMAL = "anomaly/", "normal/"
+
+
+def imagenet_o(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "imagenet-o",
+    negatives_folder: Annotated[str, "folder"] = "imagenet",
+    resize: Resize = "bicubic",
+    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+) -> ImageNetFiles:
+    """ImageNet-O: anomalies, and ImageNet's validation images of the 200 classes that they are taken for.
+
+    For models of ImageNet's 1000 classes: their logits of the 200 are looked at. FOLDER/WNID/IMAGE, as
+    the archive unpacks; a folder is the class that an anomaly resembles, not what it is.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; there is nothing to train on.
+        folder: relative name of the folder of the anomalies.
+        negatives_folder: relative name of ImageNet's folder, in a layout of the data set `imagenet`.
+        resize: interpolation of the short side (the set's authors: bilinear).
+        crop_fraction: side of the centre crop / short side after resizing.
+
+    Returns:
+        The images; the label is 1 for anomalies and 0 for others.
+
+    Raises:
+        MissingData: a folder, classes, images or labels are not there; lists what is missing.
+        CorruptData: there are folders that are no class, or a list of labels is of another set.
+        ValueError: a folder's name or a symbolic link leads out of the root.
+    """
+    refuse_training("imagenet_o", split)
+    where, others = resolve_folder(root, folder), resolve_folder(root, negatives_folder)
+    assert root is not None
+    base, wnids = root.resolve(), class_list(ALL)
+    chosen = set(class_list("imagenet_o"))
+    anomalies = find_classes(where, base, "imagenet_o", ANOMALY)
+    normal = [
+        Labelled(NORMAL + image.identifier.removeprefix("val/"), image.path, 0)
+        for image in validation_images(others, base)
+        if wnids[image.label] in chosen
+    ]
+    data = ImageNetFiles("imagenet_o", base, [*anomalies, *normal], resize, crop_fraction)
+    data.task = "anomaly_detection"
+    data.labels = torch.tensor([int(identifier.startswith(ANOMALY)) for identifier in data.ids])
+    return data

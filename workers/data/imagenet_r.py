@@ -1,0 +1,55 @@
+"""ImageNet-R: paintings, sculptures, toys and other renditions, 30,000 of 200 of ImageNet's classes.
+
+Hendrycks et al. 2021, The Many Faces of Robustness.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Le
+
+from workers.data.folders import resolve_folder
+from workers.data.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
+
+__all__ = ["imagenet_r"]
+
+TASKS = ("classification",)
+PAPER = "Hendrycks et al. 2021, The Many Faces of Robustness"
+FACTS = {"classes": 200, "model_classes": 1000, "channels": 3, "test_only": True}
+
+
+def imagenet_r(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "imagenet-r",
+    resize: Resize = "bicubic",
+    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+) -> ImageNetFiles:
+    """ImageNet-R: paintings, sculptures, toys and other renditions (30,000 images of 200 classes).
+
+    For models of ImageNet's 1000 classes: their logits of the 200 are compared, as in the authors'
+    evaluation. FOLDER/WNID/IMAGE, as the archive unpacks; the folders must be the 200 classes.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; there is nothing to train on.
+        folder: relative name of the folder.
+        resize: interpolation of the short side (the set's authors: bilinear).
+        crop_fraction: side of the centre crop / short side after resizing.
+
+    Returns:
+        The images; a label is the class's place among the 200 WordNet ids, sorted.
+
+    Raises:
+        MissingData: the folder, classes or their images are not there; lists what is missing.
+        CorruptData: there are folders that are no class of the set.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    refuse_training("imagenet_r", split)
+    where = resolve_folder(root, folder)
+    assert root is not None
+    images = find_classes(where, root.resolve(), "imagenet_r")
+    return ImageNetFiles("imagenet_r", root.resolve(), images, resize, crop_fraction)

@@ -1,0 +1,23 @@
+"""Finding images of unknown classes by how little sure the model is of them: ImageNet-O.
+
+Hendrycks and Gimpel 2017, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
+Networks"; Hendrycks et al. 2021, "Natural Adversarial Examples". The run is in
+`workers/evaluation/anomalies.py`, the area under the curve in `workers/metrics/anomaly.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workers.evaluation.anomalies import AnomalyScores, score_anomalies
+
+__all__ = ["aupr"]
+
+TASKS = ("anomaly_detection",)
+PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
+PASSES = ("1", "0")
+
+
+def aupr() -> Callable[..., AnomalyScores]:
+    """Area under the precision-recall curve of anomalies, scored by minus the largest softmax."""
+    return score_anomalies

@@ -1,0 +1,38 @@
+"""Accuracy and calibration on the images as they are: for ImageNet and the natural shifts of it.
+
+The confidence is the largest softmax of the logits that count, in float64 (Hendrycks and Gimpel 2017).
+What it is worth is measured by `workers/metrics/calibration.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+from workers.evaluation.confidence import classify_with_confidence
+from workers.evaluation.engine import Evaluation
+
+__all__ = ["top1"]
+
+TASKS = ("classification",)
+PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples (accuracy, RMS calibration error, AURRA)"
+PASSES = ("1", "0")
+
+
+def top1(
+    *,
+    ece_bins: Annotated[int, Interval(ge=1, le=1000)] = 15,
+    rms_bin_size: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    rms_bins: Literal["released", "all"] = "released",
+) -> Evaluation:
+    """Accuracy on unattacked images, and calibration of the confidence: ECE, RMS error, AURRA.
+
+    Args:
+        ece_bins: bins of equal width for the expected calibration error.
+        rms_bin_size: examples in a bin for the RMS calibration error.
+        rms_bins: "released" leaves out the bin of the most confident examples, as the authors' code does;
+            "all" counts it.
+    """
+    del ece_bins, rms_bin_size, rms_bins  # the merge reads them
+    return classify_with_confidence

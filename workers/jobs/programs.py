@@ -1,0 +1,53 @@
+"""Exported programs as classifiers: read from an uploaded file; their normalisation is inside them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from models.exported import exported
+from models.layers import Classifier
+from models.programs.program import Program, load_program
+from models.programs.reading import UnsafeProgram
+from service.contract.program_file import BadProgram, open_program
+from workers.jobs.failures import BadWeights
+
+
+def read_program(path: Path) -> Program:
+    """The program of an uploaded file.
+
+    Raises:
+        BadWeights: the file is gone, is no exported program, or has what is not taken; the message says why.
+    """
+    if not path.is_file():
+        raise BadWeights(f"the file {path.name} of job {path.parent.name} is gone")
+    try:
+        file = open_program(path)
+        with file.reading() as read:
+            return load_program(read, file.graph, file.model)
+    except (BadProgram, UnsafeProgram) as error:
+        raise BadWeights(f"the exported program is not taken: {error}") from error
+
+
+def as_classifier(program: Program) -> Classifier:
+    """A program with a normalisation that changes nothing: it takes pixels in [0, 1]."""
+    channels = program.signature.channels
+    return Classifier(program, [0.0] * channels, [1.0] * channels)
+
+
+def load_classifier(path: Path, classes: int, channels: int) -> tuple[Classifier, str]:
+    """The classifier of an uploaded program for some data, and the sha256 of the file.
+
+    The file's hash, not that of its tensors: two programs may have the same weights and different graphs.
+
+    Raises:
+        BadWeights: as `read_program`, or the program has other classes or channels.
+    """
+    program = read_program(path)
+    try:
+        exported(classes, channels, program=program)
+    except ValueError as error:
+        raise BadWeights(str(error)) from error
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return as_classifier(program), digest

@@ -1,0 +1,123 @@
+"""Area under the precision-recall curve of anomaly scores.
+
+Davis and Goadrich 2006, "The Relationship Between Precision-Recall and ROC Curves", without interpolation:
+the average precision sum_t (R_t - R_(t-1)) P_t over the thresholds t from the highest score down, where
+examples of one score pass together. This is what the released evaluation of ImageNet-O takes from
+scikit-learn (`average_precision_score`). The score is the negative of the confidence, and anomalies are the
+positives.
+
+Plain Python, since results are merged by processes that hold no tensors. Legend: P anomalies and N others,
+n = P + N; a level is one of the G different scores of anomalies; R resamples.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from statistics import quantiles
+from typing import Any
+
+from service.contract.results import Metric
+
+COLUMNS = ("anomaly", "confidence")
+RESAMPLES = 2000
+FEWEST_RESAMPLES = 200
+# A resample draws n examples; beyond this many draws R shrinks.
+DRAWS = 10_000_000
+
+
+def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
+    """Metrics of one evaluation.
+
+    Args:
+        columns: `anomaly`, booleans, and `confidence`, in [0, 1] or None where it is not known, each (n,).
+
+    Returns:
+        `aupr`: average precision of the anomalies, in [0, 1], with a percentile bootstrap 95 % interval;
+        anomalies and others are drawn apart, so that their numbers stay. A score that tells nothing has
+        the share of the anomalies. None where a confidence is not known, or there are no anomalies or
+        nothing else.
+
+    Raises:
+        ValueError: a column is missing or empty, or lengths differ.
+    """
+    anomaly, confidence = (columns.get(name, ()) for name in COLUMNS)
+    n = len(confidence)
+    if not n or n != len(anomaly):
+        raise ValueError(
+            f"the AUPR needs columns of one length; got {n} confidences, {len(anomaly)} anomalies"
+        )
+    value, cuts = None, None
+    if None not in confidence and 0 < sum(map(bool, anomaly)) < n:
+        levels = _levels(anomaly, confidence)
+        value = average_precision(*levels)
+        # Of 39 cuts the first and the last leave 2.5 % outside.
+        cuts = quantiles(_resampled(*levels), n=40, method="inclusive")
+    return {
+        "aupr": Metric(
+            value=value,
+            n=n,
+            ci_low=cuts[0] if cuts else None,
+            ci_high=cuts[-1] if cuts else None,
+            ci_method="bootstrap",
+            higher_is_better=True,
+        )
+    }
+
+
+def average_precision(positives: Sequence[int], negatives: Sequence[int]) -> float:
+    """The average precision.
+
+    Args:
+        positives: level of each anomaly, 0 for the least confident, (P,).
+        negatives: level of each other example: the first one whose threshold it passes, G for none, (N,).
+
+    Returns:
+        A fraction above 0.
+    """
+    passing, false = Counter(positives), Counter(negatives)
+    levels = sorted(passing)
+    true = accumulate(passing[level] for level in levels)
+    # Others that lie between two levels pass with the next one.
+    wrong = _cumulated(false, levels)
+    precisions = (
+        passing[level] * hits / (hits + misses)
+        for level, hits, misses in zip(levels, true, wrong, strict=True)
+    )
+    return math.fsum(precisions) / len(positives)
+
+
+def _cumulated(counts: Counter[int], levels: Sequence[int]) -> Iterator[int]:
+    """How many are counted up to each of the ascending levels."""
+    passed = 0
+    keys = iter(sorted(counts))
+    key = next(keys, None)
+    for level in levels:
+        while key is not None and key <= level:
+            passed += counts[key]
+            key = next(keys, None)
+        yield passed
+
+
+def _levels(anomaly: Sequence[Any], confidence: Sequence[float]) -> tuple[list[int], list[int]]:
+    """The level of each anomaly, and of each other example; sorted, so that no order of rows matters."""
+    pairs = list(zip(anomaly, confidence, strict=True))
+    thresholds = sorted({value for positive, value in pairs if positive})
+    sides: tuple[list[int], list[int]] = ([], [])
+    for positive, value in pairs:
+        sides[0 if positive else 1].append(bisect_left(thresholds, value))
+    return sorted(sides[0]), sorted(sides[1])
+
+
+def _resampled(positives: Sequence[int], negatives: Sequence[int]) -> list[float]:
+    draws, n = random.Random("metric/aupr"), len(positives) + len(negatives)
+    return [
+        average_precision(
+            draws.choices(positives, k=len(positives)), draws.choices(negatives, k=len(negatives))
+        )
+        for _ in range(min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n)))
+    ]

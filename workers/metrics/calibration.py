@@ -1,0 +1,168 @@
+"""How far a model's confidence can be believed: expected and RMS calibration error, and AURRA.
+
+ECE: Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3, over the intervals
+((i - 1) / M, i / M]. RMS calibration error: Hendrycks, Mazeika and Dietterich 2019, "Deep Anomaly Detection
+with Outlier Exposure", over bins of equally many examples. AURRA, the area under the response rate accuracy
+curve: Hendrycks et al. 2021, "Natural Adversarial Examples"; the mean over k of the accuracy among the k most
+confident examples.
+
+Deviations from the released code: examples of one confidence share an AURRA (the mean over their orders),
+where the code takes whatever order its sort leaves. The released RMS error leaves out the last bin, that
+of the most confident examples; so does ours unless told to count it.
+
+An error is a sum of distances: noise adds to it, and a resample is noisier than the sample. Its interval is
+the percentile interval less the bias that the resamples show (Efron and Tibshirani 1993, section 10.2), at
+least 0; the plain one may not hold the value.
+
+Plain Python, since results are merged by processes that hold no tensors. Legend: n examples, M bins, R
+resamples.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, count, groupby
+from operator import itemgetter, truediv
+from statistics import quantiles
+from typing import Any, Literal
+
+from service.contract.results import Metric
+
+RESAMPLES = 2000
+FEWEST_RESAMPLES = 200
+# A resample draws and sorts n examples; beyond this many draws R shrinks.
+DRAWS = 4_000_000
+
+# In ascending order of the confidence: confidences, and whether each answer is right.
+Ordered = tuple[Sequence[float], Sequence[int]]
+
+
+def calibration_metrics(
+    columns: Mapping[str, Sequence[Any]],
+    *,
+    ece_bins: int = 15,
+    rms_bin_size: int = 100,
+    rms_bins: Literal["released", "all"] = "released",
+) -> dict[str, Metric]:
+    """Metrics of one evaluation.
+
+    Args:
+        columns: `confidence`, in [0, 1] or None where it is not known, and `correct`, each (n,), sorted by
+            example id.
+        ece_bins: M of the ECE.
+        rms_bin_size: examples in a bin of the RMS error; the last one has the rest too.
+        rms_bins: "released" leaves out the last bin, "all" counts it.
+
+    Returns:
+        `ece`, `rms_calibration_error`, `aurra`: fractions with bootstrap 95 % intervals over examples. None
+        where a confidence is not known, and the RMS error where no bin is counted.
+
+    Raises:
+        ValueError: a column is missing or empty, or lengths differ.
+    """
+    confidence, correct = (columns.get(name, ()) for name in ("confidence", "correct"))
+    n = len(confidence)
+    if not n or n != len(correct):
+        raise ValueError(
+            f"calibration needs columns of one length; got {n} confidences, {len(correct)} correct"
+        )
+    measures: dict[str, Callable[[Ordered], float | None]] = {
+        "ece": lambda ordered: ece(ordered, ece_bins),
+        "rms_calibration_error": lambda ordered: rms_error(ordered, rms_bin_size, last=rms_bins == "all"),
+        "aurra": lambda ordered: aurra(ordered, tied=tied),
+    }
+    tied = True
+    values: dict[str, float | None] = dict.fromkeys(measures)
+    sampled: dict[str, list[float]] = {name: [] for name in measures}
+    if None not in confidence:
+        # Ties are ordered by id: the sort is stable.
+        rows = sorted(zip(confidence, map(int, correct), strict=True), key=itemgetter(0))
+        ordered = ([row[0] for row in rows], [row[1] for row in rows])
+        tied = len(set(ordered[0])) < n
+        values = {name: measure(ordered) for name, measure in measures.items()}
+        for resample in _resampled(ordered):
+            for name, measure in measures.items():
+                if (found := measure(resample)) is not None:
+                    sampled[name].append(found)
+    return {name: _metric(values[name], sampled[name], n, name == "aurra") for name in measures}
+
+
+def ece(ordered: Ordered, bins: int) -> float:
+    """The mean distance of confidence and accuracy over bins of equal width, weighted by their examples."""
+    confidence, _ = ordered
+    n = len(confidence)
+    ends = [bisect_right(confidence, edge / bins) for edge in range(1, bins)] + [n]
+    starts = [0, *ends[:-1]]
+    gaps = (_gap(ordered, start, end) for start, end in zip(starts, ends, strict=True))
+    return math.fsum(map(abs, gaps)) / n
+
+
+def rms_error(ordered: Ordered, size: int, *, last: bool) -> float | None:
+    """The root of the mean squared distance of confidence and accuracy over bins of `size` examples."""
+    n = len(ordered[0])
+    starts = [size * number for number in range(max(1, n // size))]
+    ends = [*starts[1:], n]
+    if not last:
+        starts, ends = starts[:-1], ends[:-1]
+    if not starts:
+        return None
+    bins = zip(starts, ends, strict=True)
+    return math.sqrt(math.fsum(_gap(ordered, a, b) ** 2 / (b - a) for a, b in bins) / n)
+
+
+def _gap(ordered: Ordered, start: int, end: int) -> float:
+    """Confidence less accuracy of the examples of a bin, times their number."""
+    confidence, correct = ordered
+    return math.fsum(confidence[start:end]) - sum(correct[start:end])
+
+
+def aurra(ordered: Ordered, *, tied: bool = True) -> float:
+    """The mean over k of the accuracy among the k most confident examples.
+
+    `tied` is false where examples of one confidence are all right or all wrong, as copies of one example are.
+    """
+    hits: Sequence[float] = ordered[1][::-1]
+    if tied:
+        hits = [hit for share, size in _tied(ordered) for hit in [share] * size]
+    return math.fsum(map(truediv, accumulate(hits), count(1))) / len(hits)
+
+
+def _tied(ordered: Ordered) -> Iterator[tuple[float, int]]:
+    """Of each confidence, from the highest: the share of right answers among its examples, and how many."""
+    confidence, correct = ordered
+    end = len(confidence)
+    for value, _ in groupby(reversed(confidence)):
+        start = bisect_left(confidence, value)
+        yield sum(correct[start:end]) / (end - start), end - start
+        end = start
+
+
+def _resampled(ordered: Ordered) -> Iterator[Ordered]:
+    """n examples drawn with replacement, R times, in order."""
+    confidence, correct = ordered
+    n = len(confidence)
+    draws, places = random.Random("metric/calibration"), range(n)
+    for _ in range(min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n))):
+        drawn = sorted(draws.choices(places, k=n))
+        yield [confidence[place] for place in drawn], [correct[place] for place in drawn]
+
+
+def _metric(value: float | None, sampled: Sequence[float], n: int, higher_is_better: bool) -> Metric:
+    low = high = None
+    if value is not None:
+        # Of 39 cuts the first and the last leave 2.5 % outside.
+        low, *_, high = quantiles(sampled, n=40, method="inclusive")
+        if not higher_is_better:
+            bias = math.fsum(sampled) / len(sampled) - value
+            low, high = max(0.0, low - bias), high - bias
+    return Metric(
+        value=value,
+        n=n,
+        ci_low=low,
+        ci_high=high,
+        ci_method="bootstrap",
+        higher_is_better=higher_is_better,
+    )
