@@ -107,13 +107,11 @@ class Reference(Answer):
 class EvaluationResult(Answer):
     """One row of the results: one evaluation or attack with its parameters.
 
-    Metrics of classification are described in `workers/metrics/classification.py`: top1, top5,
-    attack_success_rate, top1_8bit, median_linf, median_l2, queries; of corruptions corrupted_top1 and mce in
-    `workers/metrics/corruption.py`. Those of segmentation are in
-    `workers/metrics/segmentation.py`: miou, mean_accuracy, pixel_accuracy. Calibration is in
-    `workers/metrics/calibration.py` (ece, rms_calibration_error, aurra), aupr in
-    `workers/metrics/anomaly.py`. Those of analyses are in `workers/metrics/projection_loss.py`,
-    `eigenvector_check.py` and `efficiency.py` there.
+    Metrics are described in `workers/metrics/`. Of classification, in `classification.py`: top1, top5,
+    attack_success_rate, top1_8bit, median_linf, median_l2, queries; in `corruption.py`: corrupted_top1, mce;
+    in `calibration.py`: ece, rms_calibration_error, aurra; in `anomaly.py`: aupr. Of segmentation, in
+    `segmentation.py`: miou, mean_accuracy, pixel_accuracy. Of analyses, in `projection_loss.py`,
+    `eigenvector_check.py` and `efficiency.py`.
     """
 
     name: str

@@ -24,7 +24,7 @@ from workers.data.sampling import evaluation_order
 from workers.data.segmentation import SegmentationSet, truth_of
 from workers.evaluation.analysis import Analysis, Measured
 from workers.evaluation.anomalies import AnomalyScores
-from workers.evaluation.engine import attack_paper, attack_pixel
+from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
@@ -172,6 +172,7 @@ class Shard:
             examples = cast(SegmentationSet, self._data)
             common = self._common | {"classes": classes, "image_size": self._loaded.image_size}
             return component(classifier, lambda row: examples.example(self._order[row]), self._ids, **common)
+        assert component is classify, "without parameters a segmentation is run on whole squares: clean"
         return segment(classifier, self._images, self._truth, self._ids, classes=classes, **self._common)
 
     def attack(self, item: Mapping[str, Any]) -> Outcomes:

@@ -62,6 +62,8 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         reason="",
         sha256="0" * 64,
         facts={"classes": 200, "channels": 3},
+        reading={},
+        foreign=False,
         model=load().validate(job(A)).spec["model"],
     )
     body = job(A, model={"name": "symvit", "weights": {"checkpoint": "mine"}})
