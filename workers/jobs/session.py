@@ -162,7 +162,7 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
     if model["name"] == EXPORTED:
         if weights is None:
             raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
-        program, digest = load_classifier(Path(weights), data.classes, data.channels)
+        program, digest = load_classifier(Path(weights), model_classes(data), data.channels)
         return _ready(spec, program, device, digest=digest)
     backbone = _backbone(spec, data)
     mean, std = data.mean, data.std
