@@ -80,7 +80,7 @@ class JobViews:
             ),
             queue_position=self._positions.get(row.id),
             workers_online=online,
-            message=NOBODY_LISTENS if unheard else row.message,
+            message=_nobody_listens(row) if unheard else row.message,
             error=job_error(row),
             spec=row.spec,
             links=links(row.id),
@@ -115,6 +115,11 @@ def device_of(row: JobRow) -> str:
 def devices_of(row: JobRow) -> int:
     """How many devices a worker must have for the job; specs of before know of none."""
     return int(row.spec.get("execution", {}).get("devices", 1))
+
+
+def _nobody_listens(row: JobRow) -> str:
+    wanted = devices_of(row)
+    return NOBODY_LISTENS if wanted == 1 else f"{NOBODY_LISTENS}: it asks for one with {wanted} devices"
 
 
 def job_error(row: JobRow | CheckpointRow) -> JobError | None:

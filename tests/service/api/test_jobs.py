@@ -150,7 +150,8 @@ def test_only_workers_with_as_many_devices_count(
     ids = {devices: post(train_body(execution={"devices": devices})) for devices in (1, 4, 8)}
     asked = {devices: api.get(f"{JOBS}/{job_id}").json() for devices, job_id in ids.items()}
     assert [asked[devices]["workers_online"] for devices in (1, 4, 8)] == [2, 1, 0]
-    assert asked[8]["message"] == "no worker is listening for this job"
+    wanted = "no worker is listening for this job: it asks for one with 8 devices"
+    assert asked[8]["message"] == wanted
     assert asked[4]["message"] == ""
 
 
