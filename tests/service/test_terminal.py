@@ -30,7 +30,7 @@ def test_control_characters_are_shown_not_sent() -> None:
         ("fog/3/top1", 0.5, "50.0 %"),
         ("perplexity", 12.3456, "12.35"),
         ("top1", None, "-"),
-        ("mce", 100.0, "100"),
+        ("mce", 0.7475, "74.8 %"),
     ],
 )
 def test_proportions_are_percent(metric: str, value: float | None, text: str) -> None:

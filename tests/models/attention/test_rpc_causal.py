@@ -156,4 +156,5 @@ def test_bad_parameters_are_refused() -> None:
     ],
 )
 def test_rule_wants_a_layer_that_is_not_causal(broken: Any, layers: Any, depth: int, allowed: bool) -> None:
-    assert (broken(module, layers=layers, depth=depth) == []) is allowed
+    assert (broken(module, layers=layers, depth=depth, prefix_tokens=1) == []) is allowed
+    assert broken(module, layers=layers, depth=depth, prefix_tokens=0) == []

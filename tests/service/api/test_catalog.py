@@ -11,7 +11,7 @@ def test_all_components_are_listed(api: httpx.Client) -> None:
 
 def test_one_kind_is_listed(api: httpx.Client) -> None:
     items = api.get("/api/v1/catalog?kind=model").json()["items"]
-    assert [item["name"] for item in items] == ["tiny_vit", "other_vit"]
+    assert [item["name"] for item in items] == ["tiny_vit", "other_vit", "exported"]
 
 
 def test_a_component_has_its_schema(api: httpx.Client) -> None:

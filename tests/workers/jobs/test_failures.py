@@ -23,7 +23,7 @@ from workers.training.outcome import TrainingDiverged
         (torch.OutOfMemoryError("tried to allocate 9 GiB"), "out_of_memory", "execution.batch_size may help"),
         (MemoryError(), "out_of_memory", "execution.batch_size may help"),
         (ValueError("epsilon is -1"), "invalid_value", "epsilon is -1"),
-        (NotFound("no attack 'pdg'"), "not_found", "no attack 'pdg'"),
+        (NotFound("no attack 'pdg'"), "component_missing", "no attack 'pdg'"),
     ],
 )
 def test_what_would_fail_again_is_not_tried_again(error: Exception, error_type: str, text: str) -> None:
