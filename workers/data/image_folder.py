@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,7 +22,7 @@ from torch import Tensor
 from workers.data.dataset import CorruptData, Subset, checked_indices, checked_size
 from workers.data.folders import resolve_folder
 from workers.data.image_files import ImageFiles, find_images
-from workers.data.pictures import open_picture, resize_and_crop
+from workers.data.pictures import in_threads, open_picture, resize_and_crop
 
 __all__ = ["image_folder"]
 
@@ -123,8 +122,7 @@ class ImageFolder:
         def fill(place: int) -> None:
             pixels[place] = self._decode(self.folder / self.paths[chosen[place]], size)
 
-        with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-            list(pool.map(fill, range(len(chosen))))  # list() raises what a thread raised
+        in_threads(fill, len(chosen))
         return pixels.to(torch.float32) / 255
 
     def picture(self, index: int) -> Image.Image:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -57,3 +59,9 @@ def as_picture(pixels: Tensor) -> Image.Image:
     """An image of 8 bits per channel from pixels in [0, 1], (C, H, W) with C 1 or 3."""
     values = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()  # (H, W, C)
     return Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
+
+
+def in_threads(task: Callable[[int], None], count: int) -> None:
+    """Do a task for 0 to count - 1, in as many threads as torch has; what one raises is raised here."""
+    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+        list(pool.map(task, range(count)))  # list() raises what a thread raised

@@ -6,8 +6,7 @@ Legend: n examples, H height, W width, S the side asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from workers.data.dataset import CorruptData, MissingData, checked_indices, checked_size
 from workers.data.folders import check_inside
 from workers.data.image_files import SUFFIXES
-from workers.data.pictures import open_picture, picture_size, resize_and_crop
+from workers.data.pictures import in_threads, open_picture, picture_size, resize_and_crop
 from workers.data.segmentation import SegmentationSubset
 
 # Files that a message names.
@@ -159,7 +158,7 @@ class SegmentationFiles:
             prepared = resize_and_crop(picture, size, 1.0, Image.Resampling.BILINEAR)
             pixels[place] = torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (3, S, S)
 
-        _in_threads(fill, len(chosen))
+        in_threads(fill, len(chosen))
         return pixels.to(torch.float32) / 255
 
     def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
@@ -175,7 +174,7 @@ class SegmentationFiles:
         def fill(place: int) -> None:
             maps[place] = self._label_map(self.pairs[chosen[place]], size)
 
-        _in_threads(fill, len(chosen))
+        in_threads(fill, len(chosen))
         return maps
 
     def example(self, index: int) -> tuple[Tensor, Tensor]:
@@ -231,8 +230,3 @@ class SegmentationFiles:
     def subset(self, indices: Sequence[int]) -> SegmentationSubset:
         """The examples at these indices, in this order."""
         return SegmentationSubset(self, indices)
-
-
-def _in_threads(task: Callable[[int], None], count: int) -> None:
-    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-        list(pool.map(task, range(count)))  # list() raises what a thread raised

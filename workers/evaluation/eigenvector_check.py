@@ -48,7 +48,7 @@ PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
     "analysis, NeurIPS 2024"
 )
-# One pass of the model; in float64 the rest takes as long as eight or nine more (ViT-tiny, on a CPU).
+# One pass of the model; the rest, in float64, is planned as nine more. Rows report the real passes.
 PASSES = ("10", "0")
 
 SMALLEST_SHARE = 1e-12

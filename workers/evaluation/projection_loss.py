@@ -45,7 +45,7 @@ PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
     "analysis, NeurIPS 2024"
 )
-# One pass of the model; in float64 the rest takes as long as two more (ViT-tiny, on a CPU).
+# One pass of the model; the rest, in float64, is planned as two more. Rows report the real passes.
 PASSES = ("3", "0")
 
 Form = Literal["released", "paper"]
