@@ -24,7 +24,7 @@ from workers import artifacts
 from workers.jobs.analyses import summarise
 from workers.jobs.published import IMAGENET, references
 from workers.jobs.published_analyses import analysis_references
-from workers.jobs.stages import stage_breakdown
+from workers.jobs.stages import candidate_breakdown, stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.anomaly import anomaly_metrics
 from workers.metrics.calibration import calibration_metrics
@@ -32,6 +32,7 @@ from workers.metrics.classification import classification_metrics
 from workers.metrics.corruption import cells_of, corruption_metrics
 from workers.metrics.segmentation import segmentation_metrics
 from workers.metrics.summary import Summary
+from workers.metrics.worst_case import is_attacked, worst_case
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only some evaluations have, and outcomes of earlier versions do not.
@@ -106,7 +107,7 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
         names = PIXEL_COLUMNS
     if any("anomaly" in row.columns for row in rows):
         names = ANOMALY_COLUMNS
-    if any("analysis" in row.extra for row in rows):
+    if any("analysis" in row.extra or is_attacked(row.columns) for row in rows):
         names = tuple(rows[0].columns)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
     order = sorted(range(len(joined["id"])), key=joined["id"].__getitem__)
@@ -132,11 +133,14 @@ def merge_evaluation(
     protocol = rows[0].extra.get("protocol") or job.spec.get("protocol", "pixel")
     backend = str(item["params"].get("backend", "native"))
     evidence = [row.extra["evidence"] for row in rows]
-    if summary is not None:
-        metrics = summary.metrics
+    if is_attacked(columns):
+        worst = worst_case(columns)
+        metrics, stages = worst.metrics, candidate_breakdown(evidence, worst.alone)
     else:
-        metrics = _metrics(item, columns, attack=attack, paper=protocol == "paper")
-    stages = stage_breakdown(evidence, measured)
+        metrics = (
+            summary.metrics if summary else _metrics(item, columns, attack=attack, paper=protocol == "paper")
+        )
+        stages = stage_breakdown(evidence, measured)
     cells: list[Breakdown] = []
     if "corrupted" in columns:
         imagenet = planned.get("known_as") == IMAGENET
@@ -148,6 +152,7 @@ def merge_evaluation(
         backend=backend,
         attack=attack,
         pixel=protocol == "pixel",
+        segmentation="intersection" in columns,
         screening=_screening(job.spec["execution"]),
         planned=planned,
         breakdown=stages,

@@ -19,6 +19,7 @@ from workers import catalog
 from workers.data.dataset import ImageSet, model_class_names
 from workers.data.sampling import evaluation_order
 from workers.evaluation.stages import COMPATIBLE
+from workers.jobs.attacked_pixels import class_pixels
 from workers.jobs.data_fit import check_fit
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
@@ -61,7 +62,8 @@ def run(
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
         cost = example_seconds(item, flops, loaded.device.type)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
-        evaluations.append(facts_of(examples, n) | (doubtful if repeats is None else {"repeats": repeats}))
+        facts = facts_of(examples, n) | class_pixels(item, spec, session, loaded.image_size)
+        evaluations.append(facts | (doubtful if repeats is None else {"repeats": repeats}))
         # The library's batches go over all examples: what is left of them cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
         shards += cut(index, n, cost, batch_size, math.inf if whole else request["shard_seconds"])
