@@ -122,8 +122,8 @@ class ShrinkingAutoPGD:
 
     def _of_runs(self, state: State) -> tuple[Tensor, Tensor]:
         """Radius and steps of each slot's present run, on the CPU, (B,)."""
-        radii, lengths = (torch.tensor(values) for values in zip(*self.runs, strict=True))
-        return radii.double()[state["run"]], lengths[state["run"]]
+        radii, lengths = zip(*self.runs, strict=True)
+        return torch.tensor(radii, dtype=torch.float64)[state["run"]], torch.tensor(lengths)[state["run"]]
 
     def _remember(self, state: State, seen: Seen, radius: Tensor) -> None:
         """Notes whether the loss rose, and the best point of the run; begins the count of a new run."""
