@@ -135,7 +135,8 @@ class _Run:
         self._keep = keep
         self._worst: Tensor | None = None
         self._maps: Tensor | None = None
-        self._parts, self._over, self._left = len(attacks) * passes, 0, 0
+        # Runs there are, those that are over, and images that the present one has still to do.
+        self._parts, self._over, self._left = len(attacks) * passes, 0, n
         self._final = False
 
     @property
@@ -179,7 +180,7 @@ class _Run:
                 tell=self._tell,
                 read=lambda state: state,
             )
-            self._over += 1
+            self._over, self._left = self._over + 1, self._loader.n
         left = int((self._right[:, number] > 0).sum())
         self._note_stage(number, (given, left), before, begun)
         self._tell()
@@ -274,7 +275,7 @@ class _Run:
     def _tell(self) -> None:
         if self.progress is not None:
             n = self._loader.n
-            self.progress((n * self._over + (n - self._left if self._left else 0)) // self._parts)
+            self.progress((n * self._over + n - self._left) // self._parts)
 
 
 class _Waiting:
