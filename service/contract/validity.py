@@ -162,7 +162,8 @@ def _more_effort_less_success(attacks: Sequence[EvaluationResult]) -> Iterable[W
                         code="accuracy_rises_with_effort",
                         message=f"{more.name}: accuracy rises from {_accuracy(less):.4f} to"
                         f" {_accuracy(more):.4f} as {effort} go from {less.params[effort]} to"
-                        f" {more.params[effort]}; the attack wanders: try a smaller step size, and believe the lower accuracy",
+                        f" {more.params[effort]}; the attack wanders: try a smaller step size, and believe"
+                        " the lower accuracy",
                         evidence={
                             "less": _evidence(less) | {effort: less.params[effort]},
                             "more": _evidence(more) | {effort: more.params[effort]},

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.pixel_counts import Counts, ratios, total
+from service.contract.pixel_counts import COUNTS, Counts, ratios, total
 from service.contract.results import Metric
 from workers.metrics.segmentation import segmentation_metrics
 
@@ -62,33 +62,24 @@ def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
         ValueError: a column is empty, or of another shape.
     """
     names = [name.removesuffix(INTERSECTION) for name in columns if name.endswith(INTERSECTION)]
-    candidates = {
-        name: {
-            "intersection": columns[name + INTERSECTION],
-            "target": columns["target"],
-            "predicted": columns[name + PREDICTED],
-        }
+    parts = [
+        list(zip(columns[name + INTERSECTION], columns["target"], columns[name + PREDICTED], strict=True))
         for name in names
-    }
-    alone = {name: segmentation_metrics(counts) for name, counts in candidates.items()}
-    images = [
-        [
-            (counts["intersection"][row], counts["target"][row], counts["predicted"][row])
-            for counts in candidates.values()
-        ]
-        for row in range(len(columns["target"]))
     ]
-    choices = {
-        "miou": least_miou(images),
-        "mean_accuracy": least_mean_accuracy(images),
-        "pixel_accuracy": least_pixel_accuracy(images),
-    }
-    metrics = {}
-    for name, choice in choices.items():
-        shown = [image[place] for image, place in zip(images, choice, strict=True)]
-        parts = zip(("intersection", "target", "predicted"), zip(*shown, strict=True), strict=True)
-        metrics[name] = segmentation_metrics(dict(parts))[name]
-    return WorstCase(metrics, alone)
+    images: list[tuple[Counts, ...]] = list(zip(*parts, strict=True))
+    known: dict[tuple[int, ...], dict[str, Metric]] = {}
+
+    def shown(choice: Sequence[int]) -> dict[str, Metric]:
+        """The metrics of one choice; bootstrapping them takes long, and two may be alike."""
+        if (key := tuple(choice)) not in known:
+            counts = [image[place] for image, place in zip(images, choice, strict=True)]
+            known[key] = segmentation_metrics(dict(zip(COUNTS, zip(*counts, strict=True), strict=True)))
+        return known[key]
+
+    return WorstCase(
+        metrics={name: shown(choose(images))[name] for name, choose in CHOICES.items()},
+        alone={name: shown([place] * len(images)) for place, name in enumerate(names)},
+    )
 
 
 def least_pixel_accuracy(images: Sequence[Sequence[Counts]]) -> list[int]:
@@ -124,6 +115,13 @@ def least_miou(images: Sequence[Sequence[Counts]]) -> list[int]:
     while search.improve():
         pass
     return search.choice
+
+
+CHOICES = {
+    "miou": least_miou,
+    "mean_accuracy": least_mean_accuracy,
+    "pixel_accuracy": least_pixel_accuracy,
+}
 
 
 class _Search:

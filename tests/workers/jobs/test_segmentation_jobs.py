@@ -197,9 +197,9 @@ def test_an_attack_is_cut_into_shards_and_weighs_classes_by_the_training_images(
     whole, parts = shards(spec, None, 1e9), shards(spec, None, 1e-9)
     assert (len(whole), len(parts)) == (2, 4)
     assert joined(parts[:2]) == joined(whole[:1])
-    columns = joined(whole[:1])
-    for name, metric in worst_case(columns).metrics.items():
-        clean = worst_case(columns).alone["clean"][name].value
+    found = worst_case(joined(whole[:1]))
+    for name, metric in found.metrics.items():
+        clean = found.alone["clean"][name].value
         assert metric.value is not None
         assert clean is not None
         assert metric.value < clean
