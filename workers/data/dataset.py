@@ -34,7 +34,7 @@ class ImageSet(Protocol):
 
     @property
     def task(self) -> str:
-        """`classification`, `segmentation` or `anomaly_detection`."""
+        """`classification`, `segmentation`, `anomaly_detection` or `stored_corruptions`."""
 
     @property
     def classes(self) -> int:
