@@ -1,7 +1,7 @@
 """Sets of text: documents for language models, and labelled sentences for classifiers.
 
-A text is a sequence of words; how it is cut into words is the data set's business, and the words' ids are those
-of its `Vocabulary`. `workers/data/dataset.py` has the images' counterpart.
+A text is a sequence of words; how it is cut into words is the data set's business, and the words' ids are
+those of its `Vocabulary`. `workers/data/dataset.py` has the images' counterpart.
 
 Legend: n examples, V words of the vocabulary, B examples asked for, N tokens.
 """
