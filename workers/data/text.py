@@ -67,7 +67,7 @@ class SentenceSet(TextSet, Protocol):
         """The texts, (n,)."""
 
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
-        """The ids of the words, int64 (B, N), padding on the right; N is the longest text's, at most `length`.
+        """The words' ids, int64 (B, N), padding on the right; N is the longest text's, at most `length`.
 
         Of a longer text the first `length` words are taken.
 
