@@ -1,7 +1,7 @@
 """Sets of text: documents for language models, and labelled sentences for classifiers.
 
-A text is a sequence of words; how it is cut into words is the data set's business, and the words' ids are those
-of its `Vocabulary`. `workers/data/dataset.py` has the images' counterpart.
+A text is a sequence of words; how it is cut into words is the data set's business, and the words' ids are
+those of its `Vocabulary`. `workers/data/dataset.py` has the images' counterpart.
 
 Legend: n examples, V words of the vocabulary, B examples asked for, N tokens.
 """
@@ -67,7 +67,7 @@ class SentenceSet(TextSet, Protocol):
         """The texts, (n,)."""
 
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
-        """The ids of the words, int64 (B, N), padding on the right; N is the longest text's, at most `length`.
+        """The words' ids, int64 (B, N), padding on the right; N is the longest text's, at most `length`.
 
         Of a longer text the first `length` words are taken.
 
