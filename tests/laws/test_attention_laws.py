@@ -1,8 +1,8 @@
 """Laws that every attention mechanism obeys; a new file in `models/attention` gets them by being there.
 
 A mechanism that depends on the order or the number of tokens says so with the class attributes
-`permutation_equivariant = False` and `padding_invariant = False`. One whose constructor takes `causal` is held
-to the laws in both forms; what was made with a causal mask says so by `causal`.
+`permutation_equivariant = False` and `padding_invariant = False`. One whose constructor takes `causal` is
+held to the laws in both forms; what was made with a causal mask says so by `causal`.
 """
 
 from __future__ import annotations
