@@ -39,7 +39,9 @@ class Prepared(Session):
 
     def _of(self, name: str) -> Loaded:
         channels = getattr(self.models[name], "channels", 1)
-        classifier = Classifier(self.models[name], (0.0,) * channels, (1.0,) * channels).eval().requires_grad_(False)
+        classifier = (
+            Classifier(self.models[name], (0.0,) * channels, (1.0,) * channels).eval().requires_grad_(False)
+        )
         device = torch.device("cpu")
         return Loaded(classifier, SIZE, "planted", untrained=False, device=device, dtype=torch.float32)
 
