@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from service.contract.backbones import check_backbone, with_backbone
+from service.contract.data_folders import check_folders
 from service.contract.estimate import estimate
-from service.contract.folders import check_folder
 from service.contract.offers import check_offers, known_of_model
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
@@ -207,7 +207,7 @@ class _Validation:
         checked = self.catalog.check_reference(("data",), data, report, loc)
         if checked is None:
             return None
-        self._check_folders(checked, report, loc)
+        check_folders(self.catalog, checked.component, checked.params, self.data_root, report, loc)
         self._check_rules(checked, checked, report, (*loc, "params"))
         model = self.model.component if self.model is not None else None
         if model is not None and not _share(model.tasks, _done_by(checked.component.tasks)):
@@ -217,23 +217,6 @@ class _Validation:
             )
             report.add((*loc, "name"), message, given=checked.component.name)
         return checked
-
-    def _check_folders(self, data: Checked, report: Report, loc: Loc) -> None:
-        params = data.params
-        for name, schema in data.component.parameters["properties"].items():
-            marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
-            if not marked or not isinstance(params.get(name), str):
-                continue
-            must_exist = params.get("download") is not True
-            problem = check_folder(params[name], self.data_root, must_exist=must_exist)
-            if problem is not None:
-                report.add(
-                    (*loc, "params", name),
-                    problem.message,
-                    given=params[name],
-                    allowed=problem.allowed,
-                    nearest=problem.nearest,
-                )
 
     def _check_fit(self, data: Checked | None, report: Report, loc: Loc) -> None:
         """Data must have the classes and channels that the model was, or will be, made for."""
