@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from service.contract.report import nearest
+from service.contract.report import Loc, Report, nearest
+
+if TYPE_CHECKING:
+    from service.contract.catalog import Checked
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50
@@ -46,6 +50,32 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
     if not must_exist:
         return None
     return FolderProblem(f"there is no folder {name!r} under the data root", *_known(root, name))
+
+
+def check_folders(data: Checked, root: Path | None, report: Report, loc: Loc) -> None:
+    """Report the folders of data that are no names under the data root, or not there.
+
+    Args:
+        data: The data with its parameters.
+        root: The data root, or None where it is not known.
+        report: Receives what is wrong.
+        loc: Where the data stands in the body.
+    """
+    params = data.params
+    for name, schema in data.component.parameters["properties"].items():
+        marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
+        if not marked or not isinstance(params.get(name), str):
+            continue
+        must_exist = params.get("download") is not True
+        problem = check_folder(params[name], root, must_exist=must_exist)
+        if problem is not None:
+            report.add(
+                (*loc, "params", name),
+                problem.message,
+                given=params[name],
+                allowed=problem.allowed,
+                nearest=problem.nearest,
+            )
 
 
 def resolve_folder(name: str, root: Path) -> Path:
