@@ -4,11 +4,7 @@
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks what a type cannot
 say: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden from users),
-<<<<<<< HEAD
-and `attention`, `model` or `words` (the name of another component of that kind with its parameters;
-=======
-and `attention`, `data` or `model` (the name of another component of that kind with its parameters;
->>>>>>> main
+and `attention`, `data`, `model` or `words` (the name of another component of that kind with its parameters;
 `model:FACT` asks for one that states the fact).
 """
 
@@ -29,15 +25,9 @@ from service.contract.parameters import check
 from service.contract.report import Report, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-<<<<<<< HEAD
-MARKERS = ("attention", "folder", "fraction", "job", "model", "system", "words")
+MARKERS = ("attention", "data", "folder", "fraction", "job", "model", "system", "words")
 # Of the markers, those that are kinds of components.
-REFERRED = ("attention", "model", "words")
-=======
-MARKERS = ("attention", "data", "folder", "fraction", "job", "model", "system")
-# Of the markers, those that are kinds of components.
-REFERRED = ("attention", "data", "model")
->>>>>>> main
+REFERRED = ("attention", "data", "model", "words")
 NUMBERS = ("integer", "number")
 
 # Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.
