@@ -156,7 +156,7 @@ class _Validation:
         checked = self.catalog.check_reference(("data",), data, report, loc)
         if checked is None:
             return None
-        check_folders(checked, self.data_root, report, loc)
+        check_folders(self.catalog, checked, self.data_root, report, loc)
         self._check_rules(checked, checked, report, (*loc, "params"))
         if self.model is not None:
             check_data_tasks(checked.component, self.model.component, report, loc)
