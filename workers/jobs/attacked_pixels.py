@@ -36,12 +36,13 @@ def ensemble_of(item: Mapping[str, Any]) -> PixelEnsemble:
 
 
 def class_pixels(
-    item: Mapping[str, Any], spec: Mapping[str, Any], session: Session, size: int
+    item: Mapping[str, Any], examples: ImageSet, spec: Mapping[str, Any], session: Session, size: int
 ) -> dict[str, list[int]]:
     """What the plan adds to what it says of an evaluation: {"class_pixels"} where a loss is balanced.
 
     Args:
         item: The evaluation.
+        examples: What it is run on.
         spec: Of the job.
         session: Builds the data.
         size: Of the images that the model sees: pixels are counted in these squares.
@@ -50,11 +51,10 @@ def class_pixels(
         MissingData: there are no training images, which a balanced loss is weighed by.
         ValueError: none of their pixels has a class.
     """
-    named = item["data"] or spec["data"]
-    if not is_attack_on_pixels(item, session.data(named, "test")) or not ensemble_of(item).balanced:
+    if not is_attack_on_pixels(item, examples) or not ensemble_of(item).balanced:
         return {}
     try:
-        training = cast(SegmentationSet, session.data(named, "train"))
+        training = cast(SegmentationSet, session.data(item["data"] or spec["data"], "train"))
     except MissingData as error:
         message = (
             f"{item['name']} has a loss that weighs each class by its pixels in the training images"
