@@ -19,14 +19,14 @@ from attacks.corruptions.corruption import IMAGENET_C, Corruption
 from attacks.judgement import judge
 from attacks.kernel import frozen
 from workers import catalog
-from workers.evaluation.engine import Evaluation
 from workers.evaluation.feed import DType, Images, Loader, Progress
 from workers.evaluation.outcomes import Ledger, Outcomes
 from workers.metrics.corruption import ALEXNET_ERRORS, cells_of
 
 __all__ = ["corruptions"]
 
-TASKS = ("classification",)
+# Of segmentation as `clean` sees it, in squares: `workers/evaluation/segment_corrupted.py`.
+TASKS = ("classification", "segmentation")
 PAPER = IMAGENET_C
 RULES = (
     ("data.channels in [1, 3]", "corruptions are for grey images and for colour images of three channels"),
@@ -63,8 +63,8 @@ def corruptions(
     corruptions: Annotated[list[CorruptionName], Len(1, 19)] = FIFTEEN,
     severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
     seed: Annotated[int, "system"] = 0,
-) -> Evaluation:
-    """Accuracy under the corruptions of ImageNet-C, and the mean corruption error.
+) -> Corrupted:
+    """Accuracy under the corruptions of ImageNet-C, the mean corruption error, and mIoU of segmentation.
 
     Args:
         corruptions: Which; by default the fifteen. What is named twice counts once.
@@ -75,11 +75,13 @@ def corruptions(
     kernels = [
         catalog.build("corruption", name, {"severity": severity})() for name, severity in cells_of(params)
     ]
-    return _Corrupted(kernels, seed)
+    return Corrupted(kernels, seed)
 
 
 @dataclass(frozen=True)
-class _Corrupted:
+class Corrupted:
+    """The evaluation with its parameters; see `corruptions`."""
+
     kernels: Sequence[Corruption]
     seed: int
 
