@@ -44,7 +44,7 @@ class Warning(Answer):  # noqa: A001 (the contract's name)
 
 
 class Breakdown(Answer):
-    """The metrics of one corruption at one severity; null stands for the mean over all that were measured."""
+    """The metrics of one corruption at one severity, or with one of them null over all that were measured."""
 
     corruption: str | None
     severity: int | None
@@ -53,7 +53,8 @@ class Breakdown(Answer):
     @property
     def label(self) -> str:
         """The part's name in tables."""
-        return f"{self.corruption or 'mean'}/{self.severity or 'mean'}"
+        name = "mean" if self.corruption is None else self.corruption
+        return name if self.severity is None else f"{name}/{self.severity}"
 
 
 class StageBreakdown(Answer):

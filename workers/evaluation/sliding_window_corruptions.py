@@ -121,7 +121,7 @@ class CorruptedWindows:
     ) -> Iterator[Example]:
         """Each image as it is and under each corruption, one at a time, with its label map."""
         for row, (pixels, truth) in enumerate(load_ahead(example_of, range(len(ids)))):
-            # As it is, it goes the way of `sliding_window` to the last bit.
+            # As it is, it goes the way of `sliding_window` unchanged.
             yield pixels, truth
             image = pixels.to(device, torch.float32)[None] / TOP
             for kernel in self.kernels:

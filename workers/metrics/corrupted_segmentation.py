@@ -31,9 +31,9 @@ def corrupted_segmentation_metrics(
 
     Returns:
         `corrupted_miou`, `corrupted_mean_accuracy` and `corrupted_pixel_accuracy`: means over corruptions and
-        severities. The breakdown has `miou`, `mean_accuracy` and `pixel_accuracy` of each cell, then their
-        means at each severity, then those of each corruption. Fractions, with percentile bootstrap 95 %
-        intervals over images; None where no pixel has a class.
+        severities. The breakdown has `miou`, `mean_accuracy` and `pixel_accuracy`: the mean at each severity,
+        that of each corruption, then those of each cell. Fractions, with percentile bootstrap 95 % intervals
+        over images; None where no pixel has a class.
 
     Raises:
         ValueError: an image has not one text for each cell, or a text cannot be read.
@@ -43,14 +43,11 @@ def corrupted_segmentation_metrics(
         raise ValueError(f"an image has {counts.cells} outcomes, {len(cells)} were to be measured")
     draws = draw(counts.n, counts.resamples(), "metric/corrupted_segmentation")
     found = dict(zip(cells, counts.ratios(draws), strict=True))
-    breakdown = [
-        Breakdown(corruption=name, severity=severity, metrics=_metrics(measured, counts.n))
-        for (name, severity), measured in found.items()
-    ]
-    for corruption, severity in _means(cells):
+    breakdown = []
+    for corruption, severity in (*_means(cells), *cells):
         part = [m for (c, s), m in found.items() if corruption in (None, c) and severity in (None, s)]
-        means = _metrics(_mean(part), counts.n)
-        breakdown.append(Breakdown(corruption=corruption, severity=severity, metrics=means))
+        metrics = _metrics(_mean(part), counts.n)
+        breakdown.append(Breakdown(corruption=corruption, severity=severity, metrics=metrics))
     whole = _metrics(_mean(list(found.values())), counts.n)
     return {f"corrupted_{name}": metric for name, metric in whole.items()}, breakdown
 
