@@ -11,38 +11,26 @@ included; a service that cannot be reached is `Unreachable`.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self
-from urllib.parse import urlsplit
-
-import httpx
+from typing import Any
 
 from service import streams
-from service.answers import ERRORS, BadAnswer, Unreachable, authorization, error_of, parsed, part, reaching
+from service.answers import ERRORS, BadAnswer, Unreachable, parsed, part
+from service.calls import API, DEFAULT_URL, KEY_VARIABLE
+from service.client_artifacts import ArtifactCalls
+from service.client_checkpoints import CheckpointCalls
 from service.contract import errors
-from service.contract.checkpoints import Checkpoint
 from service.contract.events import Event
-from service.contract.results import Artifact, Job, Page, Results
+from service.contract.results import Job, Page, Results
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-API = "/api/v1"
-KEY_VARIABLE = "ASSAY_KEY"
-__all__ = ["DEFAULT_URL", "ERRORS", "AssayClient", "BadAnswer", "Unreachable"]
+__all__ = ["DEFAULT_URL", "ERRORS", "KEY_VARIABLE", "AssayClient", "BadAnswer", "Unreachable"]
 SUBMIT_ATTEMPTS = 3
 PATIENCE_SECONDS = 60.0
-# A stream of events has a comment every 15 seconds: one that is silent for so long is broken.
-SILENCE_SECONDS = 45.0
 
 
-class AssayClient:
+class AssayClient(CheckpointCalls, ArtifactCalls):
     """Speaks to one service. Close it, or use it in a `with` block.
 
     Args:
@@ -51,38 +39,6 @@ class AssayClient:
         timeout: seconds to wait for an answer.
         transport: how requests travel; for tests.
     """
-
-    def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        key: str | None = None,
-        *,
-        timeout: float = 30.0,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        self.url = url.rstrip("/")
-        local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
-        key = os.environ.get(KEY_VARIABLE, "").strip() if key is None else key
-        # A proxy from the environment must not see, or fail, calls to this machine.
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers=authorization(key),
-            timeout=timeout,
-            transport=transport,
-            trust_env=not local,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connections."""
-        self._http.close()
 
     def ready(self) -> bool:
         """Whether the service answers and can reach its database."""
@@ -193,7 +149,8 @@ class AssayClient:
             NotFound: there is no such job, or it was deleted meanwhile.
             Unavailable: the service was away for more than a minute.
         """
-        return streams.followed(lambda last: self._event_lines(job_id, last), after)
+        path = f"{API}/jobs/{part(job_id)}/events"
+        return streams.followed(lambda last: self._event_lines(path, last), after)
 
     def results(self, job_id: str) -> Results:
         """The results so far. Raises NoResults before the first evaluation has finished."""
@@ -225,169 +182,9 @@ class AssayClient:
         """One component with the JSON Schema of its parameters."""
         return self._json("GET", f"{API}/catalog/{part(kind)}/{part(name)}")
 
-    def artifacts(self, job_id: str) -> list[Artifact]:
-        """The files that the job left."""
-        page = self._json("GET", f"{API}/jobs/{part(job_id)}/artifacts")
-        return parsed(Page[Artifact], page).items
-
-    def download(self, job_id: str, name: str, target: Path) -> Path:
-        """Downloads a file and checks its sha256; the target appears only when it is whole.
-
-        Args:
-            job_id: the job.
-            name: the artifact's name.
-            target: the file to write, or a folder to write it into under the last part of its name.
-
-        Raises:
-            BadAnswer: what came does not have the sha256 that the service states.
-        """
-        if target.is_dir():
-            target = target / (Path(name).name or "artifact")
-        partial = target.with_name(f"{target.name}.part")
-        path = f"{API}/jobs/{part(job_id)}/artifacts/{part(name)}"
-        try:
-            with reaching(self.url), self._http.stream("GET", path) as response:
-                if response.is_error:
-                    response.read()
-                    raise error_of(response)
-                digest = hashlib.sha256()
-                with partial.open("wb") as file:
-                    for chunk in response.iter_bytes():
-                        digest.update(chunk)
-                        file.write(chunk)
-            if response.headers.get("etag") != f'"{digest.hexdigest()}"':
-                raise BadAnswer(f"{name}: the download does not have the sha256 that the service states")
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
-        return target
-
-    def upload_checkpoint(
-        self,
-        name: str,
-        file: Path,
-        *,
-        model: str | Mapping[str, Any] | None = None,
-        normalization: str | Mapping[str, Any] | None = None,
-        positions: str | None = None,
-    ) -> Checkpoint:
-        """Uploads a safetensors file or an exported program; a worker checks it (`wait_for_checkpoint`).
-
-        Args:
-            name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
-            file: the file.
-            model: of which model the weights are, by name or as {"name", "params"}; None: the file says it,
-                as those of training jobs and programs do.
-            normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
-            positions: how position embeddings of another grid are resized: "bilinear", "bicubic" or
-                "bicubic_antialias"; None: they do not fit.
-
-        Raises:
-            InvalidSpec: it is no file that is taken, or the model is wrong.
-            InvalidState: the name is taken by another file, or as many are kept as may be.
-            TooLarge: the service takes no files of this size, or no more of them.
-        """
-        stated = {"model": model, "normalization": normalization, "positions": positions}
-        texts = {
-            key: v if isinstance(v, str) else json.dumps(v) for key, v in stated.items() if v is not None
-        }
-        params = {"name": name, **texts}
-        with file.open("rb") as content:
-            return parsed(Checkpoint, self._json("POST", f"{API}/checkpoints", params=params, file=content))
-
-    def checkpoints(self) -> list[Checkpoint]:
-        """All uploaded weights, by name."""
-        found: list[Checkpoint] = []
-        params = {"limit": "200"}
-        while True:
-            page = parsed(Page[Checkpoint], self._json("GET", f"{API}/checkpoints", params=params))
-            found += page.items
-            if page.next_cursor is None:
-                return found
-            params["cursor"] = page.next_cursor
-
-    def checkpoint(self, name: str) -> Checkpoint:
-        """Uploaded weights as they stand."""
-        return parsed(Checkpoint, self._json("GET", f"{API}/checkpoints/{part(name)}"))
-
-    def wait_for_checkpoint(
-        self, name: str, *, poll_seconds: float = 0.5, timeout_seconds: float | None = None
-    ) -> Checkpoint:
-        """Polls until the check is over: the state is `ready` or `rejected`.
-
-        Raises:
-            TimeoutError: it is not over in time.
-        """
-        begun = time.monotonic()
-        while (found := self.checkpoint(name)).state == "checking":
-            if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:
-                raise TimeoutError(f"checkpoint {name} was not checked within {timeout_seconds} s")
-            time.sleep(poll_seconds)
-        return found
-
-    def delete_checkpoint(self, name: str) -> None:
-        """Deletes uploaded weights that no job needs any more."""
-        self._call("DELETE", f"{API}/checkpoints/{part(name)}")
-
     def compare(self, job_ids: Sequence[str]) -> dict[str, Any]:
         """The same metrics of several jobs side by side, with paired tests against the first."""
         return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids)})
 
-    @contextmanager
-    def _event_lines(self, job_id: str, last: int) -> Iterator[Iterator[str] | None]:
-        path = f"{API}/jobs/{part(job_id)}/events"
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
-        usual = self._http.timeout
-        timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
-        with (
-            reaching(self.url),
-            self._http.stream("GET", path, headers=headers, timeout=timeout) as response,
-        ):
-            if response.is_error:
-                response.read()
-                raise error_of(response)
-            if response.status_code == httpx.codes.NO_CONTENT:
-                yield None
-                return
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                raise BadAnswer(f"{self.url} answers, but not with events")
-            yield response.iter_lines()
-
     def _job(self, method: str, path: str, **options: Any) -> Job:
         return parsed(Job, self._json(method, API + path, **options))
-
-    def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        response = self._call(method, path, **options)
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise BadAnswer(f"{self.url} answers, but not as an Assay service")
-        return answer
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | str | bytes | None = None,
-        file: BinaryIO | None = None,
-    ) -> httpx.Response:
-        content: dict[str, Any] = {}
-        sent = dict(headers or {})
-        if file is not None:
-            content = {"content": file}
-            sent["Content-Type"] = "application/octet-stream"
-        elif isinstance(body, str | bytes):
-            content = {"content": body}
-            sent["Content-Type"] = "application/json"
-        elif body is not None:
-            content = {"json": body}
-        with reaching(self.url):
-            response = self._http.request(method, path, params=params, headers=sent, **content)
-        if response.is_error:
-            raise error_of(response)
-        return response

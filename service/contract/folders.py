@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from service.contract.report import nearest
+from service.contract.report import Loc, Report, nearest
+
+if TYPE_CHECKING:
+    from service.contract.catalog import Catalog, Checked
+    from service.contract.components import Component
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50
@@ -46,6 +52,46 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
     if not must_exist:
         return None
     return FolderProblem(f"there is no folder {name!r} under the data root", *_known(root, name))
+
+
+def check_folders(catalog: Catalog, data: Checked, root: Path | None, report: Report, loc: Loc) -> None:
+    """Report the folders of data that are no names under the data root, or not there.
+
+    Args:
+        catalog: Has the data sets that parameters of the data name.
+        data: The data with its parameters.
+        root: The data root, or None where it is not known.
+        report: Receives what is wrong.
+        loc: Where the data stands in the body.
+    """
+    _check_folders(catalog, data.component, data.params, root, report, loc)
+
+
+def _check_folders(
+    catalog: Catalog,
+    data: Component,
+    params: Mapping[str, Any],
+    root: Path | None,
+    report: Report,
+    loc: Loc,
+) -> None:
+    for name, schema in data.parameters["properties"].items():
+        marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
+        if not marked or not isinstance(params.get(name), str):
+            continue
+        must_exist = params.get("download") is not True
+        problem = check_folder(params[name], root, must_exist=must_exist)
+        if problem is not None:
+            report.add(
+                (*loc, "params", name),
+                problem.message,
+                given=params[name],
+                allowed=problem.allowed,
+                nearest=problem.nearest,
+            )
+    for name, kind, reference in data.references(params):
+        nested = catalog.find(kind, reference["name"])
+        _check_folders(catalog, nested, reference["params"], root, report, (*loc, "params", name))
 
 
 def resolve_folder(name: str, root: Path) -> Path:

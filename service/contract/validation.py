@@ -7,19 +7,31 @@ one answer names every wrong field.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from service.contract.backbones import check_backbone, with_backbone
 from service.contract.estimate import estimate
-from service.contract.folders import check_folder
+from service.contract.execution import check_execution
+from service.contract.fit import (
+    BACKBONE_FIT,
+    FIT,
+    MadeFor,
+    check_data_tasks,
+    check_fit,
+    check_tasks,
+    facts_of,
+    misfits,
+)
+from service.contract.folders import check_folders
 from service.contract.offers import check_offers, known_of_model
 from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
 from service.contract.specs import JOB_SPEC
+from service.contract.submission_warnings import submission_warnings
 from service.contract.weights import (
     FindCheckpoint,
     FindJob,
@@ -35,12 +47,6 @@ if TYPE_CHECKING:
 
 EVALUATIONS = ("evaluation", "attack")
 MAX_EVALUATIONS = 500
-# The shape of a model's logits and input: where these differ, the weights do not fit.
-FIT = ("classes", "channels")
-# Tasks that models of another task do: a classifier's confidence tells anomalies.
-DONE_BY = {"anomaly_detection": "classification"}
-# A backbone has no classes.
-BACKBONE_FIT = ("channels",)
 
 
 @dataclass(frozen=True)
@@ -74,33 +80,10 @@ def validate(
     report.raise_if_any()
     spec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(spec))
     return ValidSpec(
-        spec=spec, estimate=estimate(catalog, spec), warnings=_warnings(catalog, spec, validation.source)
+        spec=spec,
+        estimate=estimate(catalog, spec),
+        warnings=submission_warnings(catalog, spec, validation.source),
     )
-
-
-def _warnings(catalog: Catalog, spec: Mapping[str, Any], source: Source | None) -> list[dict[str, Any]]:
-    warnings: list[dict[str, Any]] = []
-    if spec["kind"] != "evaluate":
-        return warnings
-    if spec["model"]["weights"] is None:
-        message = "the model has random weights: nothing says where to take trained ones from"
-        warnings.append({"code": "untrained_weights", "message": message, "evidence": {"weights": None}})
-    if source is not None and source.foreign and source.stated["normalization"] is None:
-        message = (
-            "the upload did not say which mean and std the weights were trained with: the data's are used"
-        )
-        evidence = {"normalization": None}
-        warnings.append({"code": "foreign_normalization", "message": message, "evidence": evidence})
-    available = (catalog.find("data", spec["data"]["name"]).facts or {}).get("test")
-    if available is not None and spec["limit"] is not None and spec["limit"] < available:
-        warnings.append(
-            {
-                "code": "subset",
-                "message": f"{spec['limit']} of {available} test examples are used",
-                "evidence": {"limit": spec["limit"], "available": available},
-            }
-        )
-    return warnings
 
 
 class _Validation:
@@ -127,14 +110,14 @@ class _Validation:
         spec = dict(shape)
         if shape.get("kind") == "evaluate":
             self.protocol = str(shape.get("protocol", "pixel"))
-        self._check_execution(shape)
+        check_execution(shape.get("execution"), self.protocol, self.report)
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
             check_exported(shape, self.source, self.report)
         if "data" in shape:
             self.data = self._check_data(shape["data"], self.report, ("data",))
             spec["data"] = _completed(self.data)
-            self._check_fit(self.data, self.report, ("data",))
+            check_fit(self.data, self._made_for(), self.report, ("data",))
             if "recipe" in shape and self.data is not None:
                 self._check_trainable(self.data)
         if self.model is not None:
@@ -146,41 +129,6 @@ class _Validation:
         if isinstance(shape.get("evaluations"), list):
             spec["evaluations"] = self._check_evaluations(shape["evaluations"])
         return spec
-
-    def _check_execution(self, shape: Mapping[str, Any]) -> None:
-        given = shape.get("execution")
-        execution: dict[str, Any] = given if isinstance(given, dict) else {}
-        screening = execution.get("screening")
-        if screening is not None and self.protocol != "pixel":
-            message = (
-                "only attacks under the protocol 'pixel' can be screened: the worst case of both runs counts"
-            )
-            self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
-        elif screening is not None and execution.get("dtype", "float32") != "float32":
-            message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
-            self.report.add(("execution", "screening"), message, given=screening, allowed=[None])
-        self._check_devices(execution)
-        # Only evaluations have a protocol.
-        if self.protocol is not None and execution.get("dtype") == "float16":
-            message = "float16 is for training: gradients of attacks vanish in it"
-            allowed = ["float32", "float64", "bfloat16"]
-            self.report.add(("execution", "dtype"), message, given="float16", allowed=allowed)
-
-    def _check_devices(self, execution: Mapping[str, Any]) -> None:
-        devices, batch = execution.get("devices", 1), execution.get("batch_size")
-        if not isinstance(devices, int) or devices <= 1:  # what is no number is reported elsewhere
-            return
-        if self.protocol is not None:
-            message = (
-                "only a training uses several devices of one worker: an evaluation is cut into shards, which"
-            )
-            message += " run on as many workers as there are"
-            self.report.add(("execution", "devices"), message, given=devices, allowed=[1])
-        elif isinstance(batch, int) and batch < 2 * devices - 1:
-            message = (
-                f"{devices} devices share every batch, in pairs: it needs at least {2 * devices - 1} examples"
-            )
-            self.report.add(("execution", "batch_size"), message, given=batch)
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
         self.source = find_source(model, self.report, self.find_job, self.find_checkpoint)
@@ -207,54 +155,11 @@ class _Validation:
         checked = self.catalog.check_reference(("data",), data, report, loc)
         if checked is None:
             return None
-        self._check_folders(checked, report, loc)
+        check_folders(self.catalog, checked, self.data_root, report, loc)
         self._check_rules(checked, checked, report, (*loc, "params"))
-        model = self.model.component if self.model is not None else None
-        if model is not None and not _share(model.tasks, _done_by(checked.component.tasks)):
-            message = (
-                f"{checked.component.name!r} is data for {_list(checked.component.tasks)},"
-                f" the model {model.name!r} is for {_list(model.tasks)}"
-            )
-            report.add((*loc, "name"), message, given=checked.component.name)
+        if self.model is not None:
+            check_data_tasks(checked.component, self.model.component, report, loc)
         return checked
-
-    def _check_folders(self, data: Checked, report: Report, loc: Loc) -> None:
-        params = data.params
-        for name, schema in data.component.parameters["properties"].items():
-            marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
-            if not marked or not isinstance(params.get(name), str):
-                continue
-            must_exist = params.get("download") is not True
-            problem = check_folder(params[name], self.data_root, must_exist=must_exist)
-            if problem is not None:
-                report.add(
-                    (*loc, "params", name),
-                    problem.message,
-                    given=params[name],
-                    allowed=problem.allowed,
-                    nearest=problem.nearest,
-                )
-
-    def _check_fit(self, data: Checked | None, report: Report, loc: Loc) -> None:
-        """Data must have the classes and channels that the model was, or will be, made for."""
-        name = self.source.data if self.source is not None else None
-        if name is None and self.data is not None:
-            name = self.data.component.name
-        if data is None or name is None:
-            return
-        facts, known = data.component.facts or {}, self._facts(name)
-        weights = self.source.facts if self.source is not None else {}
-        for fact in self.fit:
-            made_for = weights.get(fact, _of_model(known, fact))
-            needed = _of_model(facts, fact)
-            if needed is None or made_for is None or needed == made_for:
-                continue
-            whose = "its weights" if fact in weights else repr(name)
-            given = f"{needed}" if needed == facts[fact] else f"{facts[fact]} of {needed}"
-            message = (
-                f"{data.component.name!r} has {given} {fact}, the model is made for the {made_for} of {whose}"
-            )
-            report.add((*loc, "name"), message, given=data.component.name)
 
     def _check_trainable(self, data: Checked) -> None:
         if (data.component.facts or {}).get("test_only"):
@@ -297,7 +202,7 @@ class _Validation:
         own = item.get("data")
         if own is not None:
             data = self._check_data(own, report, (*loc, "data"))
-            self._check_fit(data, report, (*loc, "data"))
+            check_fit(data, self._made_for(), report, (*loc, "data"))
         self._check_component(checked, data, report, loc)
         if checked is not None:
             self._check_other_models(checked, data, report, loc)
@@ -313,29 +218,23 @@ class _Validation:
         for name, given in checked.component.jobs(checked.params):
             where: Loc = (*loc, "params", name)
             source = check_source(given, report, where, self.find_job) if self.find_job is not None else None
-            for problem, allowed in self._misfits(source, data) if source is not None else ():
+            if source is None:
+                continue
+            facts = facts_of(self.catalog, source["data"]["name"])
+            for problem, allowed in misfits(source["model"], facts, data, self._made_for()):
                 report.add(where, problem, given=given, allowed=f"a training job of a model for {allowed}")
 
-    def _misfits(self, source: Mapping[str, Any], data: Checked | None) -> Iterator[tuple[str, str]]:
-        """What is wrong with using a trained model beside ours, and what would be right."""
-        made_for = self._facts(source["data"]["name"])
-        facts = (data.component.facts if data is not None else None) or {}
-        for fact in FIT:
-            trained, needed = _of_model(made_for, fact), _of_model(facts, fact)
-            if needed is not None and trained is not None and needed != trained:
-                yield f"this job's model is made for {trained} {fact}", f"{needed} {fact}"
-        theirs = source["model"]["params"].get("image_size")
-        known = self.source.facts if self.source is not None else {}
-        ours = known.get("image_size")
-        if ours is None and self.model is not None:
-            ours = self.model.params.get("image_size")
-        if theirs is not None and ours is not None and theirs != ours:
-            yield f"this job's model is for images of {theirs} pixels", f"images of {ours} pixels"
-
-    def _facts(self, data: str) -> Mapping[str, Any]:
-        """What is known of a data set; nothing where this version does not have it."""
-        known = data in self.catalog.names("data")
-        return (self.catalog.find("data", data).facts if known else None) or {}
+    def _made_for(self) -> MadeFor:
+        """What the model was, or will be, made for, as far as it is known by now."""
+        weights = self.source.facts if self.source is not None else {}
+        name = self.source.data if self.source is not None else None
+        if name is None and self.data is not None:
+            name = self.data.component.name
+        size = weights.get("image_size")
+        if size is None and self.model is not None:
+            size = self.model.params.get("image_size")
+        facts = facts_of(self.catalog, name) if name is not None else {}
+        return MadeFor(name, facts, weights, size, self.fit)
 
     def _check_component(
         self, checked: Checked | None, data: Checked | None, report: Report, loc: Loc
@@ -343,16 +242,7 @@ class _Validation:
         """Tasks and rules of a recipe or an evaluation."""
         if checked is None:
             return
-        component = checked.component
-        for other in (self.model, data):
-            tasks = _done_by(component.tasks) if other is self.model else component.tasks
-            if other is not None and not _share(tasks, other.component.tasks):
-                message = (
-                    f"{component.name!r} is for {_list(component.tasks)}, the {other.component.kind}"
-                    f" {other.component.name!r} is for {_list(other.component.tasks)}"
-                )
-                report.add((*loc, "name"), message, given=component.name)
-                break
+        check_tasks(checked.component, self.model, data, report, loc)
         self._check_rules(checked, data, report, (*loc, "params"))
 
     def _check_rules(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
@@ -374,22 +264,3 @@ class _Validation:
 
 def _completed(checked: Checked | None) -> dict[str, Any] | None:
     return None if checked is None else {"name": checked.component.name, "params": checked.params}
-
-
-def _of_model(facts: Mapping[str, Any], fact: str) -> Any:
-    """The classes or channels of a model for data with these facts; a set may have some of its classes."""
-    return facts.get("model_classes", facts.get(fact)) if fact == "classes" else facts.get(fact)
-
-
-def _done_by(tasks: Sequence[str]) -> list[str]:
-    """The tasks of the models that do these tasks."""
-    return [DONE_BY.get(task, task) for task in tasks]
-
-
-def _share(some: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether two components have a task in common; no tasks means any."""
-    return not some or not others or bool(set(some) & set(others))
-
-
-def _list(tasks: Sequence[str]) -> str:
-    return " and ".join(tasks)

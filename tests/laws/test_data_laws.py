@@ -1,4 +1,4 @@
-"""What holds for every data set.
+"""What holds for every data set of images; those of text have `test_text_laws.py`.
 
 A new data set is found by its module's `__all__`. Its own test, tests/workers/data/test_MODULE.py, brings
 `law_case(root, monkeypatch, change)`: it writes a tiny set below `root` (with one pixel or one label of each
@@ -37,7 +37,12 @@ def components() -> Iterator[tuple[str, str]]:
             yield info.name, name
 
 
-COMPONENTS = list(components())
+TEXT = ("language", "sequence")
+COMPONENTS = [
+    (module, name)
+    for module, name in components()
+    if not set(TEXT) & set(importlib.import_module(f"workers.data.{module}").TASKS)
+]
 each_set = pytest.mark.parametrize("component", COMPONENTS, ids=[name for _, name in COMPONENTS])
 Build = Callable[..., Callable[[str], Any]]
 

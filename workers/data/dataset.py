@@ -25,8 +25,8 @@ class CorruptData(ValueError):
     """A file of the data is there but cannot be what it should be. The message names it."""
 
 
-class ImageSet(Protocol):
-    """Images of some classes, read lazily. All tensors live on the CPU."""
+class ExampleSet(Protocol):
+    """Examples that a model is trained and evaluated on, in a stable order."""
 
     @property
     def name(self) -> str:
@@ -34,19 +34,36 @@ class ImageSet(Protocol):
 
     @property
     def task(self) -> str:
-        """`classification`, `segmentation` or `anomaly_detection`."""
+        """`classification`, `segmentation`, `anomaly_detection`, `language` or `sequence`."""
 
     @property
     def classes(self) -> int:
-        """Number of classes."""
+        """Number of classes; of a language, V, the words that are told apart."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The name of each class, (classes,)."""
+        """The name of each class, (classes,); of a language none."""
 
     @property
     def channels(self) -> int:
-        """C."""
+        """C; of text, V."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Unique example ids in stable order, (n,)."""
+
+    def __len__(self) -> int:
+        """Number of examples."""
+
+    def content_sha256(self) -> str:
+        """Hash of all that the examples are; the same in every process and on every machine."""
+
+    def subset(self, indices: Sequence[int]) -> ExampleSet:
+        """The examples at these indices, in this order."""
+
+
+class ImageSet(ExampleSet, Protocol):
+    """Images of some classes, read lazily. All tensors live on the CPU."""
 
     @property
     def mean(self) -> tuple[float, ...]:
@@ -57,15 +74,8 @@ class ImageSet(Protocol):
         """Recommended normalisation: standard deviation per channel of pixels in [0, 1]."""
 
     @property
-    def ids(self) -> Sequence[str]:
-        """Unique example ids in stable order, (n,)."""
-
-    @property
     def size(self) -> tuple[int, int] | None:
         """Native (H, W), or None when it varies."""
-
-    def __len__(self) -> int:
-        """Number of examples."""
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size).
@@ -94,7 +104,7 @@ class DataSet(ImageSet, Protocol):
         """The examples at these indices, in this order."""
 
 
-def model_class_names(data: ImageSet) -> tuple[str, ...]:
+def model_class_names(data: ExampleSet) -> tuple[str, ...]:
     """What each logit of a model for this data means.
 
     A set may have some of a larger set's classes and be meant for models of all of them, as ImageNet-A
@@ -104,13 +114,13 @@ def model_class_names(data: ImageSet) -> tuple[str, ...]:
     return data.class_names if names is None else names
 
 
-def model_classes(data: ImageSet) -> int:
+def model_classes(data: ExampleSet) -> int:
     """How many logits a model for this data has."""
     names: tuple[str, ...] | None = getattr(data, "model_class_names", None)
     return data.classes if names is None else len(names)
 
 
-def chosen_logits(data: ImageSet) -> list[int] | None:
+def chosen_logits(data: ExampleSet) -> list[int] | None:
     """Which of the model's logits are those of the set's classes, in their order; None where all are."""
     names = model_class_names(data)
     if names == data.class_names:

@@ -1,0 +1,119 @@
+"""One call to the service: how it travels, and how its answer or error comes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+from urllib.parse import urlsplit
+
+import httpx
+
+from service.answers import BadAnswer, authorization, error_of, reaching
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+API = "/api/v1"
+KEY_VARIABLE = "ASSAY_KEY"
+# A stream of events has a comment every 15 seconds: one that is silent for so long is broken.
+SILENCE_SECONDS = 45.0
+
+
+class Caller:
+    """The connections to one service. Close it, or use it in a `with` block.
+
+    Args:
+        url: address of the service, without path.
+        key: the API key, which goes with every call; None takes it from ASSAY_KEY, "" sends none.
+        timeout: seconds to wait for an answer.
+        transport: how requests travel; for tests.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
+        key = os.environ.get(KEY_VARIABLE, "").strip() if key is None else key
+        # A proxy from the environment must not see, or fail, calls to this machine.
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers=authorization(key),
+            timeout=timeout,
+            transport=transport,
+            trust_env=not local,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        response = self._call(method, path, **options)
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise BadAnswer(f"{self.url} answers, but not as an Assay service")
+        return answer
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | str | bytes | None = None,
+        file: BinaryIO | None = None,
+    ) -> httpx.Response:
+        content: dict[str, Any] = {}
+        sent = dict(headers or {})
+        if file is not None:
+            content = {"content": file}
+            sent["Content-Type"] = "application/octet-stream"
+        elif isinstance(body, str | bytes):
+            content = {"content": body}
+            sent["Content-Type"] = "application/json"
+        elif body is not None:
+            content = {"json": body}
+        with reaching(self.url):
+            response = self._http.request(method, path, params=params, headers=sent, **content)
+        if response.is_error:
+            raise error_of(response)
+        return response
+
+    @contextmanager
+    def _event_lines(self, path: str, last: int) -> Iterator[Iterator[str] | None]:
+        """The lines of a stream of events after one, or None when there is nothing more to come."""
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
+        usual = self._http.timeout
+        timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
+        with (
+            reaching(self.url),
+            self._http.stream("GET", path, headers=headers, timeout=timeout) as response,
+        ):
+            if response.is_error:
+                response.read()
+                raise error_of(response)
+            if response.status_code == httpx.codes.NO_CONTENT:
+                yield None
+                return
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise BadAnswer(f"{self.url} answers, but not with events")
+            yield response.iter_lines()
