@@ -20,24 +20,23 @@ from torch import Tensor, nn
 
 from attacks.corruptions.corruption import TOP, Corruption
 from attacks.kernel import frozen
+from service.contract.stored_cells import cells_of
 from workers import catalog
 from workers.data.ahead import load_ahead
 from workers.evaluation.cell_tally import CellTally
-from workers.evaluation.corruptions import FIFTEEN, CorruptionName
-from workers.evaluation.corruptions import RULES as OF_CORRUPTIONS
+from workers.evaluation.corruptions import FIFTEEN, OF_CHANNELS, CorruptionName
 from workers.evaluation.feed import DType, Progress
 from workers.evaluation.passes import Passes
 from workers.evaluation.segment import PixelCounts
 from workers.evaluation.sliding_window import PASSES as OF_WINDOWS_PASSES
 from workers.evaluation.sliding_window import RULES as OF_WINDOWS
 from workers.evaluation.sliding_window import Example, Side, SlidingWindow
-from workers.metrics.corruption import cells_of
 
 __all__ = ["sliding_window_corruptions"]
 
 TASKS = ("segmentation",)
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, table 6"
-RULES = (*OF_WINDOWS, *OF_CORRUPTIONS)
+RULES = (*OF_WINDOWS, OF_CHANNELS)
 PASSES = (f"(1 + len(params.corruptions) * len(params.severities)) * ({OF_WINDOWS_PASSES[0]})", "0")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from service.contract.cell_counts import COLUMN, CellCounts, Ratios, draw, mean_ratios
 from service.contract.cell_counts import Cell as Measured
 from service.contract.results import Breakdown, Metric
-from workers.metrics.corruption import Cell
+from service.contract.stored_cells import Cell
 
 
 def corrupted_segmentation_metrics(

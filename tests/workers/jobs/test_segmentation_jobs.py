@@ -11,11 +11,11 @@ import torch
 
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
+from service.contract.stored_cells import cells_of
 from workers.jobs import evaluate, plan, train
 from workers.jobs.merge import as_csv, sorted_columns
 from workers.jobs.session import Session
 from workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
-from workers.metrics.corruption import cells_of
 from workers.metrics.segmentation import segmentation_metrics
 
 BACKBONE = {
