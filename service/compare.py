@@ -19,6 +19,7 @@ from service.compare_pixels import PixelPairs
 from service.contract.fractions import parse_fraction
 from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
+from service.contract.stored_cells import content_label
 from service.contract.warning_codes import WarningCode
 
 # Metrics that are the mean of a per-example column of the outcomes.
@@ -181,7 +182,7 @@ class _Pair:
         return row if not pairs else row.model_copy(update=_paired(pairs, f"{name}/{evaluation.name}"))
 
     def _same_data(self, evaluation: EvaluationResult) -> bool:
-        name = data_label(evaluation.data)
+        name = content_label(data_label(evaluation.data), evaluation.params)
         hashes = {side.data_sha256.get(name) for side in (self.first, self.second)} - {None}
         if len(hashes) <= 1:
             return True

@@ -44,16 +44,16 @@ class Warning(Answer):  # noqa: A001 (the contract's name)
 
 
 class Breakdown(Answer):
-    """The metrics of one corruption at one severity."""
+    """The metrics of one corruption at one severity, or with severity null over all that were measured."""
 
     corruption: str
-    severity: int
+    severity: int | None
     metrics: dict[str, Metric]
 
     @property
     def label(self) -> str:
         """The part's name in tables."""
-        return f"{self.corruption}/{self.severity}"
+        return self.corruption if self.severity is None else f"{self.corruption}/{self.severity}"
 
 
 class StageBreakdown(Answer):

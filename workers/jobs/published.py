@@ -18,7 +18,9 @@ from typing import Any
 
 from service.contract.fractions import fraction_value
 from service.contract.results import Reference
+from service.contract.stored_cells import TASK
 from workers.data.imagenet_classes import PUBLISHED, class_list
+from workers.jobs.published_corruptions import CORRUPTION_TABLES
 from workers.jobs.published_numbers import (
     MODELS,
     PAPER,
@@ -31,6 +33,8 @@ from workers.jobs.published_numbers import (
 )
 
 IMAGENET = "imagenet"
+# The stored set; images of ImageNet that were corrupted anew are not it.
+IMAGENET_C = "imagenet_c"
 ADE20K = "ade20k"
 # sha256 of the class names of ADE20K's scene parsing challenge, in order, with a line feed after each.
 ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
@@ -48,7 +52,11 @@ SIZES = {
 
 
 def known_as(
-    class_names: Sequence[str], examples: int, model_class_names: Sequence[str] | None = None
+    class_names: Sequence[str],
+    examples: int,
+    model_class_names: Sequence[str] | None = None,
+    *,
+    task: str = "classification",
 ) -> str | None:
     """The well-known data set that has these classes, in this order, and so many test examples; or None.
 
@@ -56,7 +64,11 @@ def known_as(
         class_names: the names of the set's classes.
         examples: all that there are.
         model_class_names: the names of the model's logits, where they are more.
+        task: the set's.
     """
+    if task == TASK:
+        whole = (tuple(class_names), examples) == (class_list(IMAGENET), PUBLISHED[IMAGENET])
+        return IMAGENET_C if whole else None
     if tuple(model_class_names or class_names) == class_list(IMAGENET):
         sets = PUBLISHED.items()
         return next((n for n, size in sets if size == examples and tuple(class_names) == class_list(n)), None)
@@ -89,13 +101,15 @@ def references(
         return []
     facts, prepared = architecture(model), _preparation(data["params"])
     found = []
-    for table, attacked, rows in TABLES:
+    for table, attacked, rows in (*TABLES, *CORRUPTION_TABLES):
         if known_as != attacked.data or protocol not in attacked.protocols:
             continue
         if not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
-            if same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
+            # Stored corrupted images were prepared before they were published.
+            alike = known_as == IMAGENET_C or MODELS[name].preparation == prepared
+            if same_model(MODELS[name].facts, facts) and alike:
                 pairs = zip(attacked.metrics, values, strict=True)
                 found += [_reference(name, table, attacked, protocol, *pair) for pair in pairs]
     return found

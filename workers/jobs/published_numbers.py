@@ -2,7 +2,8 @@
 
 Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
 Analysis" (NeurIPS), tables 1, 2, 7, 8, 9, 10 and 14: top-1 and top-5 accuracy in percent; and table 6, on
-ADE20K. Table 5 (Square) is left out: it states no epsilon.
+ADE20K; what concerns ImageNet-C is in `published_corruptions`. Table 5 (Square) is left out: it states no
+epsilon.
 
 Parameters are those of the released attack code where it exists; where the paper's text says otherwise, the
 note does too.

@@ -240,6 +240,13 @@ def _of_reading(row: Row) -> Iterator[Warning]:
             " it is an upper bound of accuracy under an attack on top-5"
         )
         yield Warning(code="top5_upper_bound", message=message)
+    generated = row.name == "corruptions" and row.params.get("source") != "stored"
+    if generated and row.planned.get("known_as") == "imagenet":
+        message = (
+            "the images were corrupted anew: this is another test set than the stored ImageNet-C, on which"
+            " AlexNet's errors and the published numbers were measured"
+        )
+        yield Warning(code="regenerated_set", message=message)
     if row.undefined:
         message = "; ".join(f"{name} has no value: {UNDEFINED[name]}" for name in row.undefined)
         yield Warning(code="undefined_metric", message=message, evidence={"metrics": [*row.undefined]})
