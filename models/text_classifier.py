@@ -93,7 +93,7 @@ class TextClassifier(nn.Module):
 
     Args:
         encoder: becomes one for good (`as_encoder`).
-        classes: number of classes K.
+        classes: number of classes K; 0 = no head, the pooled vector is the output.
         pooling: "mean" or "last".
         dropout: dropout rate of the pooled vector.
 
@@ -109,7 +109,7 @@ class TextClassifier(nn.Module):
         self.encoder = encoder
         self.pooling = pooling
         self.dropout = dropout
-        self.head = nn.Linear(encoder.num_features, classes)
+        self.head = nn.Linear(encoder.num_features, classes) if classes else nn.Identity()
 
     @property
     def sequence_length(self) -> int:

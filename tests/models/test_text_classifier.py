@@ -15,6 +15,8 @@ from models.rpc_symmlm import rpc_symmlm
 from models.symmlm import symmlm
 from models.symvit import symvit
 from models.text_classifier import TextClassifier, text_classifier
+from service.contract.catalog import load
+from workers import catalog
 
 WORDS, CLASSES = 50, 3
 SMALL: dict[str, Any] = {"width": 24, "depth": 2, "heads": 3, "hidden": 32, "length": 12, "cutoffs": []}
@@ -106,3 +108,13 @@ def test_what_does_not_fit_is_refused() -> None:
         made(pooling="max")
     with pytest.raises(ValueError, match="must be a language model: got VisionTransformer"):
         text_classifier(2, 3, backbone=symvit)
+
+
+def test_models_that_state_word_features_have_them_and_no_others() -> None:
+    stated = {entry.name for entry in load().list("model") if (entry.facts or {}).get("word_features")}
+    assert {"lm", "symmlm", "rpc_symmlm_tiny"} <= stated
+    for component in load().list("model"):
+        if not component.parameters.get("required") and component.name != "exported":
+            with torch.device("meta"):
+                built = catalog.resolve(component)(3, 3)
+            assert hasattr(built, "features") == (component.name in stated), component.name
