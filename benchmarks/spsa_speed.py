@@ -33,7 +33,7 @@ from workers.evaluation.engine import attack_pixel
 
 N, BATCH, STEPS, SAMPLES = 32, 16, 10, 128
 HELD_OUT = 256
-CASES = [("usual", 0.3), ("usual", 0.2), ("fgsm-trained", 0.15)]
+CASES = [("usual", 0.3), ("usual", 0.2), ("fgsm-trained", 0.25), ("fgsm-trained", 0.15)]
 
 
 class Counted(nn.Module):

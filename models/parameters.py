@@ -1,11 +1,11 @@
-"""Parameters that the image models share: their types with bounds, and the rules across them."""
+"""Parameters that the models share: their types with bounds, and the rules across them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from annotated_types import Interval
+from annotated_types import Ge, Interval, MaxLen
 
 ImageSize = Annotated[int, Interval(ge=1, le=4096)]  # pixels, height = width
 PatchSize = Annotated[int, Interval(ge=1, le=1024)]  # pixels
@@ -15,9 +15,18 @@ Heads = Annotated[int, Interval(ge=1, le=512)]
 MlpRatio = Annotated[float, Interval(gt=0, le=64)]
 DropRate = Annotated[float, Interval(ge=0, lt=1)]
 Layers = Literal["all", "first", "last"] | list[int]
+Hidden = Annotated[int, Interval(ge=1, le=65536)]
+SequenceLength = Annotated[int, Interval(ge=1, le=8192)]  # tokens
+Cutoffs = Annotated[list[Annotated[int, Ge(1)]], MaxLen(16)]  # of the adaptive softmax, in words
 
 # Of models whose modules are an `Encoder` (models.encoders): Segmenter can be built on them.
 ENCODER_FACTS = {"patch_tokens": True}
+
+# Of language models whose module is a `WordEncoder` without its output layer: text_classifier can be built on
+# them. No token stands before the words.
+LANGUAGE_FACTS = {"word_features": True, "prefix_tokens": 0}
+# Of the released small models for WikiText-103.
+PUBLISHED_CUTOFFS: Cutoffs = [20_000, 40_000, 200_000]
 
 PATCH_RULES = (
     ("model.patch_size <= model.image_size", "patch_size must not be larger than image_size"),
@@ -27,6 +36,7 @@ WIDTH_RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
     ("model.width * model.mlp_ratio >= 1", "width times mlp_ratio must be at least 1"),
 )
+LANGUAGE_RULES = (("model.width % model.heads == 0", "heads must divide width"),)
 
 
 def layer_rule(parameter: str, depth: str) -> tuple[str, str]:

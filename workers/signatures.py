@@ -4,8 +4,8 @@
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks what a type cannot
 say: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden from users),
-and `attention` or `model` (the name of another component of that kind with its parameters; `model:FACT` asks
-for one that states the fact).
+and `attention`, `data`, `model` or `words` (the name of another component of that kind with its parameters;
+`model:FACT` asks for one that states the fact).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from service.contract.parameters import check
 from service.contract.report import Report, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-MARKERS = ("attention", "folder", "fraction", "job", "model", "system")
+MARKERS = ("attention", "data", "folder", "fraction", "job", "model", "system", "words")
 # Of the markers, those that are kinds of components.
-REFERRED = ("attention", "model")
+REFERRED = ("attention", "data", "model", "words")
 NUMBERS = ("integer", "number")
 
 # Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.

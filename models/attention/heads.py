@@ -5,6 +5,8 @@ B = batch, N = tokens, C = width (`dim`), H = heads, D = C / H.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Annotated, Protocol
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 PrefixTokens = Annotated[int, "system"]
+Causal = Annotated[bool, "system"]
 Dropout = Annotated[float, Interval(ge=0, lt=1)]
 
 
@@ -27,6 +30,23 @@ class AttentionFactory(Protocol):
     def __call__(self, dim: int, heads: int, *, prefix_tokens: int = 1) -> nn.Module:
         """Make the attention of one layer; `prefix_tokens` counts the tokens before the patches (CLS)."""
         ...
+
+
+class CausalFactory(Protocol):
+    """Makes one layer's causal attention, in which a token's output depends on no later token."""
+
+    def __call__(self, dim: int, heads: int, *, prefix_tokens: int = 1, causal: bool = True) -> nn.Module:
+        """Make the attention of one layer."""
+        ...
+
+
+def has_causal_form(attention: Callable[..., nn.Module]) -> bool:
+    """Whether a mechanism can be made causal: its constructor takes `causal`.
+
+    The catalog says the same by the fact `causal_form`. What was made says by its attribute `causal` whether
+    it has a causal mask.
+    """
+    return "causal" in inspect.signature(attention).parameters
 
 
 def check_heads(dim: int, heads: int) -> None:

@@ -7,8 +7,9 @@ NeurIPS 2024, appendix E.10, version "4iter/layer1". The iteration is that of rp
 
 where Q stays what the queries' projection made it; the symmetric form has Z in its place. No code was
 released: mu, tau and the signs are taken from the released symmetric code, with the same switches. The
-paper's other version, "Sym/Asym", is symmetric RPC in the first layer and softmax attention in the others,
-and needs no mechanism of its own.
+causal form, for language models, has a causal mask in the softmax of every iteration and one mu for each
+token, over its past, like the default of rpc_causal.py. The paper's other version, "Sym/Asym", is symmetric
+RPC in the first layer and softmax attention in the others, and needs no mechanism of its own.
 
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
@@ -20,12 +21,22 @@ from typing import ClassVar
 from torch import Tensor
 
 from models.attention import rpc
-from models.attention.heads import attend, merge_heads, split_heads
-from models.attention.rpc import RPCAttention, penalty
+from models.attention.heads import Causal, Dropout, PrefixTokens, attend, merge_heads, split_heads
+from models.attention.rpc import (
+    DualSign,
+    Iterations,
+    MuWidth,
+    Regularization,
+    RPCAttention,
+    Threshold,
+    penalty,
+)
+from models.attention.rpc_causal import prefix_penalty
 
 __all__ = ["AsymmetricRPCAttention"]
 
 OFFERS = ("softmax",)
+FACTS = {"causal_form": True, "layout": "qkv"}
 PAPER = rpc.PAPER
 
 
@@ -44,6 +55,7 @@ class AsymmetricRPCAttention(RPCAttention):
         mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
         dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         prefix_tokens: tokens before the patches; not used here.
+        causal: each token attends to itself and to those before it, and mu is taken over these.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
 
     Raises:
@@ -53,6 +65,34 @@ class AsymmetricRPCAttention(RPCAttention):
     name: ClassVar[str] = "rpc_asymmetric"
     parts: ClassVar[int] = 3
 
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        iterations: Iterations = 4,
+        regularization: Regularization = 4.0,
+        threshold: Threshold = "code",
+        mu_width: MuWidth = "full",
+        dual_sign: DualSign = -1,
+        prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(
+            dim,
+            heads,
+            iterations=iterations,
+            regularization=regularization,
+            threshold=threshold,
+            mu_width=mu_width,
+            dual_sign=dual_sign,
+            prefix_tokens=prefix_tokens,
+            dropout=dropout,
+        )
+        self.causal = causal
+        self.penalty = prefix_penalty if causal else penalty
+
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
@@ -60,9 +100,9 @@ class AsymmetricRPCAttention(RPCAttention):
         queries, keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
 
         def low_rank(point: Tensor, dropout: float) -> Tensor:
-            return attend(queries, point, values, mask, dropout)
+            return attend(queries, point, values, mask, dropout, causal=self.causal)
 
-        pursued = self.pursue(keys, penalty(keys, self.width, mask), low_rank)
+        pursued = self.pursue(keys, self.penalty(keys, self.width, mask), low_rank)
         output: Tensor = self.proj(merge_heads(pursued))
         return output
 
@@ -71,6 +111,6 @@ class AsymmetricRPCAttention(RPCAttention):
         queries, keys, values = split_heads(self.qkv(x), self.parts, self.heads)
 
         def low_rank(point: Tensor, dropout: float) -> Tensor:
-            return attend(queries, point, values, mask, dropout)
+            return attend(queries, point, values, mask, dropout, causal=self.causal)
 
-        return queries, self.last_point(keys, penalty(keys, self.width, mask), low_rank), values
+        return queries, self.last_point(keys, self.penalty(keys, self.width, mask), low_rank), values

@@ -22,7 +22,15 @@ import torch
 from torch import Tensor
 
 from models.attention import rpc
-from models.attention.heads import Dropout, PrefixTokens, attend, merge_heads, running_sum, split_heads
+from models.attention.heads import (
+    Causal,
+    Dropout,
+    PrefixTokens,
+    attend,
+    merge_heads,
+    running_sum,
+    split_heads,
+)
 from models.attention.rpc import (
     SMALLEST_NORM,
     DualSign,
@@ -38,6 +46,7 @@ from models.attention.rpc import (
 __all__ = ["CausalRPCAttention"]
 
 PAPER = rpc.PAPER
+FACTS = {"causal_form": True, "layout": "kv"}
 RULES = (
     (
         "model.prefix_tokens == 0 or model.layers != 'all' and "
@@ -82,6 +91,7 @@ class CausalRPCAttention(RPCAttention):
             ("sequence").
         dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         prefix_tokens: tokens before the patches; not used here.
+        causal: always true here; `rpc` is the form without the mask.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
 
     Raises:
@@ -104,6 +114,7 @@ class CausalRPCAttention(RPCAttention):
         mu_tokens: MuTokens = "prefix",
         dual_sign: DualSign = -1,
         prefix_tokens: PrefixTokens = 1,
+        causal: Causal = True,
         dropout: Dropout = 0.0,
     ) -> None:
         super().__init__(
@@ -119,6 +130,9 @@ class CausalRPCAttention(RPCAttention):
         )
         if mu_tokens not in ("prefix", "sequence"):
             raise ValueError(f"mu_tokens must be 'prefix' or 'sequence': got {mu_tokens!r}")
+        if not causal:
+            raise ValueError("rpc_causal is always causal: rpc is the form without the mask")
+        self.sees_later_tokens = mu_tokens == "sequence"
         self.penalty = prefix_penalty if mu_tokens == "prefix" else penalty
 
     def forward(

@@ -20,11 +20,21 @@ import torch
 from torch import Tensor, nn
 
 from models.attention import rpc
-from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from models.attention.heads import (
+    Causal,
+    Dropout,
+    PrefixTokens,
+    attend,
+    check_heads,
+    merge_heads,
+    split_heads,
+)
 
 __all__ = ["AlphaScaledAttention"]
 
 OFFERS = ("softmax",)
+# Its alpha is a weight that no other mechanism has: no layout is stated.
+FACTS = {"causal_form": True}
 PAPER = rpc.PAPER
 
 
@@ -38,6 +48,7 @@ class AlphaScaledAttention(nn.Module):
         dim: width C of the tokens.
         heads: number of heads H; must divide `dim`.
         prefix_tokens: tokens before the patches; not used here.
+        causal: each token attends to itself and to those before it.
         dropout: share of A's weights that is dropped in training, in [0, 1); A_sym keeps all of its own.
 
     Raises:
@@ -48,13 +59,20 @@ class AlphaScaledAttention(nn.Module):
     permutation_equivariant: ClassVar[bool] = True
 
     def __init__(
-        self, dim: int, heads: int, *, prefix_tokens: PrefixTokens = 1, dropout: Dropout = 0.0
+        self,
+        dim: int,
+        heads: int,
+        *,
+        prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
         self.heads = heads
         self.prefix_tokens = prefix_tokens
         self.dropout = dropout
+        self.causal = causal
         self.qkv = nn.Linear(dim, 3 * dim)
         self.alpha = nn.Parameter(torch.zeros(1))
         self.proj = nn.Linear(dim, dim)
@@ -65,10 +83,12 @@ class AlphaScaledAttention(nn.Module):
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
         queries, keys, values = self.queries_keys_values(x, mask)
         dropout = self.dropout if self.training else 0.0
-        output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
+        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
+        output: Tensor = self.proj(merge_heads(attended))
         return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What the softmax attends with, each (B, H, N, D); v is V - alpha A_sym V."""
         queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
-        return queries, keys, values - self.alpha * attend(keys, keys, values, mask, 0.0)
+        symmetric = attend(keys, keys, values, mask, 0.0, causal=self.causal)
+        return queries, keys, values - self.alpha * symmetric

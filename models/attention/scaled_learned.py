@@ -16,11 +16,21 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from models.attention import rpc
-from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from models.attention.heads import (
+    Causal,
+    Dropout,
+    PrefixTokens,
+    attend,
+    check_heads,
+    merge_heads,
+    split_heads,
+)
 
 __all__ = ["LearnedScaledAttention"]
 
 OFFERS = ("softmax",)
+# Its S is a weight that no other mechanism has: no layout is stated.
+FACTS = {"causal_form": True}
 PAPER = rpc.PAPER
 RULES = (
     (
@@ -42,6 +52,7 @@ class LearnedScaledAttention(nn.Module):
         heads: number of heads H; must divide `dim`.
         patches: number of patch tokens; a shorter sequence uses the first rows and columns of `s`.
         prefix_tokens: tokens before the patches; N is their sum with the patches.
+        causal: each token attends to itself and to those before it, and S counts below its diagonal alone.
         dropout: share of A's weights that is dropped in training, in [0, 1); S keeps all of its own.
 
     Raises:
@@ -58,6 +69,7 @@ class LearnedScaledAttention(nn.Module):
         *,
         patches: Annotated[int, Interval(ge=1, le=4096)] = 196,
         prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
         dropout: Dropout = 0.0,
     ) -> None:
         super().__init__()
@@ -68,6 +80,7 @@ class LearnedScaledAttention(nn.Module):
         self.tokens = prefix_tokens + patches
         self.prefix_tokens = prefix_tokens
         self.dropout = dropout
+        self.causal = causal
         self.qkv = nn.Linear(dim, 3 * dim)
         self.s = nn.Parameter(torch.zeros(heads, self.tokens, self.tokens))
         self.proj = nn.Linear(dim, dim)
@@ -82,7 +95,8 @@ class LearnedScaledAttention(nn.Module):
         """
         queries, keys, values = self.queries_keys_values(x, mask)
         dropout = self.dropout if self.training else 0.0
-        output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
+        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
+        output: Tensor = self.proj(merge_heads(attended))
         return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,4 +106,5 @@ class LearnedScaledAttention(nn.Module):
             raise ValueError(f"this attention has S for {self.tokens} tokens: got a sequence of {length}")
         queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
         present = values if mask is None else values.masked_fill(~mask[:, None, :, None], 0.0)
-        return queries, keys, values - self.s[:, :length, :length] @ present
+        scaling = self.s[:, :length, :length]
+        return queries, keys, values - (scaling.tril() if self.causal else scaling) @ present

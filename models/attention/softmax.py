@@ -9,11 +9,20 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from models.attention.heads import (
+    Causal,
+    Dropout,
+    PrefixTokens,
+    attend,
+    check_heads,
+    merge_heads,
+    split_heads,
+)
 
 __all__ = ["SoftmaxAttention"]
 
 OFFERS = ("softmax",)
+FACTS = {"causal_form": True, "layout": "qkv"}
 PAPER = "Vaswani et al., Attention is all you need, NeurIPS 2017"
 
 
@@ -26,6 +35,7 @@ class SoftmaxAttention(nn.Module):
         dim: width C of the tokens.
         heads: number of heads H; must divide `dim`.
         prefix_tokens: tokens before the patches; not used here.
+        causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
 
     Raises:
@@ -36,13 +46,20 @@ class SoftmaxAttention(nn.Module):
     permutation_equivariant: ClassVar[bool] = True
 
     def __init__(
-        self, dim: int, heads: int, *, prefix_tokens: PrefixTokens = 1, dropout: Dropout = 0.0
+        self,
+        dim: int,
+        heads: int,
+        *,
+        prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
         self.heads = heads
         self.prefix_tokens = prefix_tokens
         self.dropout = dropout
+        self.causal = causal
         self.qkv = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
 
@@ -52,7 +69,8 @@ class SoftmaxAttention(nn.Module):
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
         queries, keys, values = self.queries_keys_values(x)
         dropout = self.dropout if self.training else 0.0
-        output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
+        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
+        output: Tensor = self.proj(merge_heads(attended))
         return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,11 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from models.attention import rpc
-from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from models.attention.heads import (
+    Causal,
+    Dropout,
+    PrefixTokens,
+    attend,
+    check_heads,
+    merge_heads,
+    split_heads,
+)
 
 __all__ = ["StandardizedSoftmaxAttention"]
 
 OFFERS = ("softmax",)
+FACTS = {"causal_form": True, "layout": "qkv"}
 PAPER = rpc.PAPER
 RULES = (("model.width > model.heads", "width must be more than heads: one feature cannot be standardised"),)
 
@@ -46,6 +55,7 @@ class StandardizedSoftmaxAttention(nn.Module):
         dim: width C of the tokens.
         heads: number of heads H; must divide `dim` and be less than it.
         prefix_tokens: tokens before the patches; not used here.
+        causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
 
     Raises:
@@ -56,7 +66,13 @@ class StandardizedSoftmaxAttention(nn.Module):
     permutation_equivariant: ClassVar[bool] = True
 
     def __init__(
-        self, dim: int, heads: int, *, prefix_tokens: PrefixTokens = 1, dropout: Dropout = 0.0
+        self,
+        dim: int,
+        heads: int,
+        *,
+        prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
@@ -65,6 +81,7 @@ class StandardizedSoftmaxAttention(nn.Module):
         self.heads = heads
         self.prefix_tokens = prefix_tokens
         self.dropout = dropout
+        self.causal = causal
         self.qkv = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
 
@@ -74,7 +91,7 @@ class StandardizedSoftmaxAttention(nn.Module):
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
         queries, keys, values = self.queries_keys_values(x)
         dropout = self.dropout if self.training else 0.0
-        attended = attend(queries, keys, values, mask, dropout)
+        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
         output: Tensor = self.proj(merge_heads(attended))
         return output
 

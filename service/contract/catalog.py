@@ -217,7 +217,9 @@ class Catalog:
     ) -> None:
         """Report references to components that do not state the fact that is asked of them."""
         for parameter, kind, reference in component.references(params):
-            fact = component.parameters["properties"][parameter].get("having")
+            part = component.parameters["properties"][parameter]
+            facts = [branch.get("having") for branch in part.get("anyOf", [part])]
+            fact = next(filter(None, facts), None)
             able = [entry.name for entry in self.list(kind) if fact is None or fact in (entry.facts or {})]
             if reference["name"] not in able:
                 message = f"the {kind} {reference['name']!r} has no {fact}, which {parameter} must have"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from service.contract.report import Loc, Report, nearest
 
 if TYPE_CHECKING:
-    from service.contract.catalog import Checked
+    from service.contract.catalog import Catalog, Checked
+    from service.contract.components import Component
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50
+# What the name of an image file ends with, in lower case.
+IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 @dataclass(frozen=True)
@@ -52,17 +57,28 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
     return FolderProblem(f"there is no folder {name!r} under the data root", *_known(root, name))
 
 
-def check_folders(data: Checked, root: Path | None, report: Report, loc: Loc) -> None:
+def check_folders(catalog: Catalog, data: Checked, root: Path | None, report: Report, loc: Loc) -> None:
     """Report the folders of data that are no names under the data root, or not there.
 
     Args:
+        catalog: Has the data sets that parameters of the data name.
         data: The data with its parameters.
         root: The data root, or None where it is not known.
         report: Receives what is wrong.
         loc: Where the data stands in the body.
     """
-    params = data.params
-    for name, schema in data.component.parameters["properties"].items():
+    _check_folders(catalog, data.component, data.params, root, report, loc)
+
+
+def _check_folders(
+    catalog: Catalog,
+    data: Component,
+    params: Mapping[str, Any],
+    root: Path | None,
+    report: Report,
+    loc: Loc,
+) -> None:
+    for name, schema in data.parameters["properties"].items():
         marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
         if not marked or not isinstance(params.get(name), str):
             continue
@@ -76,6 +92,9 @@ def check_folders(data: Checked, root: Path | None, report: Report, loc: Loc) ->
                 allowed=problem.allowed,
                 nearest=problem.nearest,
             )
+    for name, kind, reference in data.references(params):
+        nested = catalog.find(kind, reference["name"])
+        _check_folders(catalog, nested, reference["params"], root, report, (*loc, "params", name))
 
 
 def resolve_folder(name: str, root: Path) -> Path:
@@ -87,6 +106,17 @@ def resolve_folder(name: str, root: Path) -> Path:
     if (problem := check_folder(name, root, must_exist=False)) is not None:
         raise ValueError(f"folder {name!r}: {problem.message}")
     return (root / name).resolve()
+
+
+def check_inside(path: Path, base: Path) -> None:
+    """Refuse a file or folder whose real place is not below the resolved root.
+
+    Raises:
+        ValueError: a symbolic link leads elsewhere.
+    """
+    # os.path.realpath, since Path.resolve raises RuntimeError for links that form a loop.
+    if not Path(os.path.realpath(path)).is_relative_to(base):
+        raise ValueError(f"{path} leads out of the data root {base} through a symbolic link")
 
 
 def _check_name(name: str) -> FolderProblem | None:

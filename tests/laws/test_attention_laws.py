@@ -1,33 +1,60 @@
 """Laws that every attention mechanism obeys; a new file in `models/attention` gets them by being there.
 
 A mechanism that depends on the order or the number of tokens says so with the class attributes
-`permutation_equivariant = False` and `padding_invariant = False`, and one in which no token depends on a
-later one with `causal = True`.
+`permutation_equivariant = False` and `padding_invariant = False`. One whose constructor takes `causal` is
+held to the laws in both forms; what was made with a causal mask says so by `causal`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from models.attention.heads import has_causal_form
 from models.attention.lookup import attentions
+from service.contract.catalog import load
 from tests.support.components import foreign
 
 WIDTH, HEADS, GRID = 24, 3, (3, 5)
 TOKENS = 1 + GRID[0] * GRID[1]
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 MECHANISMS = {**attentions(), **foreign("attention")}
+FORMS = [(name, form) for name in sorted(MECHANISMS) for form in ("own", "causal")]
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 0.05}  # share of the largest value
 
 
-@pytest.fixture(params=sorted(MECHANISMS))
-def attention(request: pytest.FixtureRequest) -> Iterator[nn.Module]:
+def other_form(name: str) -> bool:
+    """Whether a mechanism is causal if that is asked for, and else not."""
+    causal = inspect.signature(MECHANISMS[name]).parameters.get("causal")
+    return causal is not None and causal.default is False
+
+
+Make = Callable[[], nn.Module]
+
+
+@pytest.fixture(params=[one for one in FORMS if one[1] == "own" or other_form(one[0])], ids="-".join)
+def make(request: pytest.FixtureRequest) -> Make:
+    name, form = request.param
+    return functools.partial(
+        MECHANISMS[name], WIDTH, HEADS, prefix_tokens=1, **({"causal": True} if form == "causal" else {})
+    )
+
+
+@pytest.fixture
+def attention(make: Make) -> Iterator[nn.Module]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        yield MECHANISMS[request.param](WIDTH, HEADS, prefix_tokens=1).double().eval()
+        made = make().double().eval()
+        with torch.no_grad():
+            for parameter in made.parameters():
+                if not parameter.any():  # what begins at zero is not there yet
+                    parameter.normal_(std=0.1)
+        yield made
 
 
 def tokens(batch: int = 2, grid: tuple[int, int] = GRID, seed: int = 1) -> Tensor:
@@ -70,9 +97,9 @@ def test_input_gradient_needs_no_trainable_parameters(attention: nn.Module, dtyp
     assert all(parameter.grad is None for parameter in attention.parameters())
 
 
-def test_state_dict_round_trip(attention: nn.Module) -> None:
+def test_state_dict_round_trip(attention: nn.Module, make: Make) -> None:
     torch.manual_seed(99)
-    copy = type(attention)(WIDTH, HEADS, prefix_tokens=1).double().eval()
+    copy = make().double().eval()
     assert not torch.equal(copy(tokens(), grid=GRID), attention(tokens(), grid=GRID))
     copy.load_state_dict(attention.state_dict())
     assert torch.equal(copy(tokens(), grid=GRID), attention(tokens(), grid=GRID))
@@ -112,7 +139,7 @@ def test_examples_of_a_batch_are_independent(attention: nn.Module) -> None:
 
 
 def test_permuting_the_patches_permutes_the_output(attention: nn.Module) -> None:
-    if not getattr(attention, "permutation_equivariant", True):
+    if not getattr(attention, "permutation_equivariant", True) or getattr(attention, "causal", False):
         pytest.skip("depends on the order of the patches")
     patches = 1 + torch.randperm(TOKENS - 1, generator=torch.Generator().manual_seed(3))
     order = torch.cat([torch.zeros(1, dtype=torch.int64), patches])
@@ -139,6 +166,33 @@ def test_later_tokens_change_the_earlier_ones_unless_it_is_causal(attention: nn.
         assert_near(after, before, 1e-10)
     else:
         assert (after - before).abs().amax(dim=(0, 2)).min() > 1e-6
+
+
+def test_a_causal_sequence_begins_as_its_beginnings_do(attention: nn.Module) -> None:
+    if not getattr(attention, "causal", False):
+        pytest.skip("every token sees every other")
+    x = tokens()
+    whole = attention(x)
+    for count in (1, 2, TOKENS - 1):
+        assert_near(attention(x[:, :count]), whole[:, :count], 1e-10)
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_the_catalog_says_which_mechanisms_have_a_causal_form(name: str) -> None:
+    stated = (load().find("attention", name).facts or {}).get("causal_form", False)
+    assert stated is has_causal_form(MECHANISMS[name])
+
+
+def test_mechanisms_of_one_layout_have_the_same_weights() -> None:
+    shapes: dict[str, set[frozenset[tuple[str, torch.Size]]]] = {}
+    for name, mechanism in MECHANISMS.items():
+        layout = (load().find("attention", name).facts or {}).get("layout")
+        if layout is not None:
+            state = mechanism(WIDTH, HEADS).state_dict()
+            own = frozenset((key, tensor.shape) for key, tensor in state.items())
+            shapes.setdefault(layout, set()).add(own)
+    assert set(shapes) >= {"kv", "qkv"}
+    assert all(len(different) == 1 for different in shapes.values())
 
 
 @pytest.mark.parametrize("heads", [5, 0])

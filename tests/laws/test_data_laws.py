@@ -1,4 +1,4 @@
-"""What holds for every data set.
+"""What holds for every data set of images; those of text have `test_text_laws.py`.
 
 A new data set is found by its module's `__all__`. Its own test, tests/workers/data/test_MODULE.py, brings
 `law_case(root, monkeypatch, change)`: it writes a tiny set below `root` (with one pixel or one label of each
@@ -37,7 +37,12 @@ def components() -> Iterator[tuple[str, str]]:
             yield info.name, name
 
 
-COMPONENTS = list(components())
+TEXT = ("language", "sequence")
+COMPONENTS = [
+    (module, name)
+    for module, name in components()
+    if not set(TEXT) & set(importlib.import_module(f"workers.data.{module}").TASKS)
+]
 each_set = pytest.mark.parametrize("component", COMPONENTS, ids=[name for _, name in COMPONENTS])
 Build = Callable[..., Callable[[str], Any]]
 
@@ -113,7 +118,8 @@ def build(
 
 def test_there_are_data_sets() -> None:
     assert {"digits", "cifar10", "image_folder", "imagenet", "imagenet_o"} <= {name for _, name in LABELLED}
-    assert {"imagenet_a", "imagenet_o", "imagenet_r"} == TEST_ONLY
+    stored = {"imagenet_c", "corrupted_folder"}
+    assert {"imagenet_a", "imagenet_o", "imagenet_r", *stored} == TEST_ONLY
     assert {"ade20k", "camvid", "shapes"} <= {name for _, name in MAPPED}
     assert len(LABELLED) + len(MAPPED) == len(COMPONENTS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ from typing import Literal
 from workers.data.ade20k import ARCHIVE, ade20k
 from workers.data.camvid import camvid
 from workers.data.cifar10 import BINARY, PYTHON, cifar10
-from workers.data.dataset import ImageSet, MissingData
+from workers.data.dataset import ExampleSet, ImageSet, MissingData
 from workers.data.digits import digits
 from workers.data.image_folder import image_folder
 from workers.data.imagenet import imagenet
@@ -23,7 +24,11 @@ from workers.data.imagenet_classes import ALL, class_list
 from workers.data.imagenet_files import PARTS
 from workers.data.imagenet_o import imagenet_o
 from workers.data.imagenet_r import imagenet_r
+from workers.data.imdb import imdb
+from workers.data.pydoc import pydoc
 from workers.data.shapes import shapes
+from workers.data.sst import sst
+from workers.data.wikitext import wikitext
 
 IMAGENETS: dict[str, Callable[..., ImageSet]] = {
     "imagenet": imagenet,
@@ -61,17 +66,38 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
         hashes: read every file for its content hash.
 
     Returns:
-        `digits` and `shapes`, then one report per visible folder of the root, recognised as `cifar10`,
-        `ade20k`, `camvid` or one of ImageNet's sets, or else taken as an `image_folder`.
+        `digits`, `shapes` and `pydoc`, then the reports of each visible folder of the root, recognised as
+        `cifar10`, `ade20k`, `camvid`, `wikitext`, `sst`, `imdb` or one of ImageNet's sets, or else taken as
+        an `image_folder`.
     """
     reports = [
         _report("digits", None, lambda split: digits(root, split), hashes),
         _report("shapes", None, lambda split: shapes(root, split), hashes),
+        _report("pydoc", None, lambda split: pydoc(root, split), hashes),
     ]
     if root is None or not root.is_dir():
         return reports
     names = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-    return reports + [_folder_report(root, name, hashes) for name in names]
+    return reports + [
+        report
+        for name in names
+        for report in _text_reports(root, name, hashes) or [_folder_report(root, name, hashes)]
+    ]
+
+
+def _text_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
+    """The sets of text in a folder: none, or one for each number of classes that it has files for."""
+    folder, found = root / name, []
+    if next(folder.glob("wiki.*.tokens"), None) is not None:
+        found.append(_report("wikitext", name, lambda split: wikitext(root, split, folder=name), hashes))
+    numbers: tuple[Literal[2, 5], ...] = (2, 5)
+    for classes in numbers:
+        if next(folder.glob(f"sst{classes}.*"), None) is not None:
+            load = functools.partial(sst, root, folder=name, classes=classes)
+            found.append(_report("sst", name, load, hashes))
+    if (folder / "train" / "neg").is_dir() and (folder / "train" / "pos").is_dir():
+        found.append(_report("imdb", name, lambda split: imdb(root, split, folder=name), hashes))
+    return found
 
 
 def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
@@ -104,7 +130,7 @@ def _of_imagenet(folder: Path) -> str | None:
 
 
 def _report(
-    name: str, folder: str | None, load: Callable[[Literal["train", "test"]], ImageSet], hashes: bool
+    name: str, folder: str | None, load: Callable[[Literal["train", "test"]], ExampleSet], hashes: bool
 ) -> SetReport:
     splits, classes = [], None
     both: tuple[Literal["train", "test"], ...] = ("train", "test")

@@ -113,7 +113,9 @@ def test_gradient_equals_finite_differences() -> None:
 def test_dropout_acts_on_the_last_iteration_only(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
 
-    def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    def attend(
+        queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float, *, causal: bool
+    ) -> Tensor:
         rates.append(dropout)
         return values
 

@@ -9,9 +9,11 @@ import pytest
 from PIL import Image
 
 from tests.support.imagenet_trees import write_flat, write_set
+from tests.support.texts import write_imdb, write_sst, write_wikitext
 from workers.data import cifar10
 from workers.data.check import list_sets, main
 from workers.data.digits import digits
+from workers.data.pydoc import pydoc
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def test_every_visible_folder_is_reported(root: Path) -> None:
     assert [(r.name, r.folder, r.classes) for r in reports] == [
         ("digits", None, 10),
         ("shapes", None, 5),
+        ("pydoc", None, len(pydoc(None, "test").vocabulary)),
         ("image_folder", "birds", 2),
         ("cifar10", "cifar", None),
         ("image_folder", "notes", None),
@@ -41,17 +44,17 @@ def test_every_visible_folder_is_reported(root: Path) -> None:
     train, test = reports[0].splits
     assert (train.split, train.examples, train.problem) == ("train", 1442, None)
     assert test.sha256 == digits(None, "test").content_sha256()
-    birds = reports[2].splits
+    birds = reports[3].splits
     assert birds[0].problem is not None
     assert (birds[1].examples, birds[1].problem) == (2, None)
-    assert "data_batch_1.bin is missing" in (reports[3].splits[0].problem or "")
-    assert "missing: train/" in (reports[5].splits[0].problem or "")
-    assert "objectInfo150.txt" in (reports[6].splits[1].problem or "")
+    assert "data_batch_1.bin is missing" in (reports[4].splits[0].problem or "")
+    assert "missing: train/" in (reports[6].splits[0].problem or "")
+    assert "objectInfo150.txt" in (reports[7].splits[1].problem or "")
 
 
 def test_no_hash_reads_no_image(root: Path) -> None:
     (root / "birds" / "val" / "crow" / "0.png").chmod(0)
-    report = list_sets(root, hashes=False)[2].splits[1]
+    report = list_sets(root, hashes=False)[3].splits[1]
     assert (report.examples, report.sha256) == (2, None)
 
 
@@ -71,7 +74,7 @@ def test_json_for_a_program(
     assert main(["--json", "--no-hash"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["root"] == str(root)
-    names = ["digits", "shapes", "image_folder", "cifar10", "image_folder", "camvid", "ade20k"]
+    names = ["digits", "shapes", "pydoc", "image_folder", "cifar10", "image_folder", "camvid", "ade20k"]
     assert [entry["name"] for entry in body["sets"]] == names
     assert body["sets"][0]["splits"][1] == {"split": "test", "examples": 355, "sha256": None, "problem": None}
 
@@ -114,3 +117,17 @@ def test_imagenets_sets_are_recognised(tmp_path: Path) -> None:
     assert reports["imagenet-o"].splits[1].examples == 401
     assert "is a test set" in (reports["imagenet-a"].splits[0].problem or "")
     assert "a list of their labels is wanted" in (reports["flat"].splits[1].problem or "")
+
+
+def test_sets_of_text_are_recognised(tmp_path: Path) -> None:
+    write_wikitext(tmp_path)
+    write_sst(tmp_path)
+    write_imdb(tmp_path)
+    reports = [report for report in list_sets(tmp_path) if report.folder]
+    assert [(report.folder, report.name, report.classes) for report in reports] == [
+        ("aclImdb", "imdb", 2),
+        ("sst", "sst", 2),
+        ("sst", "sst", 5),
+        ("wikitext-103", "wikitext", 12),
+    ]
+    assert all(part.problem is None for report in reports for part in report.splits)

@@ -1,0 +1,35 @@
+"""A character of a word left out.
+
+Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
+(DeepWordBug), section III; with the first and last characters kept, Pruthi et al. 2019, "Combating
+Adversarial Misspellings with Robust Word Recognition", section 3.
+"""
+
+from __future__ import annotations
+
+from attacks.words.change import WordChange
+from attacks.words.draws import Draws
+from attacks.words.places import at_places
+
+__all__ = ["deleted_character"]
+
+PAPER = (
+    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
+)
+
+
+def deleted_character(
+    *, every: bool = False, keep_first: bool = False, keep_last: bool = False
+) -> WordChange:
+    """One character is left out.
+
+    Args:
+        every: A candidate for each character, not for one that is drawn.
+        keep_first: The first character stays.
+        keep_last: The last character stays.
+    """
+    return at_places("deleted_character", _delete, every=every, keep_first=keep_first, keep_last=keep_last)
+
+
+def _delete(word: str, place: int, _draws: Draws) -> tuple[str]:
+    return (word[:place] + word[place + 1 :],)

@@ -1,0 +1,33 @@
+"""A character of a word replaced by one that looks like it.
+
+Boucher et al. 2022, "Bad Characters: Imperceptible NLP Attacks", section IV. Capitals have no look-alikes
+here.
+"""
+
+from __future__ import annotations
+
+from attacks.words.change import WordChange
+from attacks.words.draws import Draws
+from attacks.words.look_alikes import LOOK_ALIKE
+
+__all__ = ["homoglyphs"]
+
+PAPER = "Boucher et al. 2022, Bad Characters: Imperceptible NLP Attacks"
+
+
+def homoglyphs(*, every: bool = True) -> WordChange:
+    """One character becomes one that looks like it.
+
+    Args:
+        every: A candidate for each character, not for one that is drawn.
+    """
+
+    def candidates(word: str, draws: Draws) -> list[str]:
+        places = range(len(word)) if every or not word else (draws.below(len(word)),)
+        return [
+            word[:place] + LOOK_ALIKE[word[place]] + word[place + 1 :]
+            for place in places
+            if word[place] in LOOK_ALIKE
+        ]
+
+    return WordChange("homoglyphs", candidates, chance=not every)

@@ -1,0 +1,36 @@
+"""A drawn letter put before a character of a word.
+
+Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
+(DeepWordBug), section III; with the first and last characters kept, Pruthi et al. 2019, "Combating
+Adversarial Misspellings with Robust Word Recognition", section 3. As in TextAttack there is no place behind
+the last character.
+"""
+
+from __future__ import annotations
+
+from attacks.words.change import WordChange
+from attacks.words.draws import LETTERS, Draws
+from attacks.words.places import at_places
+
+__all__ = ["inserted_letter"]
+
+PAPER = (
+    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
+)
+
+
+def inserted_letter(*, every: bool = False, keep_first: bool = False, keep_last: bool = False) -> WordChange:
+    """A drawn letter is put before one character.
+
+    Args:
+        every: A candidate for each character, not for one that is drawn.
+        keep_first: Nothing is put before the first character.
+        keep_last: Nothing is put before the last character.
+    """
+    return at_places(
+        "inserted_letter", _insert, every=every, keep_first=keep_first, keep_last=keep_last, letters=True
+    )
+
+
+def _insert(word: str, place: int, draws: Draws) -> tuple[str]:
+    return (word[:place] + draws.one_of(LETTERS) + word[place:],)

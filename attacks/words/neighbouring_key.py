@@ -1,0 +1,64 @@
+"""A letter of a word replaced by one that is next to it on a QWERTY keyboard.
+
+Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition", section 3. Which keys
+are neighbours is as in TextAttack 0.3.11.
+"""
+
+from __future__ import annotations
+
+from attacks.words.change import WordChange
+from attacks.words.draws import Draws
+from attacks.words.places import at_places
+
+__all__ = ["neighbouring_key"]
+
+PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
+# Key: its neighbours.
+KEYBOARD = {
+    "q": "was",
+    "w": "qeasd",
+    "e": "wsdfr",
+    "r": "edfgt",
+    "t": "rfghy",
+    "y": "tghju",
+    "u": "yhjki",
+    "i": "ujklo",
+    "o": "iklp",
+    "p": "ol",
+    "a": "qwszx",
+    "s": "qweadzx",
+    "d": "werfcxs",
+    "f": "ertgvcd",
+    "g": "rtyhbvd",
+    "h": "tyugjbn",
+    "j": "yuikmnh",
+    "k": "uiolmj",
+    "l": "iopk",
+    "z": "asx",
+    "x": "sdzc",
+    "c": "xdfv",
+    "v": "cfgb",
+    "b": "vghn",
+    "n": "bhjm",
+    "m": "njk",
+}
+
+
+def neighbouring_key(*, every: bool = False, keep_first: bool = False, keep_last: bool = False) -> WordChange:
+    """One letter becomes a neighbouring one on the keyboard, in the same case.
+
+    Args:
+        every: A candidate for each letter and neighbour, not for one that is drawn.
+        keep_first: The first character stays.
+        keep_last: The last character stays.
+    """
+
+    def press(word: str, place: int, draws: Draws) -> list[str]:
+        keys = KEYBOARD.get(word[place].lower(), "")
+        if keys and not every:
+            keys = draws.one_of(keys)
+        if word[place].isupper():
+            keys = keys.upper()
+        return [word[:place] + key + word[place + 1 :] for key in keys]
+
+    return at_places("neighbouring_key", press, every=every, keep_first=keep_first, keep_last=keep_last)

@@ -1,0 +1,60 @@
+"""The recipes, put together as TextAttack 0.3.11 has them.
+
+DeepWordBug: Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning
+Classifiers". Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition".
+Homoglyphs: TextAttack has the change but no recipe with it; this one searches as DeepWordBug does. PWWS: Ren
+et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency",
+without its swap of named entities, which TextAttack does not have either.
+"""
+
+from __future__ import annotations
+
+from attacks.words.change import WordChange
+from attacks.words.deleted_character import deleted_character
+from attacks.words.edits import within
+from attacks.words.homoglyphs import homoglyphs
+from attacks.words.inserted_letter import inserted_letter
+from attacks.words.moves import Rules
+from attacks.words.neighbouring_key import neighbouring_key
+from attacks.words.recipe import Recipe
+from attacks.words.search import greedy, greedy_by_importance, weighted_saliency, without_the_word
+from attacks.words.stop_words import ENGLISH
+from attacks.words.substituted_letter import substituted_letter
+from attacks.words.swapped_characters import swapped_characters
+from attacks.words.text import Text
+
+
+def deepwordbug(*, max_edit_distance: int = 30) -> Recipe:
+    """Swapped, substituted, deleted and inserted characters, within a Levenshtein distance."""
+
+    def near(text: Text, original: Text) -> bool:
+        return within(text.text, original.text, max_edit_distance)
+
+    changes = (swapped_characters(), substituted_letter(), deleted_character(), inserted_letter())
+    rules = Rules(ENGLISH, taken=(near,))
+    return Recipe("deepwordbug", changes, rules, greedy_by_importance(without_the_word))
+
+
+def pruthi(*, max_words: int = 1) -> Recipe:
+    """Typing errors in few words of at least four characters, whose first and last characters stay."""
+
+    def few(text: Text, original: Text) -> bool:
+        pairs = zip(text.words, original.words, strict=False)
+        return sum(word != other for word, other in pairs) <= max_words
+
+    changes = tuple(
+        change(every=True, keep_first=True, keep_last=True)
+        for change in (swapped_characters, deleted_character, inserted_letter, neighbouring_key)
+    )
+    return Recipe("pruthi", changes, Rules(ENGLISH, fewest_characters=4, taken=(few,)), greedy)
+
+
+def homoglyph_swaps() -> Recipe:
+    """Characters that look alike, one in each word."""
+    search = greedy_by_importance(without_the_word)
+    return Recipe("homoglyph_swaps", (homoglyphs(),), Rules(ENGLISH), search)
+
+
+def pwws(synonyms: WordChange) -> Recipe:
+    """Synonyms, in the order of weighted saliency."""
+    return Recipe("pwws", (synonyms,), Rules(ENGLISH), greedy_by_importance(weighted_saliency))

@@ -1,0 +1,32 @@
+"""A character of a word replaced by a drawn letter.
+
+Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
+(DeepWordBug), section III. The letter may be any of the English alphabet, small or capital.
+"""
+
+from __future__ import annotations
+
+from attacks.words.change import WordChange
+from attacks.words.draws import LETTERS, Draws
+from attacks.words.places import at_places
+
+__all__ = ["substituted_letter"]
+
+PAPER = (
+    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
+)
+
+
+def substituted_letter(*, every: bool = False) -> WordChange:
+    """One character becomes a drawn letter.
+
+    Args:
+        every: A candidate for each character, not for one that is drawn.
+    """
+    return at_places(
+        "substituted_letter", _substitute, every=every, keep_first=False, keep_last=False, letters=True
+    )
+
+
+def _substitute(word: str, place: int, draws: Draws) -> tuple[str]:
+    return (word[:place] + draws.one_of(LETTERS) + word[place + 1 :],)

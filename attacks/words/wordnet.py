@@ -1,0 +1,139 @@
+"""WordNet's files, and the synonyms of a word in them.
+
+Fellbaum 1998, "WordNet: An Electronic Lexical Database". The files are those of WordNet 3.0 and 3.1
+(`index.*`, `data.*`, `*.exc` for noun, verb, adj and adv), whose format is in the manual page wndb(5WN);
+how an inflected form is led back to an entry is in morphy(7WN).
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+PARTS = ("noun", "verb", "adj", "adv")
+FILES = tuple(f"{kind}.{part}" for part in PARTS for kind in ("index", "data")) + tuple(
+    f"{part}.exc" for part in PARTS
+)
+# Ending to what stands for it in an entry.
+ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "noun": (
+        ("s", ""),
+        ("ses", "s"),
+        ("ves", "f"),
+        ("xes", "x"),
+        ("zes", "z"),
+        ("ches", "ch"),
+        ("shes", "sh"),
+        ("men", "man"),
+        ("ies", "y"),
+    ),
+    "verb": (
+        ("s", ""),
+        ("ies", "y"),
+        ("es", "e"),
+        ("es", ""),
+        ("ed", "e"),
+        ("ed", ""),
+        ("ing", "e"),
+        ("ing", ""),
+    ),
+    "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    "adv": (),
+}
+# Of an adjective: "galore(ip)" stands behind the noun only.
+MARKS = ("(a)", "(p)", "(ip)")
+
+
+def missing_files(folder: Path) -> list[str]:
+    """The files of WordNet that a folder does not have."""
+    return [name for name in FILES if not (folder / name).is_file()]
+
+
+class WordNet:
+    """WordNet in a folder.
+
+    Args:
+        folder: With all of `FILES`.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file is not one of WordNet; the message names it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._index = {part: _index(folder / f"index.{part}") for part in PARTS}
+        self._forms = {part: _exceptions(folder / f"{part}.exc") for part in PARTS}
+        self._data = {part: (folder / f"data.{part}").read_bytes() for part in PARTS}
+        self._folder = folder
+        self._synonyms = functools.lru_cache(maxsize=2**16)(self._find)
+
+    def synonyms(self, word: str) -> tuple[str, ...]:
+        """All words of all synonym sets of a word, whatever part of speech, in alphabetical order.
+
+        The word may be inflected and is looked up in small letters. Phrases have underscores between their
+        words.
+        """
+        return self._synonyms(word.lower())
+
+    def _find(self, word: str) -> tuple[str, ...]:
+        found: set[str] = set()
+        for part in PARTS:
+            for form in self._entries(word, part):
+                for offset in self._index[part][form]:
+                    found.update(self._words(part, offset))
+        return tuple(sorted(found))
+
+    def _entries(self, word: str, part: str) -> list[str]:
+        """The entries that a form may be one of."""
+        known = self._index[part]
+        irregular = self._forms[part].get(word)
+        forms = _shortened([word], part) if irregular is None else irregular
+        entries = [form for form in dict.fromkeys([word, *forms]) if form in known]
+        while irregular is None and forms and not entries:
+            forms = _shortened(forms, part)
+            entries = [form for form in dict.fromkeys(forms) if form in known]
+        return entries
+
+    def _words(self, part: str, offset: int) -> list[str]:
+        data = self._data[part]
+        fields = data[offset : data.find(b"\n", offset)].decode("utf-8").split(" ")
+        if not fields[0].isdigit() or int(fields[0]) != offset:
+            raise ValueError(f"{self._folder / f'data.{part}'} has no synonym set at byte {offset}")
+        count = int(fields[3], 16)
+        return [_unmarked(word) for word in fields[4 : 4 + 2 * count : 2]]
+
+
+def _shortened(forms: list[str], part: str) -> list[str]:
+    return [
+        form[: len(form) - len(ending)] + instead
+        for form in forms
+        for ending, instead in ENDINGS[part]
+        if form.endswith(ending)
+    ]
+
+
+def _unmarked(word: str) -> str:
+    for mark in MARKS:
+        word = word.removesuffix(mark)
+    return word
+
+
+def _index(path: Path) -> dict[str, list[int]]:
+    """Entry to the offsets of its synonym sets."""
+    found = {}
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith(" "):  # the licence
+                continue
+            fields = line.split()
+            count = int(fields[2])
+            found[fields[0]] = [int(offset) for offset in fields[-count:]]
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"{path} is not an index of WordNet: {error}") from error
+    return found
+
+
+def _exceptions(path: Path) -> dict[str, list[str]]:
+    """Irregular form to its entries."""
+    lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+    return {fields[0]: fields[1:] for fields in lines if fields}

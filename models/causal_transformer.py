@@ -1,0 +1,184 @@
+"""The transformer language model: word vectors, sinusoid positions, post-LayerNorm layers, adaptive softmax.
+
+Vaswani et al., "Attention is all you need", NeurIPS 2017, as the code has it that Teo and Nguyen (NeurIPS
+2024, appendix A) name for their language models (lmtool-fwp, "standard transformer", which goes back to
+Transformer-XL): word vectors times sqrt(C), tied to the output; positions as sines, then cosines; projections
+of the attention without biases; ReLU between the layers of the MLP; weights begin normal with standard
+deviation 0.02, biases at 0. Deviations: positions are counted from the beginning of a sequence (that code
+counts from its end, so that a word's vector depends on how long the sequence is), and LayerNorms begin at 1.
+
+B = batch, N = tokens, C = width, V = words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
+
+from models.adaptive_softmax import AdaptiveSoftmax
+from models.attention.heads import CausalFactory
+
+INITIAL_STD = 0.02
+LONGEST_WAVE = 10_000.0
+
+
+class CausalTransformer(nn.Module):
+    """A language model with one attention factory per layer; a `models.language.LanguageModel`.
+
+    As an encoder (`as_encoder`) it has no output layer, and gives `features`.
+
+    Args:
+        attentions: the attention of each layer, with a causal form; their number is the depth.
+        vocabulary: V.
+        length: the most tokens of a sequence. No weight depends on it.
+        width: width C of the tokens.
+        heads: attention heads of each layer; must divide `width`.
+        hidden: hidden width of the MLPs.
+        cutoffs: where clusters of the adaptive softmax begin; those that are not below V are left out.
+        dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
+
+    Raises:
+        ValueError: a size does not divide as stated, or is below 1.
+    """
+
+    CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        attentions: Sequence[CausalFactory],
+        *,
+        vocabulary: int,
+        length: int,
+        width: int,
+        heads: int,
+        hidden: int,
+        cutoffs: Sequence[int],
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.sequence_length = length
+        self.num_features = width
+        self.dropout = dropout
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList(
+            PostNormBlock(
+                _without_biases(make(width, heads, prefix_tokens=0, causal=True)), width, hidden, dropout
+            )
+            for make in attentions
+        )
+        self.head: AdaptiveSoftmax | None = AdaptiveSoftmax(width, vocabulary, cutoffs)
+        self.register_buffer("positions", sinusoids(length, width), persistent=False)
+        self.apply(_initialize)
+
+    def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
+        """What the last layer makes of tokens, int64 (B, N) in [0, V): (B, N, C).
+
+        Args:
+            tokens: padding stands at the right, and changes nothing before it.
+            present: boolean (B, N), false for padding. Only attention that sees later tokens needs it:
+                `rpc_causal` with `mu_tokens` = "sequence".
+
+        Raises:
+            ValueError: the sequences are longer than `length`.
+        """
+        if tokens.dim() != 2 or tokens.shape[1] > self.sequence_length:
+            raise ValueError(
+                f"tokens must be (batch, at most {self.sequence_length}): got {tuple(tokens.shape)}"
+            )
+        words = self.embedding(tokens) * math.sqrt(self.num_features)  # (B, N, C)
+        x: Tensor = self._drop(words + self.positions[: tokens.shape[1]].to(words.dtype))
+        for block in self.blocks:
+            x = block(x, mask=present)
+        return x
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Log-probabilities (B, N, V) of tokens, int64 (B, N): those at i are of token i + 1."""
+        log_probabilities: Tensor = self._output()(self._drop(self.features(tokens)), self.embedding.weight)
+        return log_probabilities
+
+    def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
+        """-log p of each target, (B, N), or (B, last); see `LanguageModel`."""
+        kept = tokens.shape[1] if last is None else last
+        if not 1 <= kept <= tokens.shape[1]:
+            raise ValueError(f"last must be from 1 to {tokens.shape[1]}: got {last}")
+        x = self._drop(self.features(tokens)[:, -kept:])  # (B, last, C)
+        wanted = targets[:, -kept:]
+        loss = self._output().negative_log_likelihood(
+            x.flatten(0, 1), self.embedding.weight, wanted.flatten()
+        )
+        return loss.view(wanted.shape)
+
+    def as_encoder(self) -> None:
+        """Leave out what predicting words alone needs, for good: the output layer."""
+        self.head = None
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the parameters that recipes with weight decay do not decay, besides vectors."""
+        return {"embedding.weight"}
+
+    def _output(self) -> AdaptiveSoftmax:
+        if self.head is None:
+            raise ValueError("this model is an encoder: its output layer was left out")
+        return self.head
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return drop(x, self.dropout, self.training)
+
+
+class PostNormBlock(nn.Module):
+    """A post-LayerNorm layer: norm1(x + attn(x)), then norm2(x + mlp(x)).
+
+    Args:
+        attention: maps (B, N, C) to (B, N, C), called with `mask`.
+        width: C.
+        hidden: hidden width of the MLP.
+        dropout: dropout rate after the attention, inside the MLP and after it.
+    """
+
+    def __init__(self, attention: nn.Module, width: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.attn = attention
+        self.norm1 = nn.LayerNorm(width)
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """Apply the layer to (B, N, C)."""
+        # For all others padding, which stands at the right, is later; without a mask attention is faster.
+        seen = mask if getattr(self.attn, "sees_later_tokens", False) else None
+        x = self.norm1(x + self.dropout(self.attn(x, mask=seen)))
+        hidden = self.dropout(self.fc1(x).relu())
+        output: Tensor = self.norm2(x + self.dropout(self.fc2(hidden)))
+        return output
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Position vectors (length, width): the sines of all frequencies, then the cosines."""
+    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * LONGEST_WAVE**-exponents  # (N, C / 2)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width].float()
+
+
+def _without_biases(attention: nn.Module) -> nn.Module:
+    """The attention with linear layers that have no biases, as the authors' language models have it."""
+    for layer in attention.modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_parameter("bias", None)
+    return attention
+
+
+def _initialize(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=INITIAL_STD)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,98 @@
+"""A transformer language model with any causal attention of the catalog in chosen layers."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from torch import nn
+
+from models.attention.heads import AttentionFactory, CausalFactory, has_causal_form
+from models.attention.lookup import find_attention
+from models.attention.softmax import SoftmaxAttention
+from models.causal_transformer import CausalTransformer
+from models.parameters import (
+    LANGUAGE_FACTS,
+    LANGUAGE_RULES,
+    PUBLISHED_CUTOFFS,
+    Cutoffs,
+    Depth,
+    DropRate,
+    Heads,
+    Hidden,
+    Layers,
+    SequenceLength,
+    Width,
+    layer_rule,
+    select_layers,
+)
+
+__all__ = ["lm"]
+
+TASKS = ("language",)
+RULES = (
+    *LANGUAGE_RULES,
+    layer_rule("layers", "model.depth"),
+    ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
+)
+FACTS = LANGUAGE_FACTS | {"layout": "qkv"}
+PAPER = (
+    "Vaswani et al., Attention is all you need, NeurIPS 2017; Baevski and Auli, Adaptive input"
+    " representations for neural language modeling, ICLR 2019"
+)
+
+
+def lm(
+    classes: int,
+    channels: int,
+    *,
+    width: Width = 128,
+    depth: Depth = 16,
+    heads: Heads = 8,
+    hidden: Hidden = 2048,
+    length: SequenceLength = 256,
+    cutoffs: Cutoffs = PUBLISHED_CUTOFFS,
+    attention: Annotated[AttentionFactory | str, "attention:causal_form"] = "softmax",
+    layers: Layers = "all",
+    dropout: DropRate = 0.1,
+) -> nn.Module:
+    """Transformer language model with any causal attention in all or some layers, softmax in the others.
+
+    The defaults are the small model of the authors' code: 44,018,394 parameters for 267,735 words.
+
+    Args:
+        classes: words of the vocabulary.
+        channels: the same.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        hidden: hidden width of the MLPs.
+        length: the most tokens of a sequence; no weight depends on it.
+        cutoffs: where clusters of the adaptive softmax begin; those beyond the vocabulary are left out, and
+            with none it is a plain softmax.
+        attention: the attention mechanism with its parameters, or its name; one with a causal form.
+        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
+        dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
+
+    Returns:
+        Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
+        `models.language.LanguageModel`.
+
+    Raises:
+        ValueError: a rule is broken, no attention has that name, or it has no causal form.
+    """
+    del classes
+    chosen = select_layers(layers, depth)
+    factory = find_attention(attention) if isinstance(attention, str) else attention
+    if not has_causal_form(factory):
+        raise ValueError(f"attention must have a causal form: {attention!r} has none")
+    causal = cast(CausalFactory, factory)
+    return CausalTransformer(
+        [causal if layer in chosen else SoftmaxAttention for layer in range(depth)],
+        vocabulary=channels,
+        length=length,
+        width=width,
+        heads=heads,
+        hidden=hidden,
+        cutoffs=cutoffs,
+        dropout=dropout,
+    )

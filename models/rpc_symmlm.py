@@ -1,0 +1,115 @@
+"""RPC-Symmlm: Symmlm with causal RPC-Attention in the first four layers, or in any others."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import nn
+
+from models.attention import rpc
+from models.attention.heads import CausalFactory, Dropout
+from models.attention.rpc_causal import CausalRPCAttention, MuTokens
+from models.attention.symmetric import SymmetricAttention
+from models.causal_transformer import CausalTransformer
+from models.parameters import (
+    LANGUAGE_FACTS,
+    LANGUAGE_RULES,
+    PUBLISHED_CUTOFFS,
+    Cutoffs,
+    Depth,
+    DropRate,
+    Heads,
+    Hidden,
+    Layers,
+    SequenceLength,
+    Width,
+    layer_rule,
+    select_layers,
+)
+
+__all__ = ["rpc_symmlm"]
+
+TASKS = ("language",)
+RULES = (*LANGUAGE_RULES, layer_rule("rpc_layers", "model.depth"))
+FACTS = LANGUAGE_FACTS | {"layout": "kv"}
+PAPER = rpc.PAPER
+
+FIRST_FOUR: Layers = [0, 1, 2, 3]
+
+
+def rpc_symmlm(
+    classes: int,
+    channels: int,
+    *,
+    width: Width = 128,
+    depth: Depth = 16,
+    heads: Heads = 8,
+    hidden: Hidden = 2048,
+    length: SequenceLength = 256,
+    cutoffs: Cutoffs = PUBLISHED_CUTOFFS,
+    rpc_layers: Layers = FIRST_FOUR,
+    iterations: rpc.Iterations = 4,
+    regularization: rpc.Regularization = 4.0,
+    threshold: rpc.Threshold = "code",
+    mu_width: rpc.MuWidth = "full",
+    mu_tokens: MuTokens = "prefix",
+    dual_sign: rpc.DualSign = -1,
+    dropout: DropRate = 0.1,
+    attention_dropout: Dropout = 0.0,
+) -> nn.Module:
+    """Transformer language model with causal RPC-Attention in some layers, and symmetric in the rest.
+
+    The defaults are the published model, with four iterations in layers 1 to 4: 43,756,250 parameters for
+    267,735 words.
+
+    Args:
+        classes: words of the vocabulary.
+        channels: the same.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        hidden: hidden width of the MLPs.
+        length: the most tokens of a sequence; no weight depends on it.
+        cutoffs: where clusters of the adaptive softmax begin; those beyond the vocabulary are left out, and
+            with none it is a plain softmax.
+        rpc_layers: the layers with RPC-Attention: all, first, last, or a list of layer numbers from 0.
+        iterations: iterations of Principal Attention Pursuit.
+        regularization: lambda, the weight of the sparse part.
+        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
+        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
+        mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all, with which the
+            perplexity is not that of a predictor ("sequence").
+        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
+        dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
+        attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
+
+    Returns:
+        Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
+        `models.language.LanguageModel`.
+
+    Raises:
+        ValueError: a rule is broken.
+    """
+    del classes
+    chosen = select_layers(rpc_layers, depth)
+    robust: CausalFactory = functools.partial(
+        CausalRPCAttention,
+        iterations=iterations,
+        regularization=regularization,
+        threshold=threshold,
+        mu_width=mu_width,
+        mu_tokens=mu_tokens,
+        dual_sign=dual_sign,
+        dropout=attention_dropout,
+    )
+    symmetric: CausalFactory = functools.partial(SymmetricAttention, dropout=attention_dropout)
+    return CausalTransformer(
+        [robust if layer in chosen else symmetric for layer in range(depth)],
+        vocabulary=channels,
+        length=length,
+        width=width,
+        heads=heads,
+        hidden=hidden,
+        cutoffs=cutoffs,
+        dropout=dropout,
+    )

@@ -1,0 +1,82 @@
+"""Symmlm: the transformer language model whose attention is symmetric (keys = queries) in every layer."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import nn
+
+from models.attention import symmetric
+from models.attention.heads import CausalFactory, Dropout
+from models.attention.symmetric import SymmetricAttention
+from models.causal_transformer import CausalTransformer
+from models.parameters import (
+    LANGUAGE_FACTS,
+    LANGUAGE_RULES,
+    PUBLISHED_CUTOFFS,
+    Cutoffs,
+    Depth,
+    DropRate,
+    Heads,
+    Hidden,
+    SequenceLength,
+    Width,
+)
+
+__all__ = ["symmlm"]
+
+TASKS = ("language",)
+RULES = LANGUAGE_RULES
+FACTS = LANGUAGE_FACTS | {"layout": "kv"}
+PAPER = symmetric.PAPER
+
+
+def symmlm(
+    classes: int,
+    channels: int,
+    *,
+    width: Width = 128,
+    depth: Depth = 16,
+    heads: Heads = 8,
+    hidden: Hidden = 2048,
+    length: SequenceLength = 256,
+    cutoffs: Cutoffs = PUBLISHED_CUTOFFS,
+    dropout: DropRate = 0.1,
+    attention_dropout: Dropout = 0.0,
+) -> nn.Module:
+    """Transformer language model with symmetric attention in every layer.
+
+    The defaults are the published model: 43,756,250 parameters for 267,735 words.
+
+    Args:
+        classes: words of the vocabulary.
+        channels: the same.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        hidden: hidden width of the MLPs.
+        length: the most tokens of a sequence; no weight depends on it.
+        cutoffs: where clusters of the adaptive softmax begin; those beyond the vocabulary are left out, and
+            with none it is a plain softmax.
+        dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
+        attention_dropout: dropout rate of the attention weights.
+
+    Returns:
+        Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
+        `models.language.LanguageModel`.
+
+    Raises:
+        ValueError: a rule is broken.
+    """
+    del classes
+    attention: CausalFactory = functools.partial(SymmetricAttention, dropout=attention_dropout)
+    return CausalTransformer(
+        [attention] * depth,
+        vocabulary=channels,
+        length=length,
+        width=width,
+        heads=heads,
+        hidden=hidden,
+        cutoffs=cutoffs,
+        dropout=dropout,
+    )

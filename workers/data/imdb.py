@@ -1,0 +1,103 @@
+"""IMDB: whole film reviews, negative or positive.
+
+Maas et al., "Learning Word Vectors for Sentiment Analysis", ACL 2011. Reviews are running text with HTML line
+breaks; they are put into lower case and cut into runs of letters and digits, such runs after an apostrophe
+("'t"), and single other characters.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from workers.data.dataset import CorruptData, MissingData
+from workers.data.folders import check_inside, resolve_folder
+from workers.data.sentences import LeastCount, VocabularySource, vocabulary_for
+from workers.data.text import Sentences
+
+__all__ = ["imdb"]
+
+TASKS = ("sequence",)
+PAPER = "Maas et al. 2011, Learning Word Vectors for Sentiment Analysis"
+FACTS = {"classes": 2, "words": True, "train": 25_000, "test": 25_000}
+
+CLASS_NAMES = ("negative", "positive")
+FOLDERS = ("neg", "pos")
+BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+WORD = re.compile(r"'?\w+|[^\w\s]")
+
+
+def imdb(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "aclImdb",
+    vocabulary: VocabularySource = None,
+    least_count: LeastCount = 5,
+) -> Sentences:
+    """IMDB's film reviews, 2 classes, from FOLDER/{train,test}/{neg,pos}/*.txt.
+
+    Reviews without labels are not read.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: which part.
+        folder: relative name of the folder.
+        vocabulary: the language data set whose vocabulary the words have, for models that begin with the
+            weights of a language model; null for that of the training part.
+        least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
+
+    Returns:
+        The part; a model takes the first words of a review, as many as it can.
+
+    Raises:
+        MissingData: no such folder, or reviews of a class are not there.
+        CorruptData: a review is no UTF-8 text, or has no words.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    base = root.resolve()
+    files = _files(where, base, split)
+    texts = [_text(path) for path, _ in files]
+    if vocabulary is not None:
+        train: list[str] = []
+    else:
+        train = texts if split == "train" else [_text(path) for path, _ in _files(where, base, "train")]
+    return Sentences(
+        name="imdb",
+        class_names=CLASS_NAMES,
+        ids=[path.relative_to(where).with_suffix("").as_posix() for path, _ in files],
+        sentences=texts,
+        labels=[label for _, label in files],
+        vocabulary=vocabulary_for(vocabulary, root, train, least_count),
+    )
+
+
+def _files(where: Path, base: Path, part: str) -> list[tuple[Path, int]]:
+    """The reviews of a part with their labels, by name."""
+    found: list[tuple[Path, int]] = []
+    for label, name in enumerate(FOLDERS):
+        paths = sorted((where / part / name).glob("*.txt"))
+        if not paths:
+            raise MissingData(
+                f"no reviews (*.txt) in {where / part / name}. The data set 'imdb' wants the folders"
+                f" train/neg, train/pos, test/neg and test/pos in {where}, as in aclImdb_v1.tar.gz."
+            )
+        for path in paths:
+            check_inside(path, base)
+        found += [(path, label) for path in paths]
+    return found
+
+
+def _text(path: Path) -> str:
+    """The words of a review with single spaces between them."""
+    try:
+        raw = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"{path} is not UTF-8: {error}") from error
+    words = WORD.findall(BREAK.sub(" ", raw).lower())
+    if not words:
+        raise CorruptData(f"{path} has no words")
+    return " ".join(words)

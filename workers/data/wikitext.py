@@ -1,0 +1,142 @@
+"""WikiText-2 and WikiText-103: articles of the English Wikipedia, cut into words.
+
+Merity et al., "Pointer Sentinel Mixture Models", ICLR 2017. Perplexity depends on what a word is. Here, as in
+the code of the field (AWD-LSTM, Transformer-XL, lmtool-fwp): a word is what stands between white space, and
+every line, an empty one too, ends with the word `<eos>`, which is predicted and counted like any other. So
+the test part has 245 569 words. `<unk>` in the files is the unknown word, and what the training part does not
+have is unknown too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from workers.data.dataset import CorruptData, MissingData
+from workers.data.folders import check_inside, resolve_folder
+from workers.data.text import Documents
+from workers.data.vocabulary import END_OF_LINE, PAD_WORD, Vocabulary
+
+__all__ = ["wikitext"]
+
+TASKS = ("language",)
+PAPER = "Merity et al. 2017, Pointer Sentinel Mixture Models"
+FACTS = {"words": True, "documents": True}
+
+PARTS = ("train", "valid", "test")
+# A heading of the first level, such as " = Robert Boulter = "; sections have " = = ... = = ".
+TITLE = re.compile(rb" = [^=\s](.*[^=\s])? = \s*")
+
+
+def wikitext(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "wikitext-103",
+    evaluated: Literal["test", "valid"] = "test",
+) -> Documents:
+    """WikiText-2 or WikiText-103 from FOLDER/wiki.{train,valid,test}.tokens; a document is an article.
+
+    A document begins at a heading of the first level between empty lines. The vocabulary is that of the
+    training part, whichever part is read. The word `<eos>` ends every line, and counts.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" reads `wiki.train.tokens`.
+        folder: relative name of the folder.
+        evaluated: which part is read for evaluation.
+
+    Returns:
+        The part.
+
+    Raises:
+        MissingData: no such folder, or a file is not there; names the files.
+        CorruptData: a file is no UTF-8 text, or is empty.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    part = "train" if split == "train" else evaluated
+    paths = {name: where / f"wiki.{name}.tokens" for name in PARTS}
+    missing = [paths[name].name for name in ("train", part) if not paths[name].is_file()]
+    if missing:
+        raise MissingData(
+            f"{' and '.join(dict.fromkeys(missing))} not found in {where}. The data set 'wikitext' wants"
+            f" {', '.join(path.name for path in paths.values())} there, as in wikitext-2-v1.zip and"
+            " wikitext-103-v1.zip (not the raw archives); the training part is read for its words."
+        )
+    for name in ("train", part):
+        check_inside(paths[name], root.resolve())
+    places = list(documents(paths[part]))
+    return Documents(
+        name="wikitext",
+        ids=[f"{part}/{number:05d}" for number in range(len(places))],
+        read=lambda index: _words(paths[part], *places[index]),
+        vocabulary=vocabulary_of(paths["train"]),
+    )
+
+
+def documents(path: Path) -> Iterator[tuple[int, int]]:
+    """Where the documents of a file lie: first byte and the one after the last.
+
+    What stands before the first heading belongs to the first document.
+    """
+    start, here, previous, title = 0, 0, b"", None
+    with path.open("rb") as file:
+        for line in file:
+            blank = not line.strip()
+            # The heading is one if the line after it is empty, too.
+            if title is not None and blank and title > start and _has_title(path, start, title):
+                yield start, title
+                start = title
+            title = here if TITLE.fullmatch(line) and not previous.strip() else None
+            here += len(line)
+            previous = line
+    if here == 0:
+        raise CorruptData(f"{path} is empty")
+    yield start, here
+
+
+def _has_title(path: Path, start: int, stop: int) -> bool:
+    """Whether there is more than empty lines before the first heading of a file."""
+    if start > 0:
+        return True
+    with path.open("rb") as file:
+        return bool(file.read(stop).strip())
+
+
+def vocabulary_of(path: Path) -> Vocabulary:
+    """The words of a file and the end of a line, by frequency.
+
+    Raises:
+        CorruptData: the file is no UTF-8 text, or has the word that stands for padding.
+    """
+    counts: Counter[str] = Counter()
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                counts.update(line.split())
+                counts[END_OF_LINE] += 1
+        return Vocabulary.counted(counts)
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"{path} is not UTF-8: {error}") from error
+    except ValueError as error:
+        raise CorruptData(f"{path}: {error} ({PAD_WORD!r})") from error
+
+
+def _words(path: Path, start: int, stop: int) -> list[str]:
+    """The words of the lines between two places of a file."""
+    with path.open("rb") as file:
+        file.seek(start)
+        raw = file.read(stop - start)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"{path} is not UTF-8: {error}") from error
+    lines = text.split("\n")
+    if lines[-1] == "":  # after the last line's end there is no other line
+        lines.pop()
+    return [word for line in lines for word in (*line.split(), END_OF_LINE)]
