@@ -119,6 +119,7 @@ def test_what_is_said_of_a_library_is_true_for_its_attack(
 
 def test_every_metric_that_may_have_no_value_has_a_reason() -> None:
     segmentation = {"miou", "mean_accuracy", "pixel_accuracy"}
+    segmentation |= {f"corrupted_{name}" for name in segmentation}
     confidence = {"aupr", "ece", "rms_calibration_error", "aurra"}
     assert UNDEFINED.keys() == {"attack_success_rate", *MEDIANS, *segmentation, *confidence}
 
