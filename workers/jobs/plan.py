@@ -23,6 +23,7 @@ from workers.data.stored_corruptions import StoredCorruptions
 from workers.evaluation.stages import COMPATIBLE
 from workers.jobs.data_fit import check_fit
 from workers.jobs.examples import examples_of
+from workers.jobs.preparing import preparation_seconds
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import planned_sources
@@ -64,7 +65,7 @@ def run(
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
         repeats = catalog.repeats(item["name"], item["params"])
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
-        cost = example_seconds(item, flops, loaded.device.type)
+        cost = example_seconds(item, flops, loaded.device.type, loaded.image_size)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
         evaluations.append(facts_of(examples, n) | (doubtful if repeats is None else {"repeats": repeats}))
         # The library's batches go over all examples: what is left of them cannot be cut.
@@ -127,11 +128,18 @@ def cut(
     ]
 
 
-def example_seconds(item: Mapping[str, Any], flops: float, device: str) -> float:
-    """Nominal seconds (above 0) for one example of an evaluation, from the passes that it declares."""
+def example_seconds(item: Mapping[str, Any], flops: float, device: str, image_size: int) -> float:
+    """Nominal seconds (above 0) for one example of an evaluation.
+
+    Args:
+        item: The evaluation; it declares its passes.
+        flops: Operations of one forward pass.
+        device: "cpu" or "cuda".
+        image_size: Of the model, in pixels; corrupted images are made at it.
+    """
     passes = catalog.passes(item["name"], item["params"])
     work = max(passes.forward + BACKWARD_COST * passes.backward, 1.0)
-    return flops * work / NOMINAL_FLOPS[device]
+    return flops * work / NOMINAL_FLOPS[device] + preparation_seconds(item, image_size, device)
 
 
 def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
