@@ -182,6 +182,9 @@ def test_warnings_carry_their_evidence_and_a_remedy() -> None:
 def test_attacks_on_pixels_are_checked_by_pixel_accuracy(name: str) -> None:
     assert codes(pixels(name, 0.5, "2/255"), pixels(name, 0.503, "4/255")) == ["accuracy_rises_with_epsilon"]
     assert codes(pixels(name, 0.5, "2/255"), pixels(name, 0.501, "4/255")) == []
+    if name == "segmentation_pgd":
+        assert codes(pixels(name, 0.06, "64/255")) == []
+        return
     assert codes(pixels(name, 0.06, "64/255")) == ["robust_at_large_epsilon"]
     assert codes(pixels(name, 0.04, "64/255")) == []
     assert codes(pixels(name, 0.06, "63/255")) == []
