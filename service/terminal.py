@@ -29,6 +29,7 @@ PROPORTIONS = frozenset(
         "corrupted_mean_accuracy",
         "corrupted_pixel_accuracy",
         "mce",
+        "ce",
         "negative_terms",
         "rms_calibration_error",
         "aurra",
