@@ -21,6 +21,7 @@ from workers.data.dataset import ImageSet, model_class_names
 from workers.data.sampling import evaluation_order, sampled_as
 from workers.data.stored_corruptions import StoredCorruptions
 from workers.evaluation.stages import COMPATIBLE
+from workers.jobs.attacked_pixels import class_pixels
 from workers.jobs.data_fit import check_fit
 from workers.jobs.examples import examples_of
 from workers.jobs.preparing import preparation_seconds
@@ -67,7 +68,8 @@ def run(
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
         cost = example_seconds(item, flops, loaded.device.type, loaded.image_size)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
-        evaluations.append(facts_of(examples, n) | (doubtful if repeats is None else {"repeats": repeats}))
+        facts = facts_of(examples, n) | class_pixels(item, examples, spec, session, loaded.image_size)
+        evaluations.append(facts | (doubtful if repeats is None else {"repeats": repeats}))
         # The library's batches go over all examples: what is left of them cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
         shards += cut(index, n, cost, batch_size, math.inf if whole else request["shard_seconds"])
