@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from service.compare_cells import CellPairs
 from service.compare_pixels import PixelPairs
 from service.contract.fractions import parse_fraction
 from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
@@ -235,7 +236,8 @@ class _Common:
         self.rows = (_rows(first), _rows(second))
         self.ids = sorted(self.rows[0].keys() & self.rows[1].keys())
         self.sizes = (len(self.rows[0]), len(self.rows[1]))
-        self.of_pixels = PixelPairs(self.columns, self.rows, self.ids, f"compare/{evaluation}")
+        subject = (self.columns, self.rows, self.ids, f"compare/{evaluation}")
+        self.of_pixels, self.of_cells = PixelPairs(*subject), CellPairs(*subject)
 
     def pairs(self, metric: str, metrics: tuple[Metric, Metric]) -> list[tuple[int, int]] | None:
         """Right (1) or wrong (0) of both on every common example; None when the metric is no such mean."""
@@ -251,7 +253,8 @@ class _Common:
 
     def pixels(self, metric: str, metrics: tuple[Metric, Metric]) -> dict[str, Any]:
         """What a row says of a metric of segmentation; nothing when it is not one of the pixel counts'."""
-        found = self.of_pixels.difference(metric, (metrics[0].value, metrics[1].value))
+        made_of = self.of_cells if self.of_cells.has(metric) else self.of_pixels
+        found = made_of.difference(metric, (metrics[0].value, metrics[1].value))
         if found is None:
             return {}
         difference, low, high, p_value = found.difference

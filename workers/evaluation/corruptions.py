@@ -21,7 +21,6 @@ from attacks.judgement import judge
 from attacks.kernel import frozen
 from service.contract.stored_cells import cells_of
 from workers import catalog
-from workers.evaluation.engine import Evaluation
 from workers.evaluation.feed import DType, Images, Loader, Progress
 from workers.evaluation.outcomes import Ledger, Outcomes
 from workers.evaluation.stored_cells import StoredCells, flags
@@ -29,10 +28,15 @@ from workers.metrics.corruption import ALEXNET_ERRORS
 
 __all__ = ["corruptions"]
 
-TASKS = ("classification", "stored_corruptions")
+# Of segmentation as `clean` sees it, in squares: `workers/evaluation/segment_corrupted.py`.
+TASKS = ("classification", "segmentation", "stored_corruptions")
 PAPER = IMAGENET_C
+OF_CHANNELS = (
+    "data.channels in [1, 3]",
+    "corruptions are for grey images and for colour images of three channels",
+)
 RULES = (
-    ("data.channels in [1, 3]", "corruptions are for grey images and for colour images of three channels"),
+    OF_CHANNELS,
     (
         "params.source == 'generated' or 'stored_corruptions' in data.tasks",
         "stored images are those of a data set like imagenet_c: give the evaluation such data",
@@ -75,8 +79,8 @@ def corruptions(
     severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
     source: Literal["generated", "stored"] = "generated",
     seed: Annotated[int, "system"] = 0,
-) -> Evaluation | StoredCells:
-    """Accuracy under the corruptions of ImageNet-C, and the mean corruption error.
+) -> Corrupted | StoredCells:
+    """Accuracy under the corruptions of ImageNet-C, the mean corruption error, and mIoU of segmentation.
 
     Args:
         corruptions: Which; by default the fifteen. What is named twice counts once.
@@ -91,11 +95,13 @@ def corruptions(
     kernels = [
         catalog.build("corruption", name, {"severity": severity})() for name, severity in cells_of(params)
     ]
-    return _Corrupted(kernels, seed)
+    return Corrupted(kernels, seed)
 
 
 @dataclass(frozen=True)
-class _Corrupted:
+class Corrupted:
+    """The evaluation with its parameters; see `corruptions`."""
+
     kernels: Sequence[Corruption]
     seed: int
 

@@ -28,6 +28,7 @@ from workers.data.stored_corruptions import StoredCorruptions
 from workers.data.text import LanguageSet, SentenceSet
 from workers.evaluation.analysis import Analysis, Measured
 from workers.evaluation.anomalies import AnomalyScores
+from workers.evaluation.corruptions import Corrupted
 from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.feed import Images
 from workers.evaluation.outcomes import Outcomes, Stage
@@ -35,7 +36,9 @@ from workers.evaluation.passes import Passes
 from workers.evaluation.perplexity import DocumentLosses, Perplexity
 from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
+from workers.evaluation.segment_corrupted import segment_corrupted
 from workers.evaluation.sliding_window import SlidingWindow
+from workers.evaluation.sliding_window_corruptions import CorruptedWindows
 from workers.evaluation.stored_cells import CellOutcomes, StoredCells
 from workers.jobs.answers import keyed_answers
 from workers.jobs.data_fit import looking_at
@@ -188,12 +191,16 @@ class Shard:
 
     def _segment(self, component: object) -> PixelCounts:
         classifier, classes = self._loaded.classifier, self._data.classes
-        if isinstance(component, SlidingWindow):
+        if isinstance(component, SlidingWindow | CorruptedWindows):
             examples = cast(SegmentationSet, self._data)
             common = self._common | {"classes": classes, "image_size": self._loaded.image_size}
             return component(classifier, lambda row: examples.example(self._order[row]), self._ids, **common)
+        squares = (classifier, self._images, self._truth, self._ids)
+        if isinstance(component, Corrupted):
+            kernels, seed = component.kernels, component.seed
+            return segment_corrupted(*squares, kernels=kernels, seed=seed, classes=classes, **self._common)
         assert component is classify, "without parameters a segmentation is run on whole squares: clean"
-        return segment(classifier, self._images, self._truth, self._ids, classes=classes, **self._common)
+        return segment(*squares, classes=classes, **self._common)
 
     def attack(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an attack under the job's protocol."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from service.contract.catalog import load as load_catalog
+from service.contract.cell_counts import COLUMN as CORRUPTED_PIXELS
 from service.contract.pixel_counts import COUNTS
 from service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference
 from service.contract.stored_cells import cells_of
@@ -31,6 +32,7 @@ from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.anomaly import anomaly_metrics
 from workers.metrics.calibration import calibration_metrics
 from workers.metrics.classification import classification_metrics
+from workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
 from workers.metrics.corruption import corruption_metrics
 from workers.metrics.perplexity import perplexity_metrics
 from workers.metrics.segmentation import segmentation_metrics
@@ -109,7 +111,8 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
     optional = [name for name in OPTIONAL_COLUMNS if all(name in row.columns for row in rows)]
     names = (*COLUMNS, *optional)
     if any("intersection" in row.columns for row in rows):
-        names = PIXEL_COLUMNS
+        corrupted = all(CORRUPTED_PIXELS in row.columns for row in rows)
+        names = (*PIXEL_COLUMNS, *([CORRUPTED_PIXELS] if corrupted else ()))
     if any("anomaly" in row.columns for row in rows):
         names = ANOMALY_COLUMNS
     if any("corrupted" in row.columns and "correct" not in row.columns for row in rows):
@@ -151,6 +154,9 @@ def merge_evaluation(
     if "corrupted" in columns:
         imagenet = planned.get("known_as") in (IMAGENET, IMAGENET_C)
         more, cells = corruption_metrics(columns["corrupted"], cells_of(item["params"]), imagenet=imagenet)
+        metrics |= more
+    if CORRUPTED_PIXELS in columns:
+        more, cells = corrupted_segmentation_metrics(columns, cells_of(item["params"]))
         metrics |= more
     row = Row(
         name=item["name"],
@@ -266,7 +272,8 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, *ANOMALY_COLUMNS, *DOCUMENT_COLUMNS)
+    of_pixels = (*PIXEL_COLUMNS, CORRUPTED_PIXELS)
+    every = (*COLUMNS, *OPTIONAL_COLUMNS, *of_pixels, *ANOMALY_COLUMNS, *DOCUMENT_COLUMNS)
     known = [name for name in dict.fromkeys(every) if name in columns]
     # Of an analysis the columns are in their own order.
     names = list(columns) if set(columns) - set(every) else known

@@ -22,9 +22,11 @@ from service.contract.stored_cells import TASK
 from workers.data.imagenet_classes import PUBLISHED, class_list
 from workers.jobs.published_corruptions import CORRUPTION_TABLES
 from workers.jobs.published_numbers import (
+    CORRUPTED_NOTE,
     MODELS,
     PAPER,
     SEGMENTED,
+    SEGMENTED_CORRUPTED,
     SEGMENTED_NOTE,
     TABLES,
     WINDOWS,
@@ -32,6 +34,8 @@ from workers.jobs.published_numbers import (
     Preparation,
 )
 
+# Evaluations of whole images by windows; the second judges them as they are, too.
+WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")
 IMAGENET = "imagenet"
 # The stored set; images of ImageNet that were corrupted anew are not it.
 IMAGENET_C = "imagenet_c"
@@ -96,7 +100,7 @@ def references(
         defaults: the evaluation's default parameters; what a publication does not state is at these.
     """
     if known_as == ADE20K:
-        return _segmented(model, evaluation, protocol)
+        return _segmented(model, evaluation, protocol, defaults)
     if known_as is None:
         return []
     facts, prepared = architecture(model), _preparation(data["params"])
@@ -115,21 +119,36 @@ def references(
     return found
 
 
-def _segmented(model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol: str) -> list[Reference]:
+def _segmented(
+    model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol: str, defaults: Mapping[str, Any]
+) -> list[Reference]:
     """The published numbers of Segmenter on a backbone; its positions may be for images of any size."""
-    if model["name"] != "segmenter" or evaluation["name"] != "sliding_window":
+    params = evaluation["params"]
+    if model["name"] != "segmenter" or evaluation["name"] not in WHOLE_IMAGES:
         return []
-    if any(evaluation["params"].get(name) != value for name, value in WINDOWS.items()):
+    if any(params.get(name) != value for name, value in WINDOWS.items()):
         return []
+    tables = [("", SEGMENTED, SEGMENTED_NOTE)]
+    if evaluation["name"] != "sliding_window" and _same_cells(params, defaults):
+        tables.append(("corrupted_", SEGMENTED_CORRUPTED, f"{SEGMENTED_NOTE}; {CORRUPTED_NOTE}"))
     facts, found = architecture(model["params"]["backbone"]), []
-    for name, values in SEGMENTED.items():
-        if facts and same_model(MODELS[name].facts, facts | {"image_size": MODELS[name].facts["image_size"]}):
-            source = f"{PAPER}, table 6, {name}; {SEGMENTED_NOTE}"
-            found += [
-                Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
-                for metric, percent in zip(("mean_accuracy", "miou"), values, strict=True)
-            ]
+    for prefix, table, note in tables:
+        for name, values in table.items():
+            size = {"image_size": MODELS[name].facts["image_size"]}
+            if facts and same_model(MODELS[name].facts, facts | size):
+                source = f"{PAPER}, table 6, {name}; {note}"
+                found += [
+                    Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
+                    for metric, percent in zip(
+                        (f"{prefix}mean_accuracy", f"{prefix}miou"), values, strict=True
+                    )
+                ]
     return found
+
+
+def _same_cells(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    """Whether the corruptions and severities are those of the defaults, in any order."""
+    return all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
 
 
 def architecture(model: Mapping[str, Any]) -> dict[str, Any]:

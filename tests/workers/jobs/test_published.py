@@ -19,7 +19,15 @@ from workers.jobs import merge
 from workers.jobs.plan import facts_of
 from workers.jobs.published import ADE20K, IMAGENET, architecture, known_as, references
 from workers.jobs.published_corruptions import CORRUPTION_TABLES, WHOLE
-from workers.jobs.published_numbers import MODELS, SEGMENTED, TABLES, WINDOWS, Attacked, Preparation
+from workers.jobs.published_numbers import (
+    MODELS,
+    SEGMENTED,
+    SEGMENTED_CORRUPTED,
+    TABLES,
+    WINDOWS,
+    Attacked,
+    Preparation,
+)
 from workers.metrics.corruption import ALEXNET_ERRORS
 
 TINY = {"image_size": 224, "patch_size": 16, "drop_path": 0.1}
@@ -339,15 +347,16 @@ def load_defaults(name: str, kind: str = "attack") -> dict[str, Any]:
 def segmented(
     backbone: tuple[str, dict[str, Any]], evaluation: str = "sliding_window", **changes: Any
 ) -> Any:
-    params = {**WINDOWS, **changes} if evaluation == "sliding_window" else {}
+    properties = load().find("evaluation", evaluation).parameters["properties"]
+    defaults = {key: part.get("default") for key, part in properties.items()}
     inner = {"name": backbone[0], "params": backbone[1]}
     return references(
         {"name": "segmenter", "params": {"backbone": inner, "decoder": "mask_transformer"}},
         {"name": "ade20k", "params": {"folder": "ade20k"}},
-        {"name": evaluation, "params": params},
+        {"name": evaluation, "params": defaults | changes},
         protocol="pixel",
         known_as=ADE20K,
-        defaults=WINDOWS,
+        defaults=defaults,
     )
 
 
@@ -360,6 +369,26 @@ def test_segmenter_on_ade20k_with_the_published_backbones(name: str) -> None:
         assert (100 * accuracy.value, 100 * miou.value) == pytest.approx(SEGMENTED[name])
         assert "table 6" in miou.source
         assert f"{name};" in miou.source
+
+
+@pytest.mark.parametrize("name", SEGMENTED_CORRUPTED)
+def test_segmenter_on_corrupted_ade20k_with_the_published_backbones(name: str) -> None:
+    backbone = SPECS[name]
+    found = segmented(backbone, "sliding_window_corruptions")
+    assert [reference.metric for reference in found] == [
+        "mean_accuracy", "miou", "corrupted_mean_accuracy", "corrupted_miou"
+    ]  # fmt: skip
+    published = (*SEGMENTED[name], *SEGMENTED_CORRUPTED[name])
+    assert [100 * reference.value for reference in found] == pytest.approx(published)
+    assert ["severities" in reference.source for reference in found] == [False, False, True, True]
+    # Other corruptions or severities have other means; the images as they are stay what they are.
+    for other in ({"severities": [3]}, {"corruptions": ["fog"]}):
+        few = segmented(backbone, "sliding_window_corruptions", **other)
+        assert few == found[:2]
+    backwards = segmented(backbone, "sliding_window_corruptions", severities=[5, 4, 3, 2, 1])
+    assert backwards == found
+    assert not segmented(backbone, "sliding_window_corruptions", window=256)
+    assert not segmented(backbone, "corruptions")
 
 
 def test_segmenter_has_no_references_elsewhere() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from service.contract.catalog import load
+from service.contract.errors import InvalidSpec
 from service.contract.results import EvaluationResult, Metric
 from service.contract.validity import cross_checks
-from workers.jobs.published import IMAGENET, references
+from workers.jobs.published import ADE20K, IMAGENET, references
 from workers.jobs.published_numbers import TABLES
 
 DATA = {"name": "digits", "params": {}}
@@ -72,6 +73,75 @@ def test_the_natural_shifts_have_their_published_numbers() -> None:
     assert found == [
         ("top1", 0.7044), ("top5", 0.9017), ("top1", 0.2898), ("top1", 0.0651), ("aupr", 0.1743)
     ]  # fmt: skip
+
+
+def test_table_1_has_its_published_numbers() -> None:
+    body = {
+        "kind": "evaluate",
+        "model": {"name": "rpc_symvit_tiny", "params": {"iterations": 4, "rpc_layers": "first"}},
+        "data": {"name": "imagenet"},
+        "evaluations": [{"suite": "rpc_table1"}],
+    }
+    spec = load().validate(body).spec
+    found = {
+        item["data"]["name"]: {
+            reference.metric: reference.value
+            for reference in references(
+                spec["model"],
+                item["data"],
+                item,
+                protocol="pixel",
+                known_as=item["data"]["name"],
+                defaults=item["params"],
+            )
+        }
+        for item in spec["evaluations"]
+    }
+    corrupted = found.pop("imagenet_c")
+    assert found == {
+        "imagenet": {"top1": 0.7094, "top5": 0.9047},
+        "imagenet_r": {"top1": 0.2999},
+        "imagenet_a": {"top1": 0.0696},
+        "imagenet_o": {"aupr": 0.1932},
+    }
+    assert (corrupted["corrupted_top1"], corrupted["mce"], corrupted["fog/top1"]) == (0.4235, 0.7358, 0.4603)
+    assert len(corrupted) == 17
+
+
+def test_full_has_every_attack_of_the_other_suites_once() -> None:
+    rows = expanded("full", "paper")["evaluations"]
+    attacks = [
+        row for name in ("quick", "standard", "rpc_table2") for row in expanded(name, "paper")["evaluations"]
+    ]
+    assert all(row in rows for row in attacks)
+    assert all(rows.count(row) == 1 for row in rows)
+
+
+def test_segmenters_suite_has_the_published_numbers_of_its_table() -> None:
+    segmenter = {"name": "segmenter", "params": {"backbone": {"name": "rpc_symvit_tiny", "params": {}}}}
+    body = {
+        "kind": "evaluate",
+        "model": segmenter,
+        "data": {"name": "ade20k"},
+        "evaluations": [{"suite": "rpc_ade20k"}],
+    }
+    spec = load().validate(body).spec
+    found = [
+        [
+            (reference.metric, reference.value)
+            for reference in references(
+                spec["model"], spec["data"], item, protocol="pixel", known_as=ADE20K, defaults=item["params"]
+            )
+        ]
+        for item in spec["evaluations"]
+    ]
+    as_they_are = [("mean_accuracy", 0.4561), ("miou", 0.3469)]
+    corrupted = [("corrupted_mean_accuracy", 0.1606), ("corrupted_miou", 0.1147)]
+    assert found == [as_they_are, as_they_are + corrupted]
+    with pytest.raises(
+        InvalidSpec, match="is for segmentation, the model 'symvit_tiny' is for classification"
+    ):
+        expanded("rpc_ade20k")
 
 
 def test_the_rows_of_the_fan_tables() -> None:
