@@ -124,9 +124,10 @@ def test_attention_is_part_of_the_cost() -> None:
 
 
 def test_seconds_grow_with_the_passes_and_are_never_zero() -> None:
-    clean = example_seconds({"name": "clean", "params": {}}, 1e9, "cpu")
+    clean = example_seconds({"name": "clean", "params": {}}, 1e9, "cpu", 32)
     pgd = [
-        example_seconds({"name": "pgd", "params": PGD | {"steps": steps}}, 1e9, "cpu") for steps in (5, 50)
+        example_seconds({"name": "pgd", "params": PGD | {"steps": steps}}, 1e9, "cpu", 32)
+        for steps in (5, 50)
     ]
     assert 0 < clean < pgd[0] < pgd[1]
     assert clean == pytest.approx(1e9 / plan.NOMINAL_FLOPS["cpu"])
