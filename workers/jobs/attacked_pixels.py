@@ -13,7 +13,7 @@ from attacks.segmentation.kernel import PixelEnsemble
 from attacks.segmentation.losses import class_weights
 from service.contract.catalog import load as load_catalog
 from workers import artifacts, catalog
-from workers.data.dataset import ImageSet, MissingData
+from workers.data.dataset import ExampleSet, MissingData
 from workers.data.segmentation import IGNORE, SegmentationSet
 from workers.evaluation.attacked_pixels import AttackedPixels
 from workers.evaluation.segment_attacked import attack_segmentation
@@ -23,7 +23,7 @@ from workers.jobs.session import Session
 MAPS = 64
 
 
-def is_attack_on_pixels(item: Mapping[str, Any], data: ImageSet) -> bool:
+def is_attack_on_pixels(item: Mapping[str, Any], data: ExampleSet) -> bool:
     """Whether an evaluation attacks a segmentation model."""
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     return attack and data.task == "segmentation"
@@ -36,7 +36,7 @@ def ensemble_of(item: Mapping[str, Any]) -> PixelEnsemble:
 
 
 def class_pixels(
-    item: Mapping[str, Any], examples: ImageSet, spec: Mapping[str, Any], session: Session, size: int
+    item: Mapping[str, Any], examples: ExampleSet, spec: Mapping[str, Any], session: Session, size: int
 ) -> dict[str, list[int]]:
     """What the plan adds to what it says of an evaluation: {"class_pixels"} where a loss is balanced.
 
