@@ -29,6 +29,7 @@ from workers.jobs.data_fit import check_fit, check_vocabulary
 from workers.jobs.examples import examples_of
 from workers.jobs.preparing import preparation_seconds
 from workers.jobs.published import known_as
+from workers.jobs.published_language import known_text
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import planned_sources
 from workers.jobs.trained_on import doubts, trained_on
@@ -112,7 +113,12 @@ def facts_of(examples: ExampleSet, n: int) -> dict[str, Any]:
         the published set has, where it has others.
     """
     facts: dict[str, Any] = {"n": n, "available": len(examples.ids), "classes": examples.classes}
-    name = known_as(examples.class_names, len(examples.ids), model_class_names(examples), task=examples.task)
+    if is_text(examples):
+        words = cast(LanguageSet, examples).starts[-1] if examples.task == "language" else 0
+        name = known_text(examples, words=words)
+    else:
+        shown = (examples.class_names, len(examples.ids), model_class_names(examples))
+        name = known_as(*shown, task=examples.task)
     published = getattr(examples, "published", None)
     if published is not None and published != len(examples.ids):
         facts["published"] = published

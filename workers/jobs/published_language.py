@@ -85,7 +85,7 @@ def known_text(examples: ExampleSet, *, words: int = 0) -> str | None:
 
 
 def language_references(
-    model: Mapping[str, Any], evaluation: Mapping[str, Any], known_as: str, protocol: str
+    model: Mapping[str, Any], evaluation: Mapping[str, Any], known_as: str
 ) -> list[Reference]:
     """The published numbers for one row of a language model or a text classifier.
 
@@ -93,7 +93,6 @@ def language_references(
         model: {"name", "params"} with every default filled in, as is the evaluation.
         evaluation: {"name", "params"}.
         known_as: what `known_text` said.
-        protocol: the row's.
     """
     name, _, part = known_as.partition("/")
     if name == "wikitext103":

@@ -49,7 +49,7 @@ def numbers(
     model: dict[str, Any], evaluation: tuple[str, dict[str, Any]], known: str
 ) -> list[tuple[str, float]]:
     item = {"name": evaluation[0], "params": evaluation[1]}
-    return [(row.metric, row.value) for row in language_references(model, item, known, "pixel")]
+    return [(row.metric, row.value) for row in language_references(model, item, known)]
 
 
 def test_the_defaults_of_the_catalog_are_the_published_models() -> None:
@@ -94,7 +94,7 @@ def test_classifiers_are_told_to_be_other_models() -> None:
     }
     for (part, attention), (table, _, percent) in ACCURACIES.items():
         model = filled("text_classifier", {"backbone": backbones[attention]})
-        (row,) = language_references(model, {"name": "top1", "params": {}}, part, "pixel")
+        (row,) = language_references(model, {"name": "top1", "params": {}}, part)
         assert row.value == pytest.approx(percent / 100)
         assert table in row.source
         assert row.protocol.startswith("another model")
