@@ -28,6 +28,8 @@ WarningCode = Literal[
     "black_box_stage_stronger",
     "library_backend",
     "top5_upper_bound",
+    "many_unknown_words",
+    "cut_texts",
     # about how it was run
     "reduced_batch",
     "screened",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -48,9 +49,14 @@ class Row:
 
 @dataclass(frozen=True)
 class TextOutcomes:
-    """One row per example, in the order of the shard."""
+    """One row per example, in the order of the shard, and what else warnings rest on."""
 
     rows: tuple[Row, ...]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_notes(self, notes: Mapping[str, Any]) -> TextOutcomes:
+        """The same with more evidence for warnings."""
+        return replace(self, notes={**self.notes, **notes})
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -87,7 +93,7 @@ class TextOutcomes:
 
     def evidence(self) -> dict[str, Any]:
         """The counts that warnings rest on; those of shards add up."""
-        return {"nonfinite": sum(row.nonfinite for row in self.rows)}
+        return {"nonfinite": sum(row.nonfinite for row in self.rows), **self.notes}
 
     def adversarial(self) -> bytes:
         """The adversarial texts that were found, one JSON object in a line; empty where there are none."""

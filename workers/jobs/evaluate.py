@@ -22,6 +22,7 @@ from workers import artifacts, catalog, provenance
 from workers.data.dataset import ImageSet
 from workers.data.sampling import evaluation_order
 from workers.data.segmentation import SegmentationSet, truth_of
+from workers.data.text import SentenceSet
 from workers.evaluation.analysis import Analysis, Measured
 from workers.evaluation.anomalies import AnomalyScores
 from workers.evaluation.engine import attack_paper, attack_pixel, classify
@@ -30,13 +31,17 @@ from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
 from workers.evaluation.sliding_window import SlidingWindow
+from workers.evaluation.text_attack import TextAttack
+from workers.evaluation.text_outcomes import TextOutcomes
 from workers.jobs.answers import keyed_answers
 from workers.jobs.data_fit import looking_at
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import shard_sources
+from workers.jobs.texts import attack_text, data_root
+from workers.jobs.texts import save_adversarial as save_texts
 
 Report = Callable[[Mapping[str, Any]], None]
-Answers = Outcomes | PixelCounts | AnomalyScores | Measured
+Answers = Outcomes | PixelCounts | AnomalyScores | Measured | TextOutcomes
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -84,6 +89,9 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     if isinstance(outcomes, Outcomes) and outcomes.adversarial is not None:
         name = f"adversarial-{request['evaluation']:03d}-{item['name']}-{request['start']:08d}.safetensors"
         extra["artifacts"] = [dict(save_adversarial(Path(request["folder"]) / name, outcomes))]
+    if isinstance(outcomes, TextOutcomes) and spec.get("save_adversarial"):
+        name = f"adversarial-{request['evaluation']:03d}-{item['name']}-{request['start']:08d}.jsonl"
+        extra["artifacts"] = [dict(save_texts(Path(request["folder"]) / name, outcomes))]
     return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
 
@@ -153,12 +161,15 @@ class Shard:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
         make = catalog.build("evaluation", item["name"], item["params"])
-        # Evaluations with chance in them take the job's seed.
-        chance = {"seed": self._spec["seed"]} if "seed" in inspect.signature(make).parameters else {}
-        component = make(**chance)
+        # Evaluations with chance in them take the job's seed, those that read folders the data root.
+        system = {"seed": self._spec["seed"], "root": data_root()}
+        wanted = inspect.signature(make).parameters
+        component = make(**{name: value for name, value in system.items() if name in wanted})
         if isinstance(component, Analysis):
             measured = (self._loaded.classifier, self._images, self._ids)
             return component.analyse(*measured, seed=self._spec["seed"], **self._common)
+        if isinstance(component, TextAttack):
+            return self._attack_text(component)
         if self._data.task == "segmentation":
             return self._segment(component)
         outcomes: Outcomes | AnomalyScores = component(
@@ -174,6 +185,17 @@ class Shard:
             return component(classifier, lambda row: examples.example(self._order[row]), self._ids, **common)
         assert component is classify, "without parameters a segmentation is run on whole squares: clean"
         return segment(classifier, self._images, self._truth, self._ids, classes=classes, **self._common)
+
+    def _attack_text(self, attack: TextAttack) -> TextOutcomes:
+        return attack_text(
+            attack,
+            self._loaded,
+            cast(SentenceSet, self._data),
+            self._order,
+            batch_size=self._common["batch_size"],
+            autocast=self._common["dtype"] == "bfloat16",
+            progress=self._progress,
+        )
 
     def attack(self, item: Mapping[str, Any]) -> Outcomes:
         """Run an attack under the job's protocol."""

@@ -32,6 +32,7 @@ from workers.metrics.classification import classification_metrics
 from workers.metrics.corruption import cells_of, corruption_metrics
 from workers.metrics.segmentation import segmentation_metrics
 from workers.metrics.summary import Summary
+from workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only some evaluations have, and outcomes of earlier versions do not.
@@ -106,6 +107,8 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
         names = PIXEL_COLUMNS
     if any("anomaly" in row.columns for row in rows):
         names = ANOMALY_COLUMNS
+    if any("status" in row.columns for row in rows):
+        names = TEXT_COLUMNS
     if any("analysis" in row.extra for row in rows):
         names = tuple(rows[0].columns)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
@@ -178,6 +181,8 @@ def _metrics(
         return segmentation_metrics(columns)
     if "anomaly" in columns:
         return anomaly_metrics(columns)
+    if "status" in columns:
+        return text_attack_metrics(columns)
     metrics = classification_metrics(
         columns,
         initially_correct=columns["clean_correct"] if attack else None,
@@ -252,7 +257,7 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, *ANOMALY_COLUMNS)
+    every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, *ANOMALY_COLUMNS, *TEXT_COLUMNS)
     known = [name for name in dict.fromkeys(every) if name in columns]
     # Of an analysis the columns are in their own order.
     names = list(columns) if set(columns) - set(every) else known

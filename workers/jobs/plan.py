@@ -23,6 +23,7 @@ from workers.jobs.data_fit import check_fit
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import planned_sources
+from workers.jobs.texts import check_folders
 from workers.jobs.trained_on import doubts, trained_on
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
@@ -54,6 +55,7 @@ def run(
     shards: list[dict[str, Any]] = []
     hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
+        check_folders(item)
         examples = session.data(item["data"] or spec["data"], "test")
         check_fit(examples, data, names, f"evaluations[{index}].data")
         order = evaluation_order(examples.name, examples.ids, spec["limit"])

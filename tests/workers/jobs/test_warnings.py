@@ -228,3 +228,13 @@ def test_the_merge_hands_everything_on(store: Store) -> None:
         "undefined_metric",
     }
     assert all(isinstance(warning, Warning) for warning in result.warnings)
+
+
+@pytest.mark.parametrize(("unknown", "found"), [(10, {}), (11, {"unknown_words": 11, "words": 100})])
+def test_a_tenth_of_unknown_words_is_many(unknown: int, found: dict[str, int]) -> None:
+    shards = ({"words": 60, "unknown_words": unknown}, {"words": 40, "unknown_words": 0})
+    assert raised(*shards, attack=False) == ({"many_unknown_words": found} if found else {})
+
+
+def test_texts_longer_than_the_model_reads_are_counted() -> None:
+    assert raised({"cut_texts": 2}, {"cut_texts": 1}, attack=False) == {"cut_texts": {"count": 3, "n": 12}}
