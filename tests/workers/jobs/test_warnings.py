@@ -107,7 +107,8 @@ def test_what_is_said_of_a_library_is_true_for_its_attack(
 def test_every_metric_that_may_have_no_value_has_a_reason() -> None:
     segmentation = {"miou", "mean_accuracy", "pixel_accuracy"}
     confidence = {"aupr", "ece", "rms_calibration_error", "aurra"}
-    assert UNDEFINED.keys() == {"attack_success_rate", *MEDIANS, *segmentation, *confidence}
+    texts = {"queries", "words_changed"}
+    assert UNDEFINED.keys() == {"attack_success_rate", *MEDIANS, *segmentation, *confidence, *texts}
 
 
 def test_the_smallest_batch_of_all_shards_is_told() -> None:
