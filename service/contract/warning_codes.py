@@ -30,6 +30,7 @@ WarningCode = Literal[
     "top5_upper_bound",
     "many_unknown_words",
     "cut_texts",
+    "swapped_to_unknown",
     # about how it was run
     "reduced_batch",
     "screened",

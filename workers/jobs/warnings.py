@@ -62,6 +62,7 @@ UNDEFINED = {
 DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}
 # Above this share of unknown words a reader must know.
 MANY_UNKNOWN = 0.1
+OF_TEXTS = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
 # Attacks on one target class after the other, and how many AutoAttack has them try.
 TARGETED = frozenset({"apgd_t", "fab_t"})
 TARGETS = 9
@@ -252,9 +253,7 @@ def _of_reading(row: Row) -> Iterator[Warning]:
 
 def _of_texts(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning]:
     """What a model does not read of the texts that it is attacked with."""
-    found = {
-        key: sum(shard.get(key, 0) for shard in evidence) for key in ("words", "unknown_words", "cut_texts")
-    }
+    found = {key: sum(shard.get(key, 0) for shard in evidence) for key in OF_TEXTS}
     if found["unknown_words"] > MANY_UNKNOWN * found["words"]:
         message = (
             "{unknown_words} of {words} words are not in the model's vocabulary: it reads <unk> for them"
@@ -265,3 +264,10 @@ def _of_texts(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning
     if cut := found["cut_texts"]:
         message = f"{cut} of {n} texts are longer than what the model reads: their first words are read"
         yield Warning(code="cut_texts", message=message, evidence={"count": cut, "n": n})
+    if found["swapped_unknown"]:
+        counts = {key: found[key] for key in ("swapped_unknown", "swapped")}
+        message = (
+            "{swapped_unknown} of the {swapped} swapped words became words that the vocabulary does not have:"
+            " the model reads and has to predict <unk> there"
+        )
+        yield Warning(code="swapped_to_unknown", message=message.format(**found), evidence=counts)

@@ -239,3 +239,10 @@ def test_a_tenth_of_unknown_words_is_many(unknown: int, found: dict[str, int]) -
 
 def test_texts_longer_than_the_model_reads_are_counted() -> None:
     assert raised({"cut_texts": 2}, {"cut_texts": 1}, attack=False) == {"cut_texts": {"count": 3, "n": 12}}
+
+
+def test_swapped_words_that_became_unknown_are_told() -> None:
+    counts = {"swapped": 4, "swapped_unknown": 3}
+    assert raised(counts, {"swapped": 1}, attack=False) == {
+        "swapped_to_unknown": {"swapped": 5, "swapped_unknown": 3}
+    }
