@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from service.compare_cells import CellPairs
 from service.compare_pixels import PixelPairs
 from service.contract.fractions import parse_fraction
 from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
+from service.contract.stored_cells import content_label
 from service.contract.warning_codes import WarningCode
 
 # Metrics that are the mean of a per-example column of the outcomes.
@@ -181,7 +183,7 @@ class _Pair:
         return row if not pairs else row.model_copy(update=_paired(pairs, f"{name}/{evaluation.name}"))
 
     def _same_data(self, evaluation: EvaluationResult) -> bool:
-        name = data_label(evaluation.data)
+        name = content_label(data_label(evaluation.data), evaluation.params)
         hashes = {side.data_sha256.get(name) for side in (self.first, self.second)} - {None}
         if len(hashes) <= 1:
             return True
@@ -234,7 +236,8 @@ class _Common:
         self.rows = (_rows(first), _rows(second))
         self.ids = sorted(self.rows[0].keys() & self.rows[1].keys())
         self.sizes = (len(self.rows[0]), len(self.rows[1]))
-        self.of_pixels = PixelPairs(self.columns, self.rows, self.ids, f"compare/{evaluation}")
+        subject = (self.columns, self.rows, self.ids, f"compare/{evaluation}")
+        self.of_pixels, self.of_cells = PixelPairs(*subject), CellPairs(*subject)
 
     def pairs(self, metric: str, metrics: tuple[Metric, Metric]) -> list[tuple[int, int]] | None:
         """Right (1) or wrong (0) of both on every common example; None when the metric is no such mean."""
@@ -250,7 +253,8 @@ class _Common:
 
     def pixels(self, metric: str, metrics: tuple[Metric, Metric]) -> dict[str, Any]:
         """What a row says of a metric of segmentation; nothing when it is not one of the pixel counts'."""
-        found = self.of_pixels.difference(metric, (metrics[0].value, metrics[1].value))
+        made_of = self.of_cells if self.of_cells.has(metric) else self.of_pixels
+        found = made_of.difference(metric, (metrics[0].value, metrics[1].value))
         if found is None:
             return {}
         difference, low, high, p_value = found.difference

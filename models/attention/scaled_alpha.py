@@ -33,7 +33,8 @@ from models.attention.heads import (
 __all__ = ["AlphaScaledAttention"]
 
 OFFERS = ("softmax",)
-FACTS = {"causal_form": True, "layout": "qkv"}
+# Its alpha is a weight that no other mechanism has: no layout is stated.
+FACTS = {"causal_form": True}
 PAPER = rpc.PAPER
 
 

@@ -29,7 +29,7 @@ from models.attention.heads import (
 __all__ = ["LearnedScaledAttention"]
 
 OFFERS = ("softmax",)
-# Its S is a matter of places: no layout that another mechanism has.
+# Its S is a weight that no other mechanism has: no layout is stated.
 FACTS = {"causal_form": True}
 PAPER = rpc.PAPER
 RULES = (

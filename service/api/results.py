@@ -82,7 +82,10 @@ def finished_results(store: TenantStore, job: JobRow) -> Results:
 
 
 def to_csv(results: Results) -> str:
-    """One row per metric; those of a breakdown are named `corruption/severity/metric` or `stage/metric`."""
+    """One row per metric; those of a breakdown have its label before their name.
+
+    Labels are `corruption/severity`, `corruption` (over all severities), `stage` and those of layers.
+    """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)

@@ -88,8 +88,8 @@ class Component(BaseModel):
                     yield name, branch["component"], params[name]
 
     def known(self, params: Mapping[str, Any]) -> dict[str, object]:
-        """What rules see of this component: its parameters as plain values, and its facts."""
-        return {**numbers(self.parameters, params), **(self.facts or {})}
+        """What rules see of this component: its parameters as plain values, its tasks and its facts."""
+        return {**numbers(self.parameters, params), "tasks": self.tasks, **(self.facts or {})}
 
     def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """The parameters that name a training job whose model is used: (parameter, job id)."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from service.contract.components import Component
 from service.contract.report import Loc, Report
+from service.contract.stored_cells import TASK
 
 if TYPE_CHECKING:
     from service.contract.catalog import Catalog, Checked
@@ -17,7 +18,7 @@ FIT = ("classes", "channels")
 # A backbone has no classes.
 BACKBONE_FIT = ("channels",)
 # Tasks that models of another task do: a classifier's confidence tells anomalies.
-DONE_BY = {"anomaly_detection": "classification"}
+DONE_BY = {"anomaly_detection": "classification", TASK: "classification"}
 
 
 @dataclass(frozen=True)

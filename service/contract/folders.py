@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50
+# What the name of an image file ends with, in lower case.
+IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,17 @@ def resolve_folder(name: str, root: Path) -> Path:
     if (problem := check_folder(name, root, must_exist=False)) is not None:
         raise ValueError(f"folder {name!r}: {problem.message}")
     return (root / name).resolve()
+
+
+def check_inside(path: Path, base: Path) -> None:
+    """Refuse a file or folder whose real place is not below the resolved root.
+
+    Raises:
+        ValueError: a symbolic link leads elsewhere.
+    """
+    # os.path.realpath, since Path.resolve raises RuntimeError for links that form a loop.
+    if not Path(os.path.realpath(path)).is_relative_to(base):
+        raise ValueError(f"{path} leads out of the data root {base} through a symbolic link")
 
 
 def _check_name(name: str) -> FolderProblem | None:

@@ -44,16 +44,17 @@ class Warning(Answer):  # noqa: A001 (the contract's name)
 
 
 class Breakdown(Answer):
-    """The metrics of one corruption at one severity."""
+    """The metrics of one corruption at one severity, or with one of them null over all that were measured."""
 
-    corruption: str
-    severity: int
+    corruption: str | None
+    severity: int | None
     metrics: dict[str, Metric]
 
     @property
     def label(self) -> str:
         """The part's name in tables."""
-        return f"{self.corruption}/{self.severity}"
+        name = "mean" if self.corruption is None else self.corruption
+        return name if self.severity is None else f"{name}/{self.severity}"
 
 
 class StageBreakdown(Answer):
@@ -110,7 +111,8 @@ class EvaluationResult(Answer):
     Metrics are described in `workers/metrics/`. Of classification, in `classification.py`: top1, top5,
     attack_success_rate, top1_8bit, median_linf, median_l2, queries; in `corruption.py`: corrupted_top1, mce;
     in `calibration.py`: ece, rms_calibration_error, aurra; in `anomaly.py`: aupr. Of segmentation, in
-    `segmentation.py`: miou, mean_accuracy, pixel_accuracy. Of analyses, in `projection_loss.py`,
+    `segmentation.py`: miou, mean_accuracy, pixel_accuracy; in `corrupted_segmentation.py`: corrupted_miou,
+    corrupted_mean_accuracy, corrupted_pixel_accuracy. Of analyses, in `projection_loss.py`,
     `eigenvector_check.py` and `efficiency.py`.
     """
 

@@ -31,6 +31,7 @@ from service.contract.report import Loc, Report, path_text
 from service.contract.rules import Namespaces
 from service.contract.shape import check_evaluation_shape, check_shape
 from service.contract.specs import JOB_SPEC
+from service.contract.stored_check import check_stored
 from service.contract.submission_warnings import submission_warnings
 from service.contract.weights import (
     FindCheckpoint,
@@ -198,9 +199,8 @@ class _Validation:
         return completed
 
     def _check_evaluation(self, item: Mapping[str, Any], report: Report, loc: Loc) -> dict[str, Any] | None:
+        before, data, own = len(report), self.data, item.get("data")
         checked = self.catalog.check_reference(EVALUATIONS, item, report, loc)
-        data = self.data
-        own = item.get("data")
         if own is not None:
             data = self._check_data(own, report, (*loc, "data"))
             check_fit(data, self._made_for(), report, (*loc, "data"))
@@ -210,6 +210,10 @@ class _Validation:
             self._check_other_models(checked, data, report, loc)
             if self.model is not None and self.model.certain:
                 check_offers(self.catalog, checked.component, self.model, report, loc)
+        if checked is not None and data is not None and len(report) == before:
+            check_stored(
+                checked, data, self.data_root, report, (*loc, "data") if own is not None else ("data",)
+            )
         completed = _completed(checked)
         if completed is None:
             return None

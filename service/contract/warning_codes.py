@@ -11,6 +11,7 @@ WarningCode = Literal[
     "trained_on_examples",
     "class_names_differ",
     "incomplete_data",
+    "regenerated_set",
     "subset",
     "random_outputs",
     "batch_dependent",

@@ -19,6 +19,7 @@ BACKBONE = {
     "name": "symvit",
     "params": {"image_size": 32, "patch_size": 8, "depth": 1, "width": 32, "heads": 2},
 }
+CELLS = {"corruptions": ["contrast"], "severities": [1, 5]}
 TRAINING = {
     "kind": "train",
     "model": {"name": "segmenter", "params": {"backbone": BACKBONE}},
@@ -36,21 +37,33 @@ def test_train_and_measure(start_service: Start, tmp_path: Path) -> None:
         "kind": "evaluate",
         "model": {"name": "segmenter", "weights": {"job": training}},
         "data": {"name": "shapes"},
-        "evaluations": [{"name": "clean"}],
+        "evaluations": [{"name": "clean"}, {"name": "corruptions", "params": CELLS}],
     }
     with pytest.raises(InvalidSpec, match="for classification, the model 'segmenter' is for segmentation"):
         client.submit({**evaluating, "evaluations": [{"name": "pgd"}]})
     job_id = client.submit(evaluating).id
     finished(client, job_id)
-    (trained,), (measured,) = client.results(training).evaluations, client.results(job_id).evaluations
+    (trained,), (measured, corrupted) = (
+        client.results(training).evaluations,
+        client.results(job_id).evaluations,
+    )
     assert measured.metrics == trained.metrics
     assert set(measured.metrics) == {"miou", "mean_accuracy", "pixel_accuracy"}
+    whole = {f"corrupted_{name}" for name in measured.metrics}
+    assert {
+        name: corrupted.metrics[name] for name in corrupted.metrics if name not in whole
+    } == measured.metrics
+    labels = [part.label for part in corrupted.breakdown]
+    assert labels == ["mean/1", "mean/5", "contrast", "contrast/1", "contrast/5"]
+    assert {name: corrupted.metrics[name].value for name in whole} == {
+        f"corrupted_{name}": metric.value for name, metric in corrupted.breakdown[2].metrics.items()
+    }
     for metric in measured.metrics.values():
         assert metric.n == 200
         assert metric.ci_low <= metric.value <= metric.ci_high
     assert measured.metrics["pixel_accuracy"].value > 0.6
     assert measured.warnings == []
-    (table,) = outcomes(client, job_id, tmp_path / "tables").values()
+    table, _ = outcomes(client, job_id, tmp_path / "tables").values()
     lines = list(csv.DictReader(io.StringIO(table)))
     assert len(lines) == 200
     assert len(lines[0]["target"].split()) == 5
@@ -72,7 +85,9 @@ def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(
         "recipe": {"name": "segmenter", "params": crops},
     }
     second = client.submit(body).id
-    windows = {"name": "sliding_window", "params": {"short_side": 64, "window": 32, "stride": 32}}
+    sides = {"short_side": 64, "window": 32, "stride": 32}
+    windows = {"name": "sliding_window", "params": sides}
+    corrupted = {"name": "sliding_window_corruptions", "params": {**CELLS, **sides}}
     measuring = [
         client.submit(
             {
@@ -80,7 +95,7 @@ def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(
                 "limit": 60,
                 "model": {"name": "segmenter", "weights": {"job": training}},
                 "data": {"name": "shapes"},
-                "evaluations": [windows],
+                "evaluations": [windows, corrupted],
                 "execution": {"device": "cpu", "batch_size": 16},
             }
         ).id
@@ -92,11 +107,12 @@ def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(
     assert trained.provenance is not None
     (source,) = trained.provenance.sources.items()
     assert source[0] == first
-    (whole,) = client.results(measuring[1]).evaluations
-    assert whole.forward_passes == 4 * 60
+    whole, under = client.results(measuring[1]).evaluations
+    assert (whole.forward_passes, under.forward_passes) == (4 * 60, 3 * 4 * 60)
     assert whole.metrics["miou"].n == 60
     rows = client.compare(measuring)["rows"]
-    assert {row["metric"] for row in rows} == {"miou", "mean_accuracy", "pixel_accuracy"}
+    names = ["miou", "mean_accuracy", "pixel_accuracy"]
+    assert [row["metric"] for row in rows] == [*names, *names, *(f"corrupted_{name}" for name in names)]
     for row in rows:
         assert (row["test"]["name"], row["test"]["n"]) == ("paired_bootstrap", 60)
         assert row["ci_low"] <= row["difference"] <= row["ci_high"]

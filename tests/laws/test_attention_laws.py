@@ -183,6 +183,18 @@ def test_the_catalog_says_which_mechanisms_have_a_causal_form(name: str) -> None
     assert stated is has_causal_form(MECHANISMS[name])
 
 
+def test_mechanisms_of_one_layout_have_the_same_weights() -> None:
+    shapes: dict[str, set[frozenset[tuple[str, torch.Size]]]] = {}
+    for name, mechanism in MECHANISMS.items():
+        layout = (load().find("attention", name).facts or {}).get("layout")
+        if layout is not None:
+            state = mechanism(WIDTH, HEADS).state_dict()
+            own = frozenset((key, tensor.shape) for key, tensor in state.items())
+            shapes.setdefault(layout, set()).add(own)
+    assert set(shapes) >= {"kv", "qkv"}
+    assert all(len(different) == 1 for different in shapes.values())
+
+
 @pytest.mark.parametrize("heads", [5, 0])
 def test_refuses_heads_that_do_not_divide_the_width(attention: nn.Module, heads: int) -> None:
     with pytest.raises(ValueError, match="heads must divide width"):

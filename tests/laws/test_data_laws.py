@@ -118,7 +118,8 @@ def build(
 
 def test_there_are_data_sets() -> None:
     assert {"digits", "cifar10", "image_folder", "imagenet", "imagenet_o"} <= {name for _, name in LABELLED}
-    assert {"imagenet_a", "imagenet_o", "imagenet_r"} == TEST_ONLY
+    stored = {"imagenet_c", "corrupted_folder"}
+    assert {"imagenet_a", "imagenet_o", "imagenet_r", *stored} == TEST_ONLY
     assert {"ade20k", "camvid", "shapes"} <= {name for _, name in MAPPED}
     assert len(LABELLED) + len(MAPPED) == len(COMPONENTS)
 

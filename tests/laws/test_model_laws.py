@@ -47,12 +47,13 @@ DRAWN: Mapping[str, Sequence[Any]] = {
     "layers": ("all", "first", "last", [0], [1], [0, 1], [0, 0], [-1], [5], []),
     "patches": (16, 17, 4, 9),
     "length": (8, 16, 17),
+    "dropout": (0, 0.3, 0.5, 1),
     "cutoffs": ([], [10], [0], [7, 20, 99]),
     "architecture": ("vit_tiny_patch16_224", "resnet18"),
     "tag": (None,),
 }
 DATA = {"classification": "digits", "segmentation": "shapes"}
-WORDS = {"classes": 50, "channels": 50}
+WORDS = {"language": {"classes": 50, "channels": 50}, "sequence": {"classes": 3, "channels": 50}}
 RECIPES = {"classification": "small_vit", "segmentation": "small_segmenter"}
 
 
@@ -69,7 +70,11 @@ def drawn(kind: str, name: str, rng: random.Random) -> dict[str, Any]:
 def value_of(schema: Mapping[str, Any], rng: random.Random) -> Any:
     schema = rng.choice(schema.get("anyOf", [schema]))
     if "component" in schema:
-        name = rng.choice(load().names(schema["component"]))
+        fitting = [
+            one.name for one in load().list(schema["component"]) if schema.get("having") in (one.facts or {})
+        ]
+        # Now and then one that is refused.
+        name = rng.choice(fitting if fitting and rng.random() < 0.8 else load().names(schema["component"]))
         return {"name": name, "params": drawn(schema["component"], name, rng)}
     if "enum" in schema:
         return rng.choice(schema["enum"])
@@ -115,6 +120,9 @@ def check(model: str, task: str, params: Mapping[str, Any], classes: int, channe
         assert answer(tokens).shape == (*tokens.shape, classes)
         assert answer.negative_log_likelihood(tokens, tokens, last=1).shape == (2, 1)
         return
+    if task == "sequence":
+        assert answer(torch.arange(10).view(2, -1)[:, : module.sequence_length]).shape == (2, classes)
+        return
     size = params.get("image_size") or module.image_size
     assert answer(torch.zeros(2, channels, size, size)).shape[:2] == (2, classes)
 
@@ -124,7 +132,7 @@ def check(model: str, task: str, params: Mapping[str, Any], classes: int, channe
 def test_what_is_accepted_can_be_built_and_answers(model: str) -> None:
     rng = random.Random(model)
     (task,) = load().find("model", model).tasks
-    facts = load().find("data", DATA[task]).facts if task in DATA else WORDS
+    facts = load().find("data", DATA[task]).facts if task in DATA else WORDS[task]
     assert facts is not None
     draws = [drawn("model", model, rng) for _ in range(DRAWS.get(model, MOST_DRAWS))]
     kept = [params for params in (accepted(model, draw, task) for draw in draws) if params is not None]

@@ -10,6 +10,7 @@ import pytest
 from service.compare import Comparison, JobResults, compare
 from service.contract.results import EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
+from service.contract.stored_cells import content_label
 
 
 def metric(value: float | None, n: int) -> Metric:
@@ -108,6 +109,29 @@ def test_other_content_of_the_same_folder_gives_no_test() -> None:
     changed = compare([first, job("c", [0, 1], sha256="e", data=data)])
     assert changed.rows[0].test is None
     assert codes(changed) == ["different_data"]
+
+
+def corrupted(job_id: str, source: str, sha256: str = "d", severities: Sequence[int] = (1,)) -> JobResults:
+    params = {"corruptions": ["fog"], "severities": [*severities], "source": source}
+    name = "imagenet" if source == "generated" else "imagenet_c"
+    data: dict[str, Any] = {"name": name, "params": {}}
+    found = job(job_id, [1, 0, 1], name="corruptions", params=params, data=data)
+    label = content_label(data_label(data), params)
+    return replace(found, data_sha256={"imagenet_c fog/5": "other", label: sha256})
+
+
+def test_stored_and_generated_images_are_not_compared() -> None:
+    comparison = compare([corrupted("a", "stored"), corrupted("b", "generated")])
+    assert comparison.rows == []
+    assert codes(comparison) == ["not_common"] * 2
+
+
+def test_stored_images_are_the_same_where_what_was_read_of_them_is() -> None:
+    (row,) = compare([corrupted("a", "stored"), corrupted("b", "stored")]).rows
+    assert row.test is not None
+    comparison = compare([corrupted("a", "stored"), corrupted("b", "stored", "e")])
+    assert codes(comparison) == ["different_data"]
+    assert comparison.rows[0].test is None
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,10 @@ class ExampleSet(Protocol):
 
     @property
     def task(self) -> str:
-        """`classification`, `segmentation`, `anomaly_detection`, `language` or `sequence`."""
+        """`classification`, `segmentation`, `language` or `sequence`.
+
+        Of images for classifiers also `anomaly_detection` or `stored_corruptions`.
+        """
 
     @property
     def classes(self) -> int:

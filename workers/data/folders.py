@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from service.contract.folders import FolderProblem, check_folder
+from service.contract.folders import check_inside as check_inside
 from workers.data.dataset import MissingData
 
 LISTED = 20  # folders that a message names
@@ -44,17 +44,6 @@ def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Pat
     elif not folder.is_dir():
         raise MissingData(_not_found(root, name))
     return folder
-
-
-def check_inside(path: Path, base: Path) -> None:
-    """Refuse a file or folder whose real place is not below the resolved root.
-
-    Raises:
-        ValueError: a symbolic link leads elsewhere.
-    """
-    # os.path.realpath, since Path.resolve raises RuntimeError for links that form a loop.
-    if not Path(os.path.realpath(path)).is_relative_to(base):
-        raise ValueError(f"{path} leads out of the data root {base} through a symbolic link")
 
 
 def _refuse(name: str, problem: FolderProblem | None) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from service.contract.folders import IMAGE_SUFFIXES
 from workers.data.dataset import CorruptData, MissingData
 from workers.data.folders import check_inside
 from workers.data.sampling import held_out_split
 
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SPLIT_FOLDERS = ("train", "val", "test")
 
 
@@ -156,7 +156,7 @@ def holds_images(folder: Path) -> bool:
 
 def is_image(entry: os.DirEntry[str]) -> bool:
     """Whether it is a visible file with the suffix of an image."""
-    return not entry.name.startswith(".") and entry.name.lower().endswith(SUFFIXES) and entry.is_file()
+    return not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
 
 
 def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str, ...]) -> ImageFiles:
@@ -169,7 +169,7 @@ def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str,
     if not found:
         raise MissingData(
             f"Images are wanted in {folder / parts[0]}, but its {len(class_names)} class folders hold none "
-            f"with a suffix among {', '.join(SUFFIXES)}."
+            f"with a suffix among {', '.join(IMAGE_SUFFIXES)}."
         )
     found.sort()
     return ImageFiles(class_names, [path for path, _ in found], [label for _, label in found])

@@ -7,12 +7,10 @@ classes, and not the same ones. Without torch, since results are merged by proce
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Collection
-from pathlib import Path
 
-FILE = Path(__file__).with_name("imagenet_classes.json")
+from service.contract.class_lists import class_list as class_list
+
 ALL = "imagenet"
 TITLES = {
     "imagenet": "ImageNet",
@@ -22,20 +20,6 @@ TITLES = {
 }
 # Images of the published test sets; those of ImageNet-O with the 50 validation images of each of its classes.
 PUBLISHED = {"imagenet": 50_000, "imagenet_a": 7_500, "imagenet_o": 2_000 + 10_000, "imagenet_r": 30_000}
-
-
-@functools.cache
-def class_list(name: str) -> tuple[str, ...]:
-    """The WordNet ids of a set's classes, sorted, which is the order of the labels.
-
-    Args:
-        name: a key of `TITLES`.
-
-    Returns:
-        1000 ids for `imagenet`, 200 of these for the others.
-    """
-    lists: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return tuple(lists[name])
 
 
 def recognise(folders: Collection[str]) -> str | None:

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workers.data.dataset import ImageSet
 
 # One in five examples of each class is held out for evaluation.
 HELD_OUT_DIVISOR = 5
+
+
+def sampled_as(data: ImageSet) -> str:
+    """The name by which examples of a set are taken: its own, or that of the set whose examples it shares."""
+    return str(getattr(data, "sampled_as", data.name))
 
 
 def example_key(name: str, identifier: str) -> bytes:

@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from service.contract.folders import IMAGE_SUFFIXES
 from workers.data.dataset import CorruptData, MissingData, checked_indices, checked_size
 from workers.data.folders import check_inside
-from workers.data.image_files import SUFFIXES
 from workers.data.pictures import in_threads, open_picture, picture_size, resize_and_crop
 from workers.data.segmentation import SegmentationSubset
 
@@ -57,11 +57,11 @@ def find_pairs(folder: Path, base: Path, images: str, annotations: str) -> list[
             f"Images are wanted in {folder / images} and their annotations in {folder / annotations}; "
             f"missing: {', '.join(f'{name}/' for name in absent)}."
         )
-    pictures = _files(folder / images, base, SUFFIXES)
+    pictures = _files(folder / images, base, IMAGE_SUFFIXES)
     labels = _files(folder / annotations, base, (".png",))
     if not pictures:
         raise MissingData(
-            f"Images are wanted in {folder / images}; it holds none with {', '.join(SUFFIXES)}."
+            f"Images are wanted in {folder / images}; it holds none with {', '.join(IMAGE_SUFFIXES)}."
         )
     bare = [f"{annotations}/{stem}.png" for stem in pictures if stem not in labels]
     lone = [f"{images}/{stem}" for stem in labels if stem not in pictures]

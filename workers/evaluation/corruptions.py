@@ -1,8 +1,9 @@
-"""Accuracy on corrupted images, which are made while they are needed.
+"""Accuracy on corrupted images, which are made while they are needed, or read from where they are stored.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", section 4: every image under every corruption at every severity. The images are corrupted
 in the size of the model, a batch at a time, and never kept. The model judges each image as it is, too.
+Stored images are another test set (`workers/evaluation/stored_cells.py`).
 """
 
 from __future__ import annotations
@@ -18,21 +19,35 @@ from torch import Tensor, nn
 from attacks.corruptions.corruption import IMAGENET_C, Corruption
 from attacks.judgement import judge
 from attacks.kernel import frozen
+from service.contract.stored_cells import cells_of
 from workers import catalog
-from workers.evaluation.engine import Evaluation
 from workers.evaluation.feed import DType, Images, Loader, Progress
 from workers.evaluation.outcomes import Ledger, Outcomes
-from workers.metrics.corruption import ALEXNET_ERRORS, cells_of
+from workers.evaluation.stored_cells import StoredCells, flags
+from workers.metrics.corruption import ALEXNET_ERRORS
 
 __all__ = ["corruptions"]
 
-TASKS = ("classification",)
+# Of segmentation as `clean` sees it, in squares: `workers/evaluation/segment_corrupted.py`.
+TASKS = ("classification", "segmentation", "stored_corruptions")
 PAPER = IMAGENET_C
-RULES = (
-    ("data.channels in [1, 3]", "corruptions are for grey images and for colour images of three channels"),
+OF_CHANNELS = (
+    "data.channels in [1, 3]",
+    "corruptions are for grey images and for colour images of three channels",
 )
-# The image as it is, then once for each corruption and severity.
-PASSES = ("1 + len(params.corruptions) * len(params.severities)", "0")
+RULES = (
+    OF_CHANNELS,
+    (
+        "params.source == 'generated' or 'stored_corruptions' in data.tasks",
+        "stored images are those of a data set like imagenet_c: give the evaluation such data",
+    ),
+    (
+        "params.source == 'stored' or 'stored_corruptions' not in data.tasks",
+        "this data set is stored corrupted: the source must be 'stored'",
+    ),
+)
+# The image as it is, then once for each corruption and severity; stored sets have no image as it is.
+PASSES = ("(params.source == 'generated') + len(params.corruptions) * len(params.severities)", "0")
 
 CorruptionName = Literal[
     "gaussian_noise",
@@ -62,24 +77,31 @@ def corruptions(
     *,
     corruptions: Annotated[list[CorruptionName], Len(1, 19)] = FIFTEEN,
     severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
+    source: Literal["generated", "stored"] = "generated",
     seed: Annotated[int, "system"] = 0,
-) -> Evaluation:
-    """Accuracy under the corruptions of ImageNet-C, and the mean corruption error.
+) -> Corrupted | StoredCells:
+    """Accuracy under the corruptions of ImageNet-C, the mean corruption error, and mIoU of segmentation.
 
     Args:
         corruptions: Which; by default the fifteen. What is named twice counts once.
         severities: Which, 1 to 5; by default all.
+        source: "generated" corrupts the images of the data set; "stored" reads those that lie corrupted in
+            the folders of a data set like imagenet_c, which is another test set.
         seed: The job's.
     """
     params = {"corruptions": corruptions, "severities": severities}
+    if source == "stored":
+        return StoredCells(cells_of(params))
     kernels = [
         catalog.build("corruption", name, {"severity": severity})() for name, severity in cells_of(params)
     ]
-    return _Corrupted(kernels, seed)
+    return Corrupted(kernels, seed)
 
 
 @dataclass(frozen=True)
-class _Corrupted:
+class Corrupted:
+    """The evaluation with its parameters; see `corruptions`."""
+
     kernels: Sequence[Corruption]
     seed: int
 
@@ -116,10 +138,4 @@ class _Corrupted:
                 if progress is not None:
                     progress(ledger.done)
         outcomes = ledger.close(loader.classes, loader.noted())
-        return replace(
-            outcomes, nonfinite=outcomes.nonfinite + nonfinite, corrupted=tuple(map(_flags, right))
-        )
-
-
-def _flags(right: Tensor) -> str:
-    return "".join("1" if flag else "0" for flag in right.tolist())
+        return replace(outcomes, nonfinite=outcomes.nonfinite + nonfinite, corrupted=tuple(map(flags, right)))

@@ -31,6 +31,9 @@ class PixelCounts:
         predicted: Pixels that were given each class, int64 (n, K).
         forward: Forward passes of each image, int64 (n,).
         backward: Backward passes of each image, int64 (n,).
+        corrupted: Of each image the counts under each corruption and severity, as
+            `service/contract/cell_counts.py` writes them; None where nothing was corrupted. The other counts
+            are of the image as it is then.
         nonfinite: How many images have a pixel whose logits are not finite; such pixels are wrong.
         noted: What else a reader must know: a batch that had to be reduced.
     """
@@ -41,6 +44,7 @@ class PixelCounts:
     predicted: Tensor
     forward: Tensor
     backward: Tensor
+    corrupted: tuple[str, ...] | None = None
     nonfinite: int = 0
     noted: Mapping[str, Any] = field(default_factory=dict)
 
@@ -53,6 +57,7 @@ class PixelCounts:
             "predicted": self.predicted.tolist(),
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
+            **({} if self.corrupted is None else {"corrupted_pixels": list(self.corrupted)}),
         }
 
     def evidence(self) -> dict[str, Any]:

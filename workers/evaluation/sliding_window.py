@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import Interval
@@ -119,17 +119,49 @@ class SlidingWindow:
         if not ids:
             raise ValueError("there are no images, at least one is needed")
         exact = Passes(model, device)
-        forward = exact.in_bfloat16() if dtype == "bfloat16" else exact
-        together = max(1, batch_size * image_size**2 // self.window**2)
-        precision = torch.float64 if dtype == "float64" else torch.float32
         tally = _Tally(ids, classes)
         with torch.no_grad(), frozen(model):
-            pieces = self._pieces(load_ahead(example_of, range(len(ids))), device, precision, classes)
-            for done, canvas in enumerate(self._painted(pieces, forward, together), start=1):
-                tally.note(done - 1, canvas)
+            examples = load_ahead(example_of, range(len(ids)))
+            together = self.together(batch_size, image_size)
+            for done, found in enumerate(
+                self.judge(exact, examples, classes, together, device, dtype), start=1
+            ):
+                tally.note(done - 1, found)
                 if progress is not None:
                     progress(done)
         return tally.counts(exact.limit.noted())
+
+    def judge(
+        self,
+        exact: Passes,
+        examples: Iterable[Example],
+        classes: int,
+        together: int,
+        device: torch.device,
+        dtype: DType,
+    ) -> Iterator[Judged]:
+        """The class of every pixel of each example, in order; few of them are held at a time.
+
+        Args:
+            exact: Runs the model, without autocast; its parameters are frozen, and nothing records gradients.
+            examples: Images, on any device, with their label maps, on the CPU.
+            classes: K.
+            together: Windows of one pass.
+            device: Where the model is.
+            dtype: Arithmetic.
+
+        Raises:
+            ValueError: The logits have another shape.
+        """
+        forward = exact.in_bfloat16() if dtype == "bfloat16" else exact
+        precision = torch.float64 if dtype == "float64" else torch.float32
+        pieces = self._pieces(examples, device, precision, classes)
+        for canvas in self._painted(pieces, forward, together):
+            yield canvas.judged(RESIZED_CLASSES)
+
+    def together(self, batch_size: int, image_size: int) -> int:
+        """Windows of one pass: no more pixels than so many images of this side, but at least one window."""
+        return max(1, batch_size * image_size**2 // self.window**2)
 
     def size_of(self, height: int, width: int) -> tuple[int, int]:
         """The size at which windows are cut out of a file of (H, W): no side is shorter than a window."""
@@ -174,6 +206,23 @@ class SlidingWindow:
                     yield canvas
 
 
+class Judged(NamedTuple):
+    """What the model said of one image.
+
+    Attributes:
+        prediction: The class of every pixel of the file, int64 (H, W) on the CPU; K where a score is not
+            finite.
+        truth: Its label map, uint8 (H, W).
+        finite: Whether all scores are finite.
+        windows: How many there were.
+    """
+
+    prediction: Tensor
+    truth: Tensor
+    finite: bool
+    windows: int
+
+
 class _Canvas:
     """Where the windows of one image add up.
 
@@ -209,14 +258,11 @@ class _Canvas:
         self._left -= 1
         return self._left == 0
 
-    def judged(self, at_a_time: int) -> tuple[Tensor, bool]:
-        """The class of every pixel of the file, and whether all scores are finite.
+    def judged(self, at_a_time: int) -> Judged:
+        """The class of every pixel of the file, once all windows are there.
 
         Args:
             at_a_time: How many classes to resize together.
-
-        Returns:
-            int64 (H, W) on the CPU, K where a score is not finite.
         """
         assert self._scores is not None
         assert self._times is not None
@@ -235,7 +281,8 @@ class _Canvas:
             best = torch.where(higher, highest, best)
             prediction = torch.where(higher, where + first, prediction)
         self._scores = self._times = None
-        return prediction.masked_fill(~finite, self.classes).cpu(), bool(finite.all())
+        found = prediction.masked_fill(~finite, self.classes).cpu()
+        return Judged(found, self.truth, bool(finite.all()), self.windows)
 
 
 class _Tally:
@@ -247,12 +294,12 @@ class _Tally:
         self._windows = torch.zeros(len(ids), dtype=torch.int64)
         self._nonfinite = 0
 
-    def note(self, row: int, canvas: _Canvas) -> None:
-        """Count the pixels of an image that has all its windows."""
-        prediction, finite = canvas.judged(RESIZED_CLASSES)
-        self._counts[row] = count_pixels(prediction[None], canvas.truth[None], canvas.classes)[0]
-        self._windows[row] = canvas.windows
-        self._nonfinite += int(not finite)
+    def note(self, row: int, found: Judged) -> None:
+        """Count the pixels of an image."""
+        classes = self._counts.shape[2]
+        self._counts[row] = count_pixels(found.prediction[None], found.truth[None], classes)[0]
+        self._windows[row] = found.windows
+        self._nonfinite += int(not found.finite)
 
     def counts(self, noted: Mapping[str, Any]) -> PixelCounts:
         """What has been counted; a forward pass is a window."""

@@ -1,8 +1,10 @@
 """The weights of a backbone, put into the encoder of a model that is trained around it.
 
-Position embeddings of another grid are resized as Segmenter's authors do it (bilinear, half-pixel centres);
-what classifying alone needs (head, class attention) is left out. The file is that of a classifier or of
-another model with such an encoder, in any layout that is known.
+The encoder of a text classifier may have another attention than the language model that the weights are of,
+if its weights are the same: `service.contract.backbones` says which. Position embeddings of another grid are
+resized as Segmenter's authors do it (bilinear, half-pixel centres); what classifying alone needs (head, class
+attention) is left out. The file is that of a classifier or of another model with such an encoder, in any
+layout that is known.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from models.encoders import Encoder
 from models.key_maps import Shapes
 from models.layers import Classifier
 from models.position_embeddings import resize_positions
-from service.contract.backbones import PARAMETER, backbone_of
+from service.contract.backbones import PARAMETER, backbone_of, may_begin_with
+from service.contract.catalog import load
 from workers import catalog
 from workers.jobs.failures import BadWeights
 from workers.jobs.loading import copy_tensors
@@ -29,6 +32,7 @@ from workers.jobs.weights import counts, fit, in_words, read_shapes
 from workers.training.files import CONTENT, content_sha256
 
 POSITIONS = "pos_embed"
+WORDS = "embedding.weight"
 
 
 def load_backbone(model: nn.Module, spec: Mapping[str, Any], path: Path) -> None:
@@ -50,7 +54,28 @@ def load_backbone(model: nn.Module, spec: Mapping[str, Any], path: Path) -> None
     for name, own in encoder.state_dict().items():
         if name == POSITIONS and name in found:
             found[name] = resize_positions(found[name], _grid(found[name]), _grid(own))
+    _check_shapes(encoder, found)
     encoder.load_state_dict(found)
+
+
+def _check_shapes(encoder: nn.Module, found: Mapping[str, Tensor]) -> None:
+    """Refuse what the encoder cannot take: of a language model that is mostly another vocabulary."""
+    own = encoder.state_dict()
+    words = own.get(WORDS)
+    if words is not None and WORDS in found and len(found[WORDS]) != len(words):
+        raise BadWeights(
+            f"the weights are of a model that knows {len(found[WORDS])} words, the data's vocabulary has"
+            f" {len(words)}: give the data the vocabulary of the data that the language model was trained on"
+        )
+    faults = [f"missing {name}" for name in own if name not in found]
+    faults += [f"unexpected {name}" for name in found if name not in own]
+    faults += [
+        f"{name} has shape {tuple(found[name].shape)}, the model's is {tuple(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in found and found[name].shape != tensor.shape
+    ]
+    if faults:
+        raise BadWeights(in_words(faults))
 
 
 def source_of(spec: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -89,7 +114,7 @@ def _model_of(spec: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str,
     wanted = spec["params"][PARAMETER]
     text = metadata.get("model")
     stated = json.loads(text) if text is not None else wanted
-    if backbone_of(stated)["name"] != wanted["name"]:
+    if not may_begin_with(load(), wanted["name"], backbone_of(stated)["name"]):
         raise BadWeights(f"the weights are of the model {stated['name']!r}, not of {wanted['name']!r}")
     return {"name": stated["name"], "params": dict(stated["params"])}
 

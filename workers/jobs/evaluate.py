@@ -18,30 +18,38 @@ from attacks.ensemble import Ensemble
 from attacks.kernel import Attack, frozen
 from attacks.randomness import Randomness
 from service.contract.catalog import load as load_catalog
+from service.contract.stored_cells import Cell
 from workers import artifacts, catalog, provenance
 from workers.data.dataset import ImageSet
-from workers.data.sampling import evaluation_order
+from workers.data.sampling import evaluation_order, sampled_as
 from workers.data.segmentation import SegmentationSet, truth_of
+from workers.data.stored_corruptions import StoredCorruptions
 from workers.data.text import SentenceSet
 from workers.evaluation.analysis import Analysis, Measured
 from workers.evaluation.anomalies import AnomalyScores
+from workers.evaluation.corruptions import Corrupted
 from workers.evaluation.engine import attack_paper, attack_pixel, classify
+from workers.evaluation.feed import Images
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
 from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
+from workers.evaluation.segment_corrupted import segment_corrupted
 from workers.evaluation.sliding_window import SlidingWindow
+from workers.evaluation.sliding_window_corruptions import CorruptedWindows
+from workers.evaluation.stored_cells import CellOutcomes, StoredCells
 from workers.evaluation.text_attack import TextAttack
 from workers.evaluation.text_outcomes import TextOutcomes
 from workers.jobs.answers import keyed_answers
 from workers.jobs.data_fit import looking_at
+from workers.jobs.examples import examples_of
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import shard_sources
 from workers.jobs.texts import attack_text, data_root
 from workers.jobs.texts import save_adversarial as save_texts
 
 Report = Callable[[Mapping[str, Any]], None]
-Answers = Outcomes | PixelCounts | AnomalyScores | Measured | TextOutcomes
+Answers = Outcomes | PixelCounts | AnomalyScores | CellOutcomes | Measured | TextOutcomes
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -55,7 +63,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     """
     spec, plan = request["spec"], request["plan"]
     item = spec["evaluations"][request["evaluation"]]
-    data = session.data(item["data"] or spec["data"], "test")
+    data = examples_of(session, spec, item)
     loaded = session.classifier(spec, device=plan["device"], weights=request["weights"])
     if loaded.weights_sha256 != plan["weights_sha256"]:
         raise ValueError("the weights changed since the job was planned")
@@ -64,7 +72,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         raise ValueError(
             f"{data.name!r} has {len(data.ids)} examples, it had {available} when the job was planned"
         )
-    order = evaluation_order(data.name, data.ids, spec["limit"])
+    order = evaluation_order(sampled_as(data), data.ids, spec["limit"])
     repeats = catalog.repeats(item["name"], item["params"])
     if repeats is None:
         order = order[request["start"] : request["stop"]]
@@ -170,6 +178,10 @@ class Shard:
             return component.analyse(*measured, seed=self._spec["seed"], **self._common)
         if isinstance(component, TextAttack):
             return self._attack_text(component)
+        if isinstance(component, StoredCells):
+            return component(
+                self._loaded.classifier, self._images_of, self._labels(), self._ids, **self._common
+            )
         if self._data.task == "segmentation":
             return self._segment(component)
         outcomes: Outcomes | AnomalyScores = component(
@@ -179,12 +191,16 @@ class Shard:
 
     def _segment(self, component: object) -> PixelCounts:
         classifier, classes = self._loaded.classifier, self._data.classes
-        if isinstance(component, SlidingWindow):
+        if isinstance(component, SlidingWindow | CorruptedWindows):
             examples = cast(SegmentationSet, self._data)
             common = self._common | {"classes": classes, "image_size": self._loaded.image_size}
             return component(classifier, lambda row: examples.example(self._order[row]), self._ids, **common)
+        squares = (classifier, self._images, self._truth, self._ids)
+        if isinstance(component, Corrupted):
+            kernels, seed = component.kernels, component.seed
+            return segment_corrupted(*squares, kernels=kernels, seed=seed, classes=classes, **self._common)
         assert component is classify, "without parameters a segmentation is run on whole squares: clean"
-        return segment(classifier, self._images, self._truth, self._ids, classes=classes, **self._common)
+        return segment(*squares, classes=classes, **self._common)
 
     def _attack_text(self, attack: TextAttack) -> TextOutcomes:
         return attack_text(
@@ -228,6 +244,12 @@ class Shard:
 
     def _images(self, rows: Sequence[int]) -> Tensor:
         return self._data.images([self._order[row] for row in rows], self._loaded.image_size)
+
+    def _images_of(self, cell: Cell) -> Images:
+        data = cast(StoredCorruptions, self._data)
+        return lambda rows: data.cell_images(
+            cell, [self._order[row] for row in rows], self._loaded.image_size
+        )
 
     def _truth(self, rows: Sequence[int]) -> Tensor:
         return truth_of(self._data, [self._order[row] for row in rows], self._loaded.image_size)

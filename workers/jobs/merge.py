@@ -16,20 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from service.contract.catalog import load as load_catalog
+from service.contract.cell_counts import COLUMN as CORRUPTED_PIXELS
 from service.contract.pixel_counts import COUNTS
 from service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference
+from service.contract.stored_cells import cells_of
 from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
 from workers.jobs.analyses import summarise
-from workers.jobs.published import IMAGENET, references
+from workers.jobs.published import IMAGENET, IMAGENET_C, references
 from workers.jobs.published_analyses import analysis_references
 from workers.jobs.stages import stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.anomaly import anomaly_metrics
 from workers.metrics.calibration import calibration_metrics
 from workers.metrics.classification import classification_metrics
-from workers.metrics.corruption import cells_of, corruption_metrics
+from workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
+from workers.metrics.corruption import corruption_metrics
 from workers.metrics.segmentation import segmentation_metrics
 from workers.metrics.summary import Summary
 from workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
@@ -39,6 +42,8 @@ COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", 
 OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8", "corrupted", "confidence")
 # Of segmentation: counts are lists over the classes.
 PIXEL_COLUMNS = ("id", *COUNTS, "forward", "backward")
+# Of stored corrupted images, which have no answer to the image as it was.
+STORED_COLUMNS = ("id", "label", "corrupted", "forward", "backward")
 ANOMALY_COLUMNS = ("id", "anomaly", "prediction", "confidence", "forward", "backward")
 CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
@@ -104,11 +109,14 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
     optional = [name for name in OPTIONAL_COLUMNS if all(name in row.columns for row in rows)]
     names = (*COLUMNS, *optional)
     if any("intersection" in row.columns for row in rows):
-        names = PIXEL_COLUMNS
+        corrupted = all(CORRUPTED_PIXELS in row.columns for row in rows)
+        names = (*PIXEL_COLUMNS, *([CORRUPTED_PIXELS] if corrupted else ()))
     if any("anomaly" in row.columns for row in rows):
         names = ANOMALY_COLUMNS
     if any("status" in row.columns for row in rows):
         names = TEXT_COLUMNS
+    if any("corrupted" in row.columns and "correct" not in row.columns for row in rows):
+        names = STORED_COLUMNS
     if any("analysis" in row.extra for row in rows):
         names = tuple(rows[0].columns)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
@@ -142,8 +150,11 @@ def merge_evaluation(
     stages = stage_breakdown(evidence, measured)
     cells: list[Breakdown] = []
     if "corrupted" in columns:
-        imagenet = planned.get("known_as") == IMAGENET
+        imagenet = planned.get("known_as") in (IMAGENET, IMAGENET_C)
         more, cells = corruption_metrics(columns["corrupted"], cells_of(item["params"]), imagenet=imagenet)
+        metrics |= more
+    if CORRUPTED_PIXELS in columns:
+        more, cells = corrupted_segmentation_metrics(columns, cells_of(item["params"]))
         metrics |= more
     row = Row(
         name=item["name"],
@@ -183,6 +194,8 @@ def _metrics(
         return anomaly_metrics(columns)
     if "status" in columns:
         return text_attack_metrics(columns)
+    if "correct" not in columns:  # stored corrupted images
+        return {}
     metrics = classification_metrics(
         columns,
         initially_correct=columns["clean_correct"] if attack else None,
@@ -257,9 +270,9 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, *ANOMALY_COLUMNS, *TEXT_COLUMNS)
+    every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, CORRUPTED_PIXELS, *ANOMALY_COLUMNS)
     known = [name for name in dict.fromkeys(every) if name in columns]
-    # Of an analysis the columns are in their own order.
+    # Of an analysis and of texts the columns are in their own order.
     names = list(columns) if set(columns) - set(every) else known
     writer.writerow(names)
     for row in zip(*(columns[name] for name in names), strict=True):

@@ -15,11 +15,14 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from service.contract.results import data_label
+from service.contract.stored_cells import content_label
 from workers import catalog
 from workers.data.dataset import ImageSet, model_class_names
-from workers.data.sampling import evaluation_order
+from workers.data.sampling import evaluation_order, sampled_as
+from workers.data.stored_corruptions import StoredCorruptions
 from workers.evaluation.stages import COMPATIBLE
 from workers.jobs.data_fit import check_fit
+from workers.jobs.examples import examples_of
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import planned_sources
@@ -56,9 +59,11 @@ def run(
     hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
         check_folders(item)
-        examples = session.data(item["data"] or spec["data"], "test")
+        examples = examples_of(session, spec, item)
+        if isinstance(examples, StoredCorruptions):
+            examples.check()
         check_fit(examples, data, names, f"evaluations[{index}].data")
-        order = evaluation_order(examples.name, examples.ids, spec["limit"])
+        order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
         repeats = catalog.repeats(item["name"], item["params"])
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
         cost = example_seconds(item, flops, loaded.device.type)
@@ -67,7 +72,7 @@ def run(
         # The library's batches go over all examples: what is left of them cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
         shards += cut(index, n, cost, batch_size, math.inf if whole else request["shard_seconds"])
-        label = data_label(item["data"] or spec["data"])
+        label = content_label(data_label(item["data"] or spec["data"]), item["params"])
         if label not in hashes:  # of a large set it takes minutes
             hashes[label] = examples.content_sha256()
         report(
@@ -98,7 +103,7 @@ def facts_of(examples: ImageSet, n: int) -> dict[str, Any]:
         the published set has, where it has others.
     """
     facts: dict[str, Any] = {"n": n, "available": len(examples.ids), "classes": examples.classes}
-    name = known_as(examples.class_names, len(examples.ids), model_class_names(examples))
+    name = known_as(examples.class_names, len(examples.ids), model_class_names(examples), task=examples.task)
     published = getattr(examples, "published", None)
     if published is not None and published != len(examples.ids):
         facts["published"] = published

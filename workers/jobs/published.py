@@ -18,11 +18,15 @@ from typing import Any
 
 from service.contract.fractions import fraction_value
 from service.contract.results import Reference
+from service.contract.stored_cells import TASK
 from workers.data.imagenet_classes import PUBLISHED, class_list
+from workers.jobs.published_corruptions import CORRUPTION_TABLES
 from workers.jobs.published_numbers import (
+    CORRUPTED_NOTE,
     MODELS,
     PAPER,
     SEGMENTED,
+    SEGMENTED_CORRUPTED,
     SEGMENTED_NOTE,
     TABLES,
     WINDOWS,
@@ -30,7 +34,11 @@ from workers.jobs.published_numbers import (
     Preparation,
 )
 
+# Evaluations of whole images by windows; the second judges them as they are, too.
+WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")
 IMAGENET = "imagenet"
+# The stored set; images of ImageNet that were corrupted anew are not it.
+IMAGENET_C = "imagenet_c"
 ADE20K = "ade20k"
 # sha256 of the class names of ADE20K's scene parsing challenge, in order, with a line feed after each.
 ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
@@ -48,7 +56,11 @@ SIZES = {
 
 
 def known_as(
-    class_names: Sequence[str], examples: int, model_class_names: Sequence[str] | None = None
+    class_names: Sequence[str],
+    examples: int,
+    model_class_names: Sequence[str] | None = None,
+    *,
+    task: str = "classification",
 ) -> str | None:
     """The well-known data set that has these classes, in this order, and so many test examples; or None.
 
@@ -56,7 +68,11 @@ def known_as(
         class_names: the names of the set's classes.
         examples: all that there are.
         model_class_names: the names of the model's logits, where they are more.
+        task: the set's.
     """
+    if task == TASK:
+        whole = (tuple(class_names), examples) == (class_list(IMAGENET), PUBLISHED[IMAGENET])
+        return IMAGENET_C if whole else None
     if tuple(model_class_names or class_names) == class_list(IMAGENET):
         sets = PUBLISHED.items()
         return next((n for n, size in sets if size == examples and tuple(class_names) == class_list(n)), None)
@@ -84,38 +100,55 @@ def references(
         defaults: the evaluation's default parameters; what a publication does not state is at these.
     """
     if known_as == ADE20K:
-        return _segmented(model, evaluation, protocol)
+        return _segmented(model, evaluation, protocol, defaults)
     if known_as is None:
         return []
     facts, prepared = architecture(model), _preparation(data["params"])
     found = []
-    for table, attacked, rows in TABLES:
+    for table, attacked, rows in (*TABLES, *CORRUPTION_TABLES):
         if known_as != attacked.data or protocol not in attacked.protocols:
             continue
         if not _same_evaluation(attacked, evaluation, defaults):
             continue
         for name, values in rows.items():
-            if same_model(MODELS[name].facts, facts) and MODELS[name].preparation == prepared:
+            # Stored corrupted images were prepared before they were published.
+            alike = known_as == IMAGENET_C or MODELS[name].preparation == prepared
+            if same_model(MODELS[name].facts, facts) and alike:
                 pairs = zip(attacked.metrics, values, strict=True)
                 found += [_reference(name, table, attacked, protocol, *pair) for pair in pairs]
     return found
 
 
-def _segmented(model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol: str) -> list[Reference]:
+def _segmented(
+    model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol: str, defaults: Mapping[str, Any]
+) -> list[Reference]:
     """The published numbers of Segmenter on a backbone; its positions may be for images of any size."""
-    if model["name"] != "segmenter" or evaluation["name"] != "sliding_window":
+    params = evaluation["params"]
+    if model["name"] != "segmenter" or evaluation["name"] not in WHOLE_IMAGES:
         return []
-    if any(evaluation["params"].get(name) != value for name, value in WINDOWS.items()):
+    if any(params.get(name) != value for name, value in WINDOWS.items()):
         return []
+    tables = [("", SEGMENTED, SEGMENTED_NOTE)]
+    if evaluation["name"] != "sliding_window" and _same_cells(params, defaults):
+        tables.append(("corrupted_", SEGMENTED_CORRUPTED, f"{SEGMENTED_NOTE}; {CORRUPTED_NOTE}"))
     facts, found = architecture(model["params"]["backbone"]), []
-    for name, values in SEGMENTED.items():
-        if facts and same_model(MODELS[name].facts, facts | {"image_size": MODELS[name].facts["image_size"]}):
-            source = f"{PAPER}, table 6, {name}; {SEGMENTED_NOTE}"
-            found += [
-                Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
-                for metric, percent in zip(("mean_accuracy", "miou"), values, strict=True)
-            ]
+    for prefix, table, note in tables:
+        for name, values in table.items():
+            size = {"image_size": MODELS[name].facts["image_size"]}
+            if facts and same_model(MODELS[name].facts, facts | size):
+                source = f"{PAPER}, table 6, {name}; {note}"
+                found += [
+                    Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
+                    for metric, percent in zip(
+                        (f"{prefix}mean_accuracy", f"{prefix}miou"), values, strict=True
+                    )
+                ]
     return found
+
+
+def _same_cells(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    """Whether the corruptions and severities are those of the defaults, in any order."""
+    return all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
 
 
 def architecture(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,9 @@ UNDEFINED = {
     "miou": "no pixel has a class",
     "mean_accuracy": "no pixel has a class",
     "pixel_accuracy": "no pixel has a class",
+    "corrupted_miou": "no pixel has a class",
+    "corrupted_mean_accuracy": "no pixel has a class",
+    "corrupted_pixel_accuracy": "no pixel has a class",
     "aupr": "logits are not finite, or the examples are all anomalies or all others",
     "ece": "logits are not finite",
     "rms_calibration_error": "logits are not finite, or there is one bin, which the released code leaves out",
@@ -246,6 +249,13 @@ def _of_reading(row: Row) -> Iterator[Warning]:
             " it is an upper bound of accuracy under an attack on top-5"
         )
         yield Warning(code="top5_upper_bound", message=message)
+    generated = row.name == "corruptions" and row.params.get("source") != "stored"
+    if generated and row.planned.get("known_as") == "imagenet":
+        message = (
+            "the images were corrupted anew: this is another test set than the stored ImageNet-C, on which"
+            " AlexNet's errors and the published numbers were measured"
+        )
+        yield Warning(code="regenerated_set", message=message)
     if row.undefined:
         message = "; ".join(f"{name} has no value: {UNDEFINED[name]}" for name in row.undefined)
         yield Warning(code="undefined_metric", message=message, evidence={"metrics": [*row.undefined]})

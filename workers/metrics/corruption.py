@@ -9,11 +9,11 @@ answers to one image for 75 images.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from service.contract.results import Breakdown, Metric
 from service.contract.statistics import bootstrap_mean
+from service.contract.stored_cells import SEVERITIES, Cell
 from workers.metrics.classification import bootstrap_resamples, proportion
 
 # AlexNet's error under each corruption, the mean over severities, on the stored ImageNet-C; of the authors.
@@ -34,14 +34,6 @@ ALEXNET_ERRORS = {
     "pixelate": 0.717840,
     "jpeg_compression": 0.606500,
 }
-SEVERITIES = (1, 2, 3, 4, 5)
-Cell = tuple[str, int]
-
-
-def cells_of(params: Mapping[str, Any]) -> list[Cell]:
-    """The corruptions, as they were named, each at every severity, in rising order; none of them twice."""
-    severities = sorted(set(params["severities"]))
-    return [(name, severity) for name in dict.fromkeys(params["corruptions"]) for severity in severities]
 
 
 def corruption_metrics(
@@ -57,7 +49,9 @@ def corruption_metrics(
     Returns:
         `corrupted_top1`: the mean accuracy over corruptions and severities. `mce`: the mean corruption error,
         1 for AlexNet; only of ImageNet's validation set, with the fifteen corruptions at all severities. Both
-        have bootstrap intervals over examples. Then `top1` of each cell, with a Wilson interval.
+        have bootstrap intervals over examples. Then `top1` of each cell, with a Wilson interval; and of each
+        corruption `top1`, the mean over its severities, and where there is an `mce` its part of it, `ce`: the
+        error divided by AlexNet's.
 
     Raises:
         ValueError: a text has not one flag for each cell.
@@ -75,12 +69,35 @@ def corruption_metrics(
             for flags in corrupted
         ]
         metrics["mce"] = _mean(errors, "mce", higher_is_better=False)
-    breakdown = []
+    breakdown = _of_corruptions(corrupted, cells, alexnet="mce" in metrics)
     for position, (name, severity) in enumerate(cells):
         right = sum(flags[position] == "1" for flags in corrupted)
         top1 = proportion(right, n, higher_is_better=True)
         breakdown.append(Breakdown(corruption=name, severity=severity, metrics={"top1": top1}))
     return metrics, breakdown
+
+
+def _of_corruptions(corrupted: Sequence[str], cells: Sequence[Cell], *, alexnet: bool) -> list[Breakdown]:
+    """A row for each corruption, over its severities."""
+    found = []
+    for name in dict.fromkeys(name for name, _ in cells):
+        places = [place for place, cell in enumerate(cells) if cell[0] == name]
+        shares = [sum(flags[place] == "1" for place in places) / len(places) for flags in corrupted]
+        top1 = _mean(shares, f"{name}/top1", higher_is_better=True)
+        metrics = {"top1": top1}
+        if alexnet and name in ALEXNET_ERRORS:
+            metrics["ce"] = _relative(top1, ALEXNET_ERRORS[name])
+        found.append(Breakdown(corruption=name, severity=None, metrics=metrics))
+    return found
+
+
+def _relative(top1: Metric, alexnet: float) -> Metric:
+    """The error that belongs to an accuracy, divided by AlexNet's; the interval turns around with it."""
+    value, low, high = (
+        (1 - x) / alexnet if x is not None else None for x in (top1.value, top1.ci_high, top1.ci_low)
+    )
+    changed = {"value": value, "ci_low": low, "ci_high": high, "higher_is_better": False}
+    return top1.model_copy(update=changed)
 
 
 def _weight(cell: Cell) -> float:

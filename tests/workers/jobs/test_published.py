@@ -10,6 +10,7 @@ from timm.data import ImageNetInfo
 
 from service.contract.catalog import load
 from service.contract.results import Reference
+from service.contract.stored_cells import FIFTEEN
 from service.store.session import Store
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
@@ -17,7 +18,17 @@ from workers.data.imagenet_classes import class_list
 from workers.jobs import merge
 from workers.jobs.plan import facts_of
 from workers.jobs.published import ADE20K, IMAGENET, architecture, known_as, references
-from workers.jobs.published_numbers import MODELS, SEGMENTED, TABLES, WINDOWS, Attacked, Preparation
+from workers.jobs.published_corruptions import CORRUPTION_TABLES, WHOLE
+from workers.jobs.published_numbers import (
+    MODELS,
+    SEGMENTED,
+    SEGMENTED_CORRUPTED,
+    TABLES,
+    WINDOWS,
+    Attacked,
+    Preparation,
+)
+from workers.metrics.corruption import ALEXNET_ERRORS
 
 TINY = {"image_size": 224, "patch_size": 16, "drop_path": 0.1}
 RPC = {
@@ -78,6 +89,7 @@ def found(
     data: dict[str, Any] | None = None,
     protocol: str = "paper",
     known: str | None = IMAGENET,
+    defaults: dict[str, Any] | None = None,
 ) -> list[Reference]:
     prepared = {"folder": "imagenet", "splits": "auto", "resize": "bicubic", "crop_fraction": 0.875}
     weights = {"timm": True} if model[0] == "timm" else None
@@ -87,7 +99,7 @@ def found(
         {"name": evaluation[0], "params": evaluation[1]},
         protocol=protocol,
         known_as=known,
-        defaults=DEFAULTS,
+        defaults=defaults or DEFAULTS,
     )
 
 
@@ -214,6 +226,8 @@ def test_images_prepared_otherwise_are_other_data(data: dict[str, Any]) -> None:
 class Examples:
     """As much of a data set as is needed."""
 
+    task = "classification"
+
     def __init__(self, class_names: list[str], n: int) -> None:
         self.class_names, self.classes, self.ids = class_names, len(class_names), range(n)
 
@@ -233,6 +247,46 @@ def test_a_shift_has_the_numbers_of_its_own_set_only() -> None:
     }
     assert [row.value for row in found(model, ("aupr", {}), known="imagenet_o")] == [0.1932]
     assert not found(model, ("top1", TOP1_DEFAULTS | {"x": 1}), known="imagenet_a")
+
+
+@pytest.mark.parametrize(
+    ("table", "attacked", "model", "values"),
+    [(t, a, m, v) for t, a, columns in CORRUPTION_TABLES for m, v in columns.items()],
+    ids=lambda value: str(value.data) if isinstance(value, Attacked) else str(value),
+)
+def test_corrupted_images_have_the_numbers_of_the_stored_set_and_say_so(
+    table: str, attacked: Attacked, model: str, values: tuple[float, ...]
+) -> None:
+    defaults = load_defaults("corruptions", "evaluation")
+    stored = attacked.data == "imagenet_c"
+    evaluation = ("corruptions", {**defaults, **attacked.params})
+    kinds = {"known": attacked.data, "protocol": "pixel", "defaults": defaults}
+    rows = [row for row in found(SPECS[model], evaluation, **kinds) if table in row.source]
+    assert tuple(row.metric for row in rows) == attacked.metrics
+    assert [100 * row.value for row in rows] == [pytest.approx(value) for value in values]
+    assert {row.protocol for row in rows} == {"stored ImageNet-C"}
+    assert all(("another test set than this row's" in row.source) is not stored for row in rows)
+    other = {"source": "generated" if stored else "stored"}
+    for changed in (other, {"severities": [5]}, {"corruptions": ["fog"]}):
+        assert not found(SPECS[model], (evaluation[0], evaluation[1] | changed), **kinds)
+
+
+def test_the_accuracies_under_each_corruption_come_to_the_published_mean() -> None:
+    (_, first, whole), _, (_, third, by_corruption), *_ = CORRUPTION_TABLES
+    assert (first.metrics, len(third.metrics)) == (WHOLE, 15)
+    for model, each in by_corruption.items():
+        accuracy, mce = whole[model]
+        assert sum(each) / 15 == pytest.approx(accuracy, abs=0.011)
+        relative = [(100 - value) / ALEXNET_ERRORS[name] for name, value in zip(FIFTEEN, each, strict=True)]
+        # Three of the paper's cells contradict each other by up to 0.22, which is 0.015 of the mean.
+        assert sum(relative) / 15 == pytest.approx(mce, abs=0.03)
+
+
+def test_a_whole_stored_set_is_known_and_is_not_imagenet() -> None:
+    every = class_list("imagenet")
+    assert known_as(every, 50_000, every, task="stored_corruptions") == "imagenet_c"
+    assert known_as(every, 49_999, every, task="stored_corruptions") is None
+    assert known_as(every[:-1], 50_000, every[:-1], task="stored_corruptions") is None
 
 
 def test_timms_numbers_are_those_of_its_own_weights() -> None:
@@ -293,15 +347,16 @@ def load_defaults(name: str, kind: str = "attack") -> dict[str, Any]:
 def segmented(
     backbone: tuple[str, dict[str, Any]], evaluation: str = "sliding_window", **changes: Any
 ) -> Any:
-    params = {**WINDOWS, **changes} if evaluation == "sliding_window" else {}
+    properties = load().find("evaluation", evaluation).parameters["properties"]
+    defaults = {key: part.get("default") for key, part in properties.items()}
     inner = {"name": backbone[0], "params": backbone[1]}
     return references(
         {"name": "segmenter", "params": {"backbone": inner, "decoder": "mask_transformer"}},
         {"name": "ade20k", "params": {"folder": "ade20k"}},
-        {"name": evaluation, "params": params},
+        {"name": evaluation, "params": defaults | changes},
         protocol="pixel",
         known_as=ADE20K,
-        defaults=WINDOWS,
+        defaults=defaults,
     )
 
 
@@ -314,6 +369,26 @@ def test_segmenter_on_ade20k_with_the_published_backbones(name: str) -> None:
         assert (100 * accuracy.value, 100 * miou.value) == pytest.approx(SEGMENTED[name])
         assert "table 6" in miou.source
         assert f"{name};" in miou.source
+
+
+@pytest.mark.parametrize("name", SEGMENTED_CORRUPTED)
+def test_segmenter_on_corrupted_ade20k_with_the_published_backbones(name: str) -> None:
+    backbone = SPECS[name]
+    found = segmented(backbone, "sliding_window_corruptions")
+    assert [reference.metric for reference in found] == [
+        "mean_accuracy", "miou", "corrupted_mean_accuracy", "corrupted_miou"
+    ]  # fmt: skip
+    published = (*SEGMENTED[name], *SEGMENTED_CORRUPTED[name])
+    assert [100 * reference.value for reference in found] == pytest.approx(published)
+    assert ["severities" in reference.source for reference in found] == [False, False, True, True]
+    # Other corruptions or severities have other means; the images as they are stay what they are.
+    for other in ({"severities": [3]}, {"corruptions": ["fog"]}):
+        few = segmented(backbone, "sliding_window_corruptions", **other)
+        assert few == found[:2]
+    backwards = segmented(backbone, "sliding_window_corruptions", severities=[5, 4, 3, 2, 1])
+    assert backwards == found
+    assert not segmented(backbone, "sliding_window_corruptions", window=256)
+    assert not segmented(backbone, "corruptions")
 
 
 def test_segmenter_has_no_references_elsewhere() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ import torch
 
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
+from service.contract.stored_cells import cells_of
 from workers.jobs import evaluate, plan, train
+from workers.jobs.merge import as_csv, sorted_columns
 from workers.jobs.session import Session
+from workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
 from workers.metrics.segmentation import segmentation_metrics
 
 BACKBONE = {
@@ -133,12 +137,43 @@ def test_segmenters_recipe_trains_on_crops_and_is_measured_in_windows(tmp_path: 
     assert metrics.value > 0.6
 
 
-def test_windows_are_refused_where_they_make_no_sense() -> None:
-    windows = {"name": "sliding_window", "params": {"window": 32, "stride": 33}}
+CELLS = {"corruptions": ["gaussian_noise", "fog"], "severities": [1, 4]}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "forward"),
+    [
+        ("corruptions", CELLS, 5),
+        ("sliding_window_corruptions", {**CELLS, "short_side": 64, "window": 32, "stride": 32}, 20),
+    ],
+)
+def test_corrupted_shards_add_up_to_the_whole(name: str, params: dict[str, Any], forward: int) -> None:
+    item = {"name": name, "params": params}
+    spec = load().validate(evaluating(evaluations=[item], limit=70)).spec
+    whole, parts = shards(spec, None, 1e9), shards(spec, None, 1e-9)
+    assert (len(whole), len(parts)) == (1, 3)
+    assert joined(parts) == joined(whole)
+    assert sum(outcome["forward_passes"] for outcome in parts) == forward * 70
+    rows = [SimpleNamespace(columns=outcome["columns"], extra={}) for outcome in parts]
+    columns = sorted_columns(rows[::-1])  # type: ignore[arg-type]
+    assert columns == joined(whole)
+    header, first, *_ = as_csv(columns).splitlines()
+    assert header.split(",")[-1] == "corrupted_pixels"
+    assert first.split(",")[-1] == columns["corrupted_pixels"][0]
+    metrics, breakdown = corrupted_segmentation_metrics(columns, cells_of(params))
+    names = ("gaussian_noise", "fog")
+    every = ["mean/1", "mean/4", *names, *(f"{name}/{severity}" for name in names for severity in (1, 4))]
+    assert [part.label for part in breakdown] == every
+    assert all(metric.n == 70 for metric in metrics.values())
+
+
+@pytest.mark.parametrize("name", ["sliding_window", "sliding_window_corruptions"])
+def test_windows_are_refused_where_they_make_no_sense(name: str) -> None:
+    windows = {"name": name, "params": {"window": 32, "stride": 33}}
     found = problems(evaluating(evaluations=[windows]))
     assert "stride must not be larger than window" in found["evaluations.0.params"]
     found = problems(evaluating(model={"name": "vit"}, data={"name": "digits"}, evaluations=[windows]))
-    assert "'sliding_window' is for segmentation" in found["evaluations.0.name"]
+    assert f"{name!r} is for segmentation" in found["evaluations.0.name"]
 
 
 def test_attention_for_so_many_patches_takes_no_larger_windows_and_crops() -> None:

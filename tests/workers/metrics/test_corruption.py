@@ -7,7 +7,9 @@ import random
 import pytest
 
 from service.contract.statistics import wilson
-from workers.metrics.corruption import ALEXNET_ERRORS, SEVERITIES, cells_of, corruption_metrics
+from service.contract.stored_cells import FIFTEEN as NAMES
+from service.contract.stored_cells import SEVERITIES, cells_of
+from workers.metrics.corruption import ALEXNET_ERRORS, corruption_metrics
 
 FIFTEEN = list(ALEXNET_ERRORS)
 
@@ -17,9 +19,8 @@ def outcomes(n: int, cells: int) -> list[str]:
     return ["".join("01"[source.random() < 0.6] for _ in range(cells)) for _ in range(n)]
 
 
-def test_cells_are_every_corruption_at_every_severity_once() -> None:
-    params = {"corruptions": ["fog", "snow", "fog"], "severities": [5, 1, 5]}
-    assert cells_of(params) == [("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)]
+def test_alexnets_corruptions_are_the_fifteen() -> None:
+    assert tuple(ALEXNET_ERRORS) == NAMES
 
 
 def test_mce_is_the_mean_of_errors_relative_to_alexnet() -> None:
@@ -28,9 +29,16 @@ def test_mce_is_the_mean_of_errors_relative_to_alexnet() -> None:
     metrics, breakdown = corruption_metrics(flags, cells, imagenet=True)
     relative = []
     for name in FIFTEEN:
-        errors = [1 - row.metrics["top1"].value for row in breakdown if row.corruption == name]  # type: ignore[operator]
+        whole, *each = [row for row in breakdown if row.corruption == name]
+        errors = [1 - row.metrics["top1"].value for row in each]  # type: ignore[operator]
         assert len(errors) == 5
+        assert (whole.severity, whole.label) == (None, name)
+        assert whole.metrics["top1"].value == pytest.approx(1 - sum(errors) / 5)
         relative.append(sum(errors) / 5 / ALEXNET_ERRORS[name])
+        ce = whole.metrics["ce"]
+        assert ce.value == pytest.approx(relative[-1])
+        assert (ce.n, ce.higher_is_better) == (40, False)
+        assert ce.ci_low < ce.value < ce.ci_high  # type: ignore[operator]
     mce = metrics["mce"]
     assert mce.value == pytest.approx(sum(relative) / 15)
     assert (mce.n, mce.ci_method, mce.higher_is_better) == (40, "bootstrap", False)
@@ -68,13 +76,16 @@ def test_where_alexnets_errors_do_not_belong_there_is_no_mce(
     cells = cells_of({"corruptions": names, "severities": severities})
     metrics, breakdown = corruption_metrics(outcomes(5, len(cells)), cells, imagenet=imagenet)
     assert set(metrics) == {"corrupted_top1"}
-    assert len(breakdown) == len(cells)
+    assert [row.label for row in breakdown if row.severity] == [f"{name}/{level}" for name, level in cells]
+    assert all(set(row.metrics) == {"top1"} for row in breakdown)
 
 
 def test_each_cell_has_its_accuracy_with_a_wilson_interval() -> None:
     metrics, breakdown = corruption_metrics(["10", "11", "00"], [("fog", 1), ("fog", 2)], imagenet=False)
-    assert [(row.corruption, row.severity) for row in breakdown] == [("fog", 1), ("fog", 2)]
-    first = breakdown[0].metrics["top1"]
+    assert [(row.corruption, row.severity) for row in breakdown] == [("fog", None), ("fog", 1), ("fog", 2)]
+    over_all = breakdown[0].metrics["top1"]
+    assert (over_all.value, over_all.n, over_all.ci_method) == (0.5, 3, "bootstrap")
+    first = breakdown[1].metrics["top1"]
     assert (first.value, first.n) == (2 / 3, 3)
     assert (first.ci_low, first.ci_high) == wilson(2, 3)
     assert metrics["corrupted_top1"].value == pytest.approx(0.5)

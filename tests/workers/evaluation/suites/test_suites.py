@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from service.contract.catalog import load
+from service.contract.errors import InvalidSpec
 from service.contract.results import EvaluationResult, Metric
 from service.contract.validity import cross_checks
-from workers.jobs.published import IMAGENET, references
+from workers.jobs.published import ADE20K, IMAGENET, references
 from workers.jobs.published_numbers import TABLES
 
 DATA = {"name": "digits", "params": {}}
@@ -72,6 +73,33 @@ def test_the_natural_shifts_have_their_published_numbers() -> None:
     assert found == [
         ("top1", 0.7044), ("top5", 0.9017), ("top1", 0.2898), ("top1", 0.0651), ("aupr", 0.1743)
     ]  # fmt: skip
+
+
+def test_segmenters_suite_has_the_published_numbers_of_its_table() -> None:
+    segmenter = {"name": "segmenter", "params": {"backbone": {"name": "rpc_symvit_tiny", "params": {}}}}
+    body = {
+        "kind": "evaluate",
+        "model": segmenter,
+        "data": {"name": "ade20k"},
+        "evaluations": [{"suite": "rpc_ade20k"}],
+    }
+    spec = load().validate(body).spec
+    found = [
+        [
+            (reference.metric, reference.value)
+            for reference in references(
+                spec["model"], spec["data"], item, protocol="pixel", known_as=ADE20K, defaults=item["params"]
+            )
+        ]
+        for item in spec["evaluations"]
+    ]
+    as_they_are = [("mean_accuracy", 0.4561), ("miou", 0.3469)]
+    corrupted = [("corrupted_mean_accuracy", 0.1606), ("corrupted_miou", 0.1147)]
+    assert found == [as_they_are, as_they_are + corrupted]
+    with pytest.raises(
+        InvalidSpec, match="is for segmentation, the model 'symvit_tiny' is for classification"
+    ):
+        expanded("rpc_ade20k")
 
 
 def test_the_rows_of_the_fan_tables() -> None:

@@ -1,0 +1,142 @@
+"""A classifier of texts: a language model without its output layer, one vector of its words, a linear layer.
+
+The encoder is causal, as in the fine-tuned language models of Teo and Nguyen (NeurIPS 2024, appendix E.8),
+who put RPC-Attention into trained language models when these are fine-tuned. The weights of such a pair have
+the same layout, so that a classifier with RPC can begin with a language model without it:
+
+    {"name": "text_classifier", "weights": {"job": ..., "part": "backbone"}, "params": {"backbone":
+        {"name": "rpc_symmlm", "params": {"rpc_layers": "all", "iterations": 2}}}}
+
+Not offered: the paper's sparse mixtures of experts (SMoE, SymSMoE), for which no configuration was published.
+Nor does the paper say how words become one vector; both usual ways are here.
+
+B = batch, N = tokens, C = width, K = classes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
+
+from models.attention import rpc
+from models.language import PAD
+from models.lm import lm
+from models.parameters import DropRate
+
+__all__ = ["text_classifier"]
+
+TASKS = ("sequence",)
+RULES = (("data.words == True", "text_classifier is for sentences of words"),)
+PAPER = rpc.PAPER
+
+Pooling = Literal["mean", "last"]
+
+
+class WordEncoder(Protocol):
+    """What gives a vector for each word; the model that makes it states the fact `word_features`."""
+
+    # Beginnings of the names of weights that a language model has and an encoder has not.
+    CLASSIFIER_ONLY: ClassVar[tuple[str, ...]]
+
+    sequence_length: int
+    num_features: int
+
+    def as_encoder(self) -> None:
+        """Leave out what predicting words alone needs, for good."""
+
+    def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
+        """Vectors (B, N, C) of tokens, int64 (B, N); padding, where `present` is false, changes no other."""
+
+
+class Backbone(Protocol):
+    """Makes the language model: one of the catalog, or one with the user's parameters bound."""
+
+    def __call__(self, classes: int, channels: int) -> nn.Module:
+        """Make a model for so many words, which are its classes and its channels."""
+        ...
+
+
+def text_classifier(
+    classes: int,
+    channels: int,
+    *,
+    backbone: Annotated[Backbone, "model:word_features"] = lm,
+    pooling: Pooling = "mean",
+    dropout: DropRate = 0.1,
+) -> nn.Module:
+    """Classifier of texts with a transformer language model as encoder.
+
+    Args:
+        classes: number of classes K.
+        channels: words of the vocabulary.
+        backbone: the language model with its parameters; its `length` is the longest text.
+        pooling: the vector of a text: the mean over its words, or the last word's, which has seen all others.
+        dropout: dropout rate of that vector; the backbone has its own.
+
+    Returns:
+        Module from tokens, int64 (B, N) with 0 for padding at the right, to logits (B, classes).
+
+    Raises:
+        ValueError: the backbone gives no vectors of words, or there is no such pooling.
+    """
+    built = backbone(channels, channels)
+    if not hasattr(built, "features") or not hasattr(built, "as_encoder"):
+        raise ValueError(f"backbone must be a language model: got {type(built).__name__}")
+    return TextClassifier(cast(WordEncoder, built), classes, pooling, dropout)
+
+
+class TextClassifier(nn.Module):
+    """An encoder of words, pooling, and a linear layer.
+
+    Args:
+        encoder: becomes one for good (`as_encoder`).
+        classes: number of classes K; 0 = no head, the pooled vector is the output.
+        pooling: "mean" or "last".
+        dropout: dropout rate of the pooled vector.
+
+    Raises:
+        ValueError: there is no such pooling.
+    """
+
+    def __init__(self, encoder: WordEncoder, classes: int, pooling: Pooling, dropout: float) -> None:
+        super().__init__()
+        if pooling not in ("mean", "last"):
+            raise ValueError(f"pooling must be 'mean' or 'last': got {pooling!r}")
+        encoder.as_encoder()
+        self.encoder = encoder
+        self.pooling = pooling
+        self.dropout = dropout
+        self.head = nn.Linear(encoder.num_features, classes) if classes else nn.Identity()
+
+    @property
+    def sequence_length(self) -> int:
+        """The most tokens that a text may have."""
+        return self.encoder.sequence_length
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (B, K) of tokens, int64 (B, N); PAD stands at the right and changes nothing.
+
+        A text of no words counts as one word, PAD.
+
+        Raises:
+            ValueError: N is 0, or more than `sequence_length`.
+        """
+        if tokens.dim() != 2 or not 1 <= tokens.shape[1] <= self.sequence_length:
+            raise ValueError(
+                f"tokens must be (batch, 1 to {self.sequence_length}): got {tuple(tokens.shape)}"
+            )
+        present = torch.cat([torch.ones_like(tokens[:, :1], dtype=torch.bool), tokens[:, 1:] != PAD], dim=1)
+        features = self.encoder.features(tokens, present)  # (B, N, C)
+        logits: Tensor = self.head(drop(self._pooled(features, present), self.dropout, self.training))
+        return logits
+
+    def _pooled(self, features: Tensor, present: Tensor) -> Tensor:
+        lengths = present.sum(dim=1)  # (B,)
+        if self.pooling == "last":
+            rows = torch.arange(len(features), device=features.device)
+            return features[rows, lengths - 1]
+        kept = features.masked_fill(~present[..., None], 0.0)
+        return kept.sum(dim=1) / lengths[:, None]

@@ -1,0 +1,27 @@
+"""The classes of ImageNet-1K and of the test sets made for its models: WordNet ids in order of the labels.
+
+Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge"; Hendrycks et al. 2021, "Natural
+Adversarial Examples" (A, O) and "The Many Faces of Robustness" (R).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+FILE = Path(__file__).with_name("class_lists.json")
+
+
+@functools.cache
+def class_list(name: str) -> tuple[str, ...]:
+    """The WordNet ids of a set's classes, sorted, which is the order of the labels.
+
+    Args:
+        name: `imagenet`, `imagenet_a`, `imagenet_o` or `imagenet_r`.
+
+    Returns:
+        1000 ids for `imagenet`, 200 of these for the others.
+    """
+    lists: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return tuple(lists[name])

@@ -1,0 +1,70 @@
+"""Whole jobs over stored corrupted images: plan, shards, merge, results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.contract.results import Breakdown
+from tests.support.stored_trees import write_cells
+from tests.workers.jobs.test_whole_jobs import Bench, Plain, bench
+from workers.data.dataset import MissingData
+
+__all__ = ["bench"]  # the fixture
+
+DATA = {"name": "corrupted_folder", "params": {"folder": "stored", "resize": "bicubic"}}
+ITEM = {
+    "name": "corruptions",
+    "params": {"corruptions": ["fog", "snow"], "severities": [1, 5], "source": "stored"},
+}
+
+
+class Grey(Plain):
+    """For colour images, of which it sees the first channel."""
+
+    channels = 3
+
+    def forward(self, images: Any) -> Any:
+        return super().forward(images[:, :1])
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cells = [(name, severity) for name in ("fog", "snow") for severity in (1, 5)]
+    write_cells(tmp_path / "data" / "stored", cells, [f"{digit}" for digit in range(10)], side=8, images=6)
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path / "data"))
+    return tmp_path / "data" / "stored"
+
+
+def test_a_job_has_every_cell_whatever_its_shards_and_nothing_of_clean_images(
+    bench: Bench, root: Path
+) -> None:
+    del root
+    [whole] = bench.run(Grey(), ITEM, data=DATA).evaluations
+    results = bench.run(Grey(), ITEM, data=DATA, shard_seconds=1e-9, execution={"batch_size": 16})
+    [row] = results.evaluations
+    assert {name: metric.model_dump() for name, metric in row.metrics.items()} == {
+        name: metric.model_dump() for name, metric in whole.metrics.items()
+    }
+    assert set(row.metrics) == {"corrupted_top1"}
+    assert row.metrics["corrupted_top1"].n == 61
+    parts = [part for part in row.breakdown if isinstance(part, Breakdown)]
+    assert [part.label for part in parts] == ["fog", "snow", "fog/1", "fog/5", "snow/1", "snow/5"]
+    assert row.data == DATA
+    assert row.forward_passes == 4 * 61
+    assert results.provenance is not None
+    (label,) = results.provenance.data_sha256
+    assert label == "corrupted_folder(folder=stored, resize=bicubic) fog/1 fog/5 snow/1 snow/5"
+    table = bench.table(0, "corruptions")
+    assert set(table[0]) == {"id", "label", "corrupted", "forward", "backward"}
+    assert [line["id"] for line in table[:2]] == ["0/0_0.png", "0/0_1.png"]
+
+
+def test_the_plan_refuses_a_half_complete_tree(bench: Bench, root: Path) -> None:
+    (root / "snow" / "5" / "3" / "3_0.png").unlink()
+    only_fog = ITEM | {"params": ITEM["params"] | {"corruptions": ["fog"]}}  # type: ignore[operator]
+    bench.run(Grey(), only_fog, data=DATA)
+    with pytest.raises(MissingData, match=r"1 images are missing .* \(snow/5: 3/3_0\.png\)"):
+        bench.run(Grey(), ITEM, data=DATA)

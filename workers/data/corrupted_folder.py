@@ -1,0 +1,52 @@
+"""A user's own images under corruptions, stored in the layout of ImageNet-C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from workers.data.dataset import MissingData
+from workers.data.folders import resolve_folder
+from workers.data.image_folder import RESAMPLING
+from workers.data.imagenet_files import Resize
+from workers.data.stored_corruptions import Kind, StoredCorruptions
+
+__all__ = ["corrupted_folder"]
+
+TASKS = ("stored_corruptions",)
+PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions (layout)"
+FACTS = {"channels": 3, "test_only": True}
+
+
+def corrupted_folder(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"],
+    resize: Resize = "bicubic",
+) -> StoredCorruptions:
+    """A folder of corrupted images, FOLDER/CORRUPTION/SEVERITY/CLASS/IMAGE, of any classes and size.
+
+    For the evaluation `corruptions` with source "stored"; the corruptions have ImageNet-C's names. Classes
+    are numbered in the order of their folder names. The id of an example is CLASS/IMAGE, as in an
+    `image_folder` without split folders, so that a limit takes the same images as there with splits "all".
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; nothing is trained on.
+        folder: relative name of the folder.
+        resize: interpolation of the central square to the model's image size.
+
+    Returns:
+        The images; pixels are read when they are asked for.
+
+    Raises:
+        MissingData: there is no such folder, or no corruption in it; lists what is missing.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    if split == "train":
+        raise MissingData("A corrupted_folder is a test set: it has no training images. Train on other data.")
+    where = resolve_folder(root, folder)
+    assert root is not None
+    kind = Kind("corrupted_folder", "A folder of corrupted images", clean="image_folder")
+    return StoredCorruptions(kind, where, root.resolve(), RESAMPLING[resize])

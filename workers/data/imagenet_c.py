@@ -1,0 +1,66 @@
+"""ImageNet-C: ImageNet's validation images under 19 corruptions at five severities, as they were published.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from workers.data.dataset import MissingData
+from workers.data.folders import resolve_folder
+from workers.data.image_folder import RESAMPLING
+from workers.data.imagenet_classes import ALL, PUBLISHED, class_list
+from workers.data.imagenet_files import Resize
+from workers.data.stored_corruptions import Kind, StoredCorruptions
+
+__all__ = ["imagenet_c"]
+
+TASKS = ("stored_corruptions",)
+PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
+FACTS = {"classes": 1000, "channels": 3, "test_only": True, "class_list": ALL}
+# The files are the centres of 224 pixels already.
+CROP = 224
+
+
+def imagenet_c(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "imagenet-c",
+    resize: Resize = "bicubic",
+) -> StoredCorruptions:
+    """ImageNet-C as published: FOLDER/CORRUPTION/SEVERITY/WNID/IMAGE, all of 1000 classes, 224 pixels.
+
+    For the evaluation `corruptions` with source "stored"; only the corruptions and severities that it asks
+    for need to be there. Ids are those of `imagenet`, so that a limit takes the same images.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; there is nothing to train on.
+        folder: relative name of the folder into which the archives were unpacked.
+        resize: interpolation for models of another image size than 224.
+
+    Returns:
+        The images; pixels are read when they are asked for.
+
+    Raises:
+        MissingData: there is no such folder, or none of the corruptions in it; lists what is missing.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    if split == "train":
+        raise MissingData("ImageNet-C is a test set: it has no training images. Train on other data.")
+    where = resolve_folder(root, folder)
+    assert root is not None
+    kind = Kind(
+        "imagenet_c",
+        "ImageNet-C",
+        clean=ALL,
+        classes=class_list(ALL),
+        prefix="val/",
+        crop=CROP,
+        published=PUBLISHED[ALL],
+    )
+    return StoredCorruptions(kind, where, root.resolve(), RESAMPLING[resize])

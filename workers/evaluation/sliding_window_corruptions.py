@@ -1,0 +1,132 @@
+"""Segmentation of corrupted whole images by sliding windows: the protocol of ADE20K under corruptions.
+
+Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel PCA", table 6: the fifteen
+corruptions of ImageNet-C on the images of ADE20K's validation set. Every image is corrupted at the file's own
+size, then goes the way of `sliding_window`, and is judged as it is, too. Corrupted images are never kept.
+
+This is not a parameter of `corruptions`: that is to `clean` what this is to `sliding_window`, with the same
+parameters for the windows, which classification and whole squares have no use for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Interval, Len
+from torch import Tensor, nn
+
+from attacks.corruptions.corruption import TOP, Corruption
+from attacks.kernel import frozen
+from service.contract.stored_cells import cells_of
+from workers import catalog
+from workers.data.ahead import load_ahead
+from workers.evaluation.cell_tally import CellTally
+from workers.evaluation.corruptions import FIFTEEN, OF_CHANNELS, CorruptionName
+from workers.evaluation.feed import DType, Progress
+from workers.evaluation.passes import Passes
+from workers.evaluation.segment import PixelCounts
+from workers.evaluation.sliding_window import PASSES as OF_WINDOWS_PASSES
+from workers.evaluation.sliding_window import RULES as OF_WINDOWS
+from workers.evaluation.sliding_window import Example, Side, SlidingWindow
+
+__all__ = ["sliding_window_corruptions"]
+
+TASKS = ("segmentation",)
+PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, table 6"
+RULES = (*OF_WINDOWS, OF_CHANNELS)
+PASSES = (f"(1 + len(params.corruptions) * len(params.severities)) * ({OF_WINDOWS_PASSES[0]})", "0")
+
+
+def sliding_window_corruptions(
+    *,
+    corruptions: Annotated[list[CorruptionName], Len(1, 19)] = FIFTEEN,
+    severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
+    short_side: Side | None = 512,
+    window: Side = 512,
+    stride: Side = 512,
+    average: Literal["logits", "probabilities"] = "logits",
+    seed: Annotated[int, "system"] = 0,
+) -> CorruptedWindows:
+    """Segmentation of corrupted whole images by sliding windows, judged at the label maps' own size.
+
+    An image is corrupted at the file's own size. The windows' defaults are Segmenter's for ADE20K.
+
+    Args:
+        corruptions: which; by default the fifteen. What is named twice counts once.
+        severities: which, 1 to 5; by default all.
+        short_side: short side of an image before windows are cut, in pixels; null takes the file's own.
+        window: side of a window, in pixels.
+        stride: distance of two windows, in pixels; at most `window`.
+        average: what is averaged where windows overlap; the released code takes logits.
+        seed: the job's.
+    """
+    cells = cells_of({"corruptions": corruptions, "severities": severities})
+    kernels = [catalog.build("corruption", name, {"severity": severity})() for name, severity in cells]
+    return CorruptedWindows(kernels, SlidingWindow(short_side, window, stride, average), seed)
+
+
+@dataclass(frozen=True)
+class CorruptedWindows:
+    """The evaluation with its parameters; see `sliding_window_corruptions`."""
+
+    kernels: Sequence[Corruption]
+    windows: SlidingWindow
+    seed: int
+
+    def __call__(
+        self,
+        model: nn.Module,
+        example_of: Callable[[int], Example],
+        ids: Sequence[str],
+        *,
+        classes: int,
+        image_size: int,
+        batch_size: int,
+        device: torch.device,
+        dtype: DType = "float32",
+        progress: Progress | None = None,
+    ) -> PixelCounts:
+        """Segment every image as it is, and under each corruption; the arguments are `SlidingWindow`'s.
+
+        Raises:
+            ValueError: There are no images, or the logits have another shape.
+        """
+        if not ids:
+            raise ValueError("there are no images, at least one is needed")
+        exact, tally = Passes(model, device), CellTally(ids, classes)
+        views, together = 1 + len(self.kernels), self.windows.together(batch_size, image_size)
+        with torch.no_grad(), frozen(model):
+            examples = self._views(example_of, ids, device)
+            judged = self.windows.judge(exact, examples, classes, together, device, dtype)
+            for number, found in enumerate(judged):
+                row, view = divmod(number, views)
+                tally.note(
+                    torch.tensor([row]),
+                    found.prediction[None],
+                    found.truth[None],
+                    finite=torch.tensor([found.finite]),
+                    passes=found.windows,
+                    clean=view == 0,
+                )
+                if progress is not None and view == views - 1:
+                    progress(row + 1)
+        return tally.counts(exact.limit.noted())
+
+    def _views(
+        self, example_of: Callable[[int], Example], ids: Sequence[str], device: torch.device
+    ) -> Iterator[Example]:
+        """Each image as it is and under each corruption, one at a time, with its label map."""
+        for row, (pixels, truth) in enumerate(load_ahead(example_of, range(len(ids)))):
+            # As it is, it goes the way of `sliding_window` unchanged.
+            yield pixels, truth
+            image = pixels.to(device, torch.float32)[None] / TOP
+            for kernel in self.kernels:
+                yield _bytes(kernel(image, [ids[row]], self.seed)[0]), truth
+
+
+def _bytes(image: Tensor) -> Tensor:
+    """Multiples of 1/255 as the levels that they are, uint8."""
+    return (image * TOP).round().to(torch.uint8)

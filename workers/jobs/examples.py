@@ -1,0 +1,21 @@
+"""The examples of one evaluation of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.contract.stored_cells import cells_of
+from workers.data.dataset import ImageSet
+from workers.data.stored_corruptions import StoredCorruptions
+from workers.jobs.session import Session
+
+
+def examples_of(session: Session, spec: Mapping[str, Any], item: Mapping[str, Any]) -> ImageSet:
+    """The data set of an evaluation; of stored corrupted images those that it asks for.
+
+    Raises:
+        MissingData: they are not there.
+    """
+    data = session.data(item["data"] or spec["data"], "test")
+    return data.of_cells(cells_of(item["params"])) if isinstance(data, StoredCorruptions) else data
