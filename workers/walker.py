@@ -41,9 +41,20 @@ PACKAGES: Mapping[str, str] = {
     "words": "attacks.words",
 }
 # What a module may state about its components.
-CONSTANTS = ("TASKS", "PAPER", "PASSES", "PROTOCOLS", "FACTS", "CHOICES", "OFFERS", "NEEDS", "REPEATS")
+CONSTANTS = (
+    "TASKS",
+    "PAPER",
+    "PASSES",
+    "PROTOCOLS",
+    "FACTS",
+    "CHOICES",
+    "OFFERS",
+    "NEEDS",
+    "REPEATS",
+    "LEAVES_OUT",
+)
 # Left out of the file where they are empty.
-RARE = ("offers", "needs", "repeats", "package")
+RARE = ("offers", "needs", "repeats", "package", "leaves_out")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -180,6 +191,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "repeats": _counted(where, "REPEATS", stated["REPEATS"], schema) if stated["REPEATS"] else None,
         "offers": list(stated["OFFERS"] or ()),
         "needs": list(stated["NEEDS"] or ()),
+        "leaves_out": bool(stated["LEAVES_OUT"]),
         "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
         "facts": _facts(where, stated["FACTS"], schema) if stated["FACTS"] else None,
         "evaluations": target() if kind == "suite" else None,

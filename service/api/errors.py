@@ -27,7 +27,7 @@ from service.contract.errors import (
     Unauthorized,
     Unavailable,
 )
-from service.contract.report import Report, nearest, readable, show
+from service.contract.report import MAX_MESSAGE, Report, nearest, readable, show
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def install(app: FastAPI) -> None:
 def answer(error: AssayError, headers: dict[str, str] | None = None) -> Response:
     """The HTTP answer for an error; what the user gave is made safe to send back."""
     details = [_safe_detail(detail) for detail in error.details]
-    safe = type(error)(readable(error.message), details)
+    safe = type(error)(readable(error.message, MAX_MESSAGE), details)
     if isinstance(error, Unavailable):
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS), **(headers or {})}
     if isinstance(error, Unauthorized):
@@ -153,7 +153,7 @@ def unavailable(error: Exception) -> Unavailable | None:
 def _safe_detail(detail: ErrorDetail) -> ErrorDetail:
     return ErrorDetail(
         loc=[readable(part) if isinstance(part, str) else part for part in detail.loc],
-        message=readable(detail.message),
+        message=readable(detail.message, MAX_MESSAGE),
         given=show(detail.given),
         allowed=detail.allowed,
         nearest=detail.nearest,

@@ -19,6 +19,7 @@ from service.contract.results import (
     Results,
 )
 from service.contract.states import JobState
+from service.contract.suites import left_out_warnings
 from service.contract.validity import cross_checks
 from service.store.live import Live
 from service.store.progress import brought_up
@@ -164,7 +165,7 @@ def results_view(row: JobRow, results: dict[int, dict[str, object]]) -> Results:
         job=row.id,
         complete=row.state == JobState.SUCCEEDED and len(evaluations) >= expected,
         evaluations=evaluations,
-        warnings=cross_checks(evaluations),
+        warnings=[*left_out_warnings(row.spec), *cross_checks(evaluations)],
         error=job_error(row),
         provenance=None if row.provenance is None else Provenance.model_validate(row.provenance),
     )

@@ -57,6 +57,7 @@ class Component(BaseModel):
         package: The package that brings it; null for Assay's own.
         offers: What a model, or a component that is a part of it, lets an evaluation look at.
         needs: What an evaluation looks at; the model and all its parts must offer it.
+        leaves_out: Of a suite: parts that do not fit the model or the data are left out, with the reason.
         repeats: Of an evaluation that measures the machine: how often, as an expression over the
             parameters. It has so many outcomes, not one for each example.
     """
@@ -79,6 +80,7 @@ class Component(BaseModel):
     offers: list[str] = []
     needs: list[str] = []
     repeats: str | None = None
+    leaves_out: bool = False
 
     def references(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """The parameters that name another component: (parameter, kind, {"name", "params"})."""

@@ -12,6 +12,8 @@ Loc = tuple[str | int, ...]
 
 MAX_DETAILS = 100
 MAX_TEXT = 200
+# Of a message, which may list what a folder lacks.
+MAX_MESSAGE = 1500
 MAX_ITEMS = 20
 MAX_SHOWN_DEPTH = 4
 MAX_ALLOWED = 100
@@ -92,9 +94,9 @@ def path_text(loc: Iterable[str | int]) -> str:
     return text or "body"
 
 
-def readable(text: str) -> str:
-    """Text that any encoder and database takes, cut to `MAX_TEXT` characters."""
-    cut = text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
+def readable(text: str, at_most: int = MAX_TEXT) -> str:
+    """Text that any encoder and database takes, cut to so many characters."""
+    cut = text if len(text) <= at_most else text[:at_most] + "..."
     return cut.encode("utf-8", "backslashreplace").decode().replace("\0", "\\u0000")
 
 

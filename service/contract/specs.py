@@ -105,6 +105,14 @@ class SuiteSpec(Spec):
     suite: Name
 
 
+class LeftOut(Spec):
+    """An evaluation that a suite has not asked for, because the model or the data cannot be asked it."""
+
+    suite: Name
+    part: Annotated[str, Field(max_length=1000)]
+    reason: Annotated[str, Field(max_length=20_000)]
+
+
 class ExecutionSpec(Spec):
     """How to run: device class, arithmetic, and examples per batch.
 
@@ -154,6 +162,14 @@ class EvaluateSpec(JobSpecBase):
     limit: Annotated[int, Field(ge=1)] | None = None
     save_adversarial: Annotated[bool, Field(description="adversarial examples become artifacts")] = False
     evaluations: Annotated[list[EvaluationSpec | SuiteSpec], Field(min_length=1, max_length=500)]
+    left_out: Annotated[
+        list[LeftOut], Field(max_length=500, description="filled in where suites are expanded")
+    ] = []
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = dump(self)
+        return {key: value for key, value in written.items() if key != "left_out" or value}
 
 
 JobSpec = Annotated[TrainSpec | EvaluateSpec, Discriminator("kind")]

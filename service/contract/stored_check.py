@@ -46,4 +46,9 @@ def check_stored(
     except OSError as error:
         gaps = f"it cannot be read ({error.strerror})"
     if gaps is not None:
-        report.add((*loc, "params", "folder"), f"{folder!r} is wanted as {LAYOUT}: {gaps}", given=folder)
+        report.add(
+            (*loc, "params", "folder"),
+            f"{folder!r} is wanted as {LAYOUT}: {gaps}",
+            given=folder,
+            allowed=LAYOUT,
+        )

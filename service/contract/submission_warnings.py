@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from service.contract.suites import left_out_warnings
 from service.contract.weights import Source
 
 if TYPE_CHECKING:
@@ -42,4 +43,5 @@ def submission_warnings(
                 "evidence": {"limit": spec["limit"], "available": available},
             }
         )
+    warnings += [warning.model_dump() for warning in left_out_warnings(spec)]
     return warnings

@@ -27,12 +27,13 @@ from service.contract.fit import (
 )
 from service.contract.folders import check_folders
 from service.contract.offers import check_offers, known_of_model
-from service.contract.report import Loc, Report, path_text
+from service.contract.report import Loc, Report
 from service.contract.rules import Namespaces
-from service.contract.shape import check_evaluation_shape, check_shape
+from service.contract.shape import check_shape
 from service.contract.specs import JOB_SPEC
 from service.contract.stored_check import check_stored
 from service.contract.submission_warnings import submission_warnings
+from service.contract.suites import expand, expand_fitting
 from service.contract.weights import (
     FindCheckpoint,
     FindJob,
@@ -105,6 +106,7 @@ class _Validation:
         self.data: Checked | None = None
         self.source: Source | None = None
         self.protocol: str | None = None
+        self.left_out: list[dict[str, str]] = []
         self.fit: tuple[str, ...] = FIT
 
     def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
@@ -130,6 +132,7 @@ class _Validation:
             spec["recipe"] = _completed(recipe)
         if isinstance(shape.get("evaluations"), list):
             spec["evaluations"] = self._check_evaluations(shape["evaluations"])
+            spec["left_out"] = [*shape.get("left_out", []), *self.left_out]
         return spec
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -184,19 +187,17 @@ class _Validation:
         return completed
 
     def _expand(self, name: str, loc: Loc) -> list[dict[str, Any] | None]:
-        """The evaluations of a suite; whatever is wrong with one is wrong with the suite."""
+        """The evaluations of a suite; what it leaves out is noted."""
         suite = self.catalog.look_up(("suite",), name, self.report, loc)
         if suite is None:
             return []
-        inner = Report()
-        completed = [
-            self._check_evaluation(check_evaluation_shape(item, inner, (index,)), inner, (index,))
-            for index, item in enumerate(suite.evaluations or [])
-        ]
-        for detail in inner.details:
-            message = f"the suite's evaluation {path_text(detail.loc)}: {detail.message}"
-            self.report.add(loc, message, given=name)
-        return completed
+        if not suite.leaves_out:
+            return expand(suite, self._check_evaluation, self.report, loc)
+        kept, left_out = expand_fitting(
+            suite, self._check_evaluation, self.report, loc, data=self.data, data_root=self.data_root
+        )
+        self.left_out += left_out
+        return [*kept]
 
     def _check_evaluation(self, item: Mapping[str, Any], report: Report, loc: Loc) -> dict[str, Any] | None:
         before, data, own = len(report), self.data, item.get("data")

@@ -37,6 +37,7 @@ WarningCode = Literal[
     "screened",
     "undefined_metric",
     "no_worker_with_devices",
+    "left_out",
     # about an analysis
     "quotients_left_out",
     "measures_the_machine",

@@ -36,7 +36,7 @@ def copy(tmp_path: Path) -> Path:
     """The packages and tests, with the files of the page."""
     root = tmp_path / "assay"
     for folder in ("service", "workers", "models", "attacks", "tests"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, root / folder)
     shutil.copy(ROOT / "pyproject.toml", root)
     for name, source in files_of_the_page().items():
         assert not (root / name).exists(), "the page's components must not be in the tree"

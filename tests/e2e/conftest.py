@@ -7,26 +7,66 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.running import RunningBox, RunningService
+from tests.e2e.jobs import finished, learning
+from tests.e2e.running import SHARDED, RunningBox, RunningService
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
 Start = Callable[..., RunningService]
 MODES = ("embedded", "distributed")
+HERE = Path(__file__).parent
+SHARED = pytest.StashKey[list[RunningService]]()
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="session", params=MODES)
 def mode(request: pytest.FixtureRequest) -> str:
     """The mode that the test's services run in."""
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def make_service(mode: str, request: pytest.FixtureRequest) -> Start:
     """Makes a service that is not running yet; whoever calls it closes it."""
     if mode == "embedded":
         return RunningService
     server: str = request.getfixturevalue("postgresql_server")
     return lambda state, **environment: RunningBox(state, server, **environment)
+
+
+@pytest.fixture(scope="session")
+def kept(
+    make_service: Start, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """The service behind `shared`, up or not."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "data" / "pictures").mkdir(parents=True)
+    service = make_service(
+        folder / "state", ASSAY_WORKERS="2", ASSAY_DATA_ROOT=str(folder / "data"), **SHARDED
+    )
+    request.session.stash.setdefault(SHARED, []).append(service)
+    yield service
+    service.close()
+
+
+@pytest.fixture(scope="module")
+def shared(kept: RunningService) -> RunningService:
+    """One service with two workers for all tests that neither kill it nor count what is in it."""
+    return kept if kept.up else kept.start()
+
+
+@pytest.fixture(scope="session")
+def trained(kept: RunningService) -> str:
+    """A training job of the shared service, ended, that other jobs take their weights from."""
+    client = (kept if kept.up else kept.start()).client
+    return finished(client, client.submit(learning()).id).id
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The shared service does not look for work beside the tests of other folders."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        for service in item.session.stash.get(SHARED, []):
+            if service.up:
+                service.stop()
 
 
 @pytest.fixture

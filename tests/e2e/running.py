@@ -27,6 +27,8 @@ FAST = {
     "ASSAY_CONTROL_SECONDS": "0.5",
     "ASSAY_CANCEL_GRACE_SECONDS": "2",
 }
+# Several shards in every evaluation of more than a batch.
+SHARDED = {"ASSAY_SHARD_SECONDS": "0.02"}
 EVALUATOR = "evaluator"
 
 
@@ -65,6 +67,11 @@ class RunningService:
             self.stop()
             raise AssertionError(self.state.with_suffix(".log").read_text()[-3000:])
         return self
+
+    @property
+    def up(self) -> bool:
+        """Whether it was started, and not stopped or killed since."""
+        return bool(self._processes)
 
     @property
     def pid(self) -> int:

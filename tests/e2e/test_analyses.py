@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,10 +10,8 @@ import pytest
 from models.symvit import symvit
 from service.contract.errors import InvalidSpec
 from service.contract.results import LayerBreakdown
-from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, rows, training
+from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, rows
 from tests.e2e.running import RunningService
-
-Start = Callable[..., RunningService]
 
 EVALUATIONS = [
     pgd(steps=2),
@@ -24,10 +21,8 @@ EVALUATIONS = [
 ]
 
 
-def test_analyses_stand_beside_an_attack(start_service: Start, tmp_path: Path) -> None:
-    client = start_service(tmp_path / "state").client
-    trained = client.submit(training(1)).id
-    finished(client, trained)
+def test_analyses_stand_beside_an_attack(shared: RunningService, trained: str, tmp_path: Path) -> None:
+    client = shared.client
     causal = {"name": "vit", "params": {"image_size": 32, "attention": "rpc_causal", "layers": "first"}}
     with pytest.raises(InvalidSpec, match="'rpc_causal' does not offer"):
         client.submit({**attacking(None, EVALUATIONS), "model": causal})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,46 +9,31 @@ import pytest
 
 from service.contract.errors import InvalidSpec, InvalidState
 from service.contract.results import StageBreakdown
-from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, rows, training, weights
+from tests.e2e.jobs import SHAPE, attacking, finished, learning, outcomes, rows, training, weights
 from tests.e2e.running import RunningService, wait_for
 
-Start = Callable[..., RunningService]
-
 STAGES = ["apgd_ce", "apgd_t", "fab_t", "square"]
-AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "2/255", "queries": 50}}
+AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "6/255", "queries": 50}}
 
 
-@pytest.fixture(scope="module")
-def service(make_service: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    folder = tmp_path_factory.mktemp("attacks")
-    running = make_service(folder / "state", ASSAY_WORKERS="2").start()
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
-def trained(service: RunningService) -> str:
-    job_id = service.client.submit(training(epochs=20)).id
-    finished(service.client, job_id)
-    return job_id
-
-
+# One mode is enough: a suite is its evaluations before either mode has a say.
+@pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 def test_the_standard_suite_gives_every_row_a_value_an_interval_and_its_warnings(
-    service: RunningService, trained: str
+    shared: RunningService, trained: str
 ) -> None:
-    client = service.client
-    job_id = client.submit(attacking(trained, [{"suite": "standard"}], limit=16)).id
+    client = shared.client
+    job_id = client.submit(attacking(trained, [{"suite": "standard"}], limit=8)).id
     finished(client, job_id, seconds=300)
     results = client.results(job_id)
     names = [row.name for row in results.evaluations]
     assert {"clean", "uniform_noise", "fgsm", "pgd", "square", "spsa", "autoattack"} <= set(names)
     for row in results.evaluations:
         top1 = row.metrics["top1"]
-        assert top1.n == 16
+        assert top1.n == 8
         assert top1.value is not None
         assert top1.ci_low <= top1.value <= top1.ci_high
         assert "subset" in {warning.code for warning in row.warnings}
-        assert row.forward_passes >= 16
+        assert row.forward_passes >= 8
     clean, ensemble = results.evaluations[0], results.evaluations[names.index("autoattack")]
     assert clean.metrics["top1"].value > 0.5
     assert ensemble.metrics["top1"].value <= min(
@@ -59,10 +43,10 @@ def test_the_standard_suite_gives_every_row_a_value_an_interval_and_its_warnings
 
 
 def test_autoattack_tells_its_stages_and_keeps_its_examples(
-    service: RunningService, trained: str, tmp_path: Path
+    shared: RunningService, trained: str, tmp_path: Path
 ) -> None:
-    client = service.client
-    spec = attacking(trained, [AUTOATTACK], limit=64, save_adversarial=True)
+    client = shared.client
+    spec = attacking(trained, [AUTOATTACK], limit=16, save_adversarial=True)
     spec["execution"]["screening"] = "bfloat16"
     job_id = client.submit(spec).id
     finished(client, job_id)
@@ -85,9 +69,9 @@ def transfer(job_id: str, **params: Any) -> dict[str, Any]:
     return {"name": "transfer", "params": {"job": job_id, "epsilon": "16/255", **params}}
 
 
-def test_a_transfer_attack_waits_for_its_model_and_keeps_it(service: RunningService, trained: str) -> None:
-    client = service.client
-    other = client.submit(training(epochs=20, seed=1)).id
+def test_a_transfer_attack_waits_for_its_model_and_keeps_it(shared: RunningService, trained: str) -> None:
+    client = shared.client
+    other = client.submit(learning(seed=1)).id
     job = client.submit(attacking(trained, [{"name": "clean"}, transfer(other)], limit=64))
     assert job.state == "waiting"
     with pytest.raises(InvalidState, match="only a job that has ended"):
@@ -107,9 +91,9 @@ def test_a_transfer_attack_waits_for_its_model_and_keeps_it(service: RunningServ
 
 
 def test_a_job_to_transfer_from_is_not_deleted_while_it_is_needed(
-    service: RunningService, trained: str
+    shared: RunningService, trained: str
 ) -> None:
-    client = service.client
+    client = shared.client
     other = client.submit(training(seed=2)).id
     finished(client, other)
     long = transfer(other, steps=20_000, restarts=20)
@@ -130,9 +114,9 @@ def test_a_job_to_transfer_from_is_not_deleted_while_it_is_needed(
 
 
 def test_who_waits_for_a_model_that_does_not_come_fails_and_can_be_retried(
-    service: RunningService, trained: str
+    shared: RunningService, trained: str
 ) -> None:
-    client = service.client
+    client = shared.client
     other = client.submit(training(epochs=500, seed=3)).id
     job_id = client.submit(attacking(trained, [transfer(other, steps=2)], limit=16)).id
     client.cancel(other)
@@ -148,9 +132,9 @@ def test_who_waits_for_a_model_that_does_not_come_fails_and_can_be_retried(
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_model_that_cannot_be_transferred_from_is_named(
-    service: RunningService, trained: str, dry_run: bool
+    shared: RunningService, trained: str, dry_run: bool
 ) -> None:
-    client = service.client
+    client = shared.client
     evaluation = client.submit(attacking(trained, [{"name": "clean"}], limit=8)).id
     canceled = client.submit(training(epochs=500)).id
     client.cancel(canceled)
@@ -203,14 +187,14 @@ def test_a_model_that_cannot_be_transferred_from_is_named(
     ids=str,
 )  # fmt: skip
 def test_what_is_wrong_is_named(
-    service: RunningService, change: dict[str, Any], loc: list[Any], words: str
+    shared: RunningService, change: dict[str, Any], loc: list[Any], words: str
 ) -> None:
     spec = attacking(None, [{"name": "clean"}]) | change
     spec["model"]["params"] = SHAPE
     if screening := spec.pop("screening", None):
         spec["execution"] = {**spec["execution"], "screening": screening}
     with pytest.raises(InvalidSpec) as caught:
-        service.client.submit(spec)
+        shared.client.submit(spec)
     found = {tuple(detail.loc): detail for detail in caught.value.details}
     assert tuple(loc) in found, found
     assert words in str(found[tuple(loc)].model_dump())

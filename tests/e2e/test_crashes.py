@@ -2,59 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.jobs import attacking, finished, outcomes, pgd, training, weights
-from tests.e2e.running import RunningService, kill, processes, wait_for
+from tests.e2e.running import SHARDED, RunningService, kill, processes, wait_for
 
 Start = Callable[..., RunningService]
 
-LONG = [pgd("1/255", steps=60), pgd("2/255", steps=60), pgd("4/255", steps=60), pgd("8/255", steps=60)]
-SHARDED = {"ASSAY_SHARD_SECONDS": "0.02"}
+LONG = [pgd("2/255", steps=50), pgd("4/255", steps=50), pgd("8/255", steps=50)]
 
 
-def crash_and_restart(running: RunningService) -> None:
-    """kill -9 of the service: its evaluators must go with it; then start it again."""
+@pytest.fixture(scope="module")
+def calm(make_service: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """One worker, which nobody disturbs."""
+    service = make_service(tmp_path_factory.mktemp("calm") / "state", ASSAY_WORKERS="1", **SHARDED)
+    yield service.start()
+    service.close()
+
+
+@pytest.fixture(scope="module")
+def rough(make_service: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """Two workers, which are killed; what they train is on disk three times a second."""
+    folder = tmp_path_factory.mktemp("rough")
+    often = {"ASSAY_WORKERS": "2", "ASSAY_CHECKPOINT_SECONDS": "0.3"}
+    service = make_service(folder / "state", **often, **SHARDED)
+    yield service.start()
+    service.close()
+
+
+def crash_and_restart(running: RunningService, job_id: str) -> None:
+    """kill -9 of the service at work: its evaluators must go with it; then start it again."""
     evaluators = set(running.evaluators())
     assert evaluators
+    assert running.client.job(job_id).state == "running", "too late: it would prove nothing"
     running.kill()
     wait_for(lambda: not evaluators & set(processes()), 20)
     running.start()
 
 
-def test_same_bits_with_one_worker_two_workers_and_kills(start_service: Start, tmp_path: Path) -> None:
+def test_same_bits_with_one_worker_two_workers_and_kills(
+    calm: RunningService, rough: RunningService, tmp_path: Path
+) -> None:
     """Neither the number of workers nor a killed evaluator nor a killed service changes an outcome."""
-    one = start_service(tmp_path / "one", ASSAY_WORKERS="1", **SHARDED)
-    two = start_service(tmp_path / "two", ASSAY_WORKERS="2", **SHARDED)
     jobs = {}
-    for running in (two, one):
+    for running in (rough, calm):
         source = running.client.submit(training(epochs=2)).id
         jobs[running] = running.client.submit(attacking(source, LONG)).id
-    disturbed = jobs[two]
-    wait_for(lambda: two.client.job(disturbed).progress.done > 100, 120)
-    kill(two.evaluators()[0])
-    wait_for(lambda: two.client.job(disturbed).progress.done > 300, 120)
-    crash_and_restart(two)
-    assert finished(two.client, disturbed).attempt == 1
-    finished(one.client, jobs[one])
-    expected = outcomes(one.client, jobs[one], tmp_path / "one-outcomes")
-    assert len(expected) == len(LONG)
-    assert outcomes(two.client, disturbed, tmp_path / "two-outcomes") == expected
-
-
-def test_killed_training_resumes_with_the_same_weights(start_service: Start, tmp_path: Path) -> None:
-    """From its checkpoint, not anew: and the weights are those of an undisturbed run, bit for bit."""
-    spec = training(epochs=40)
-    calm = start_service(tmp_path / "calm")
-    expected = calm.client.submit(spec).id
-    rough = start_service(tmp_path / "rough", ASSAY_CHECKPOINT_SECONDS="0.3")
-    job_id = rough.client.submit(spec).id
-    wait_for(lambda: rough.client.job(job_id).progress.done > 150, 120)
-    assert list((rough.state / "artifacts" / job_id).glob("step-*")), "there is something to resume from"
+    disturbed = jobs[rough]
+    wait_for(lambda: rough.client.job(disturbed).progress.done > 100, 120)
     kill(rough.evaluators()[0])
-    wait_for(lambda: rough.client.job(job_id).progress.done > 400, 120)
-    crash_and_restart(rough)
+    wait_for(lambda: rough.client.job(disturbed).progress.done > 300, 120)
+    crash_and_restart(rough, disturbed)
+    assert finished(rough.client, disturbed).attempt == 1
+    finished(calm.client, jobs[calm])
+    expected = outcomes(calm.client, jobs[calm], tmp_path / "calm")
+    assert len(expected) == len(LONG)
+    assert outcomes(rough.client, disturbed, tmp_path / "rough") == expected
+
+
+def test_killed_training_resumes_with_the_same_weights(calm: RunningService, rough: RunningService) -> None:
+    """From its checkpoint, not anew: and the weights are those of an undisturbed run, bit for bit."""
+    spec = training(epochs=20)
+    expected = calm.client.submit(spec).id
+    job_id = rough.client.submit(spec).id
+    wait_for(lambda: rough.client.job(job_id).progress.done > 80, 120)
+    assert list((rough.state / "artifacts" / job_id).glob("step-*")), "there is something to resume from"
+    for pid in rough.evaluators():
+        kill(pid)
+    wait_for(lambda: rough.client.job(job_id).progress.done > 200, 120)
+    crash_and_restart(rough, job_id)
     finished(rough.client, job_id)
     assert list((rough.state / "artifacts" / job_id).glob("weights.safetensors"))
     wait_for(lambda: not list((rough.state / "artifacts" / job_id).glob("step-*")), 10)

@@ -14,9 +14,8 @@ Start = Callable[..., RunningService]
 EVALUATIONS = [{"name": "clean"}, pgd("2/255", steps=5), pgd("8/255", steps=5)]
 
 
-def test_a_job_is_followed_from_its_submission_to_its_end(start_service: Start, tmp_path: Path) -> None:
-    running = start_service(tmp_path / "state", ASSAY_SHARD_SECONDS="0.02")
-    client = running.client
+def test_a_job_is_followed_from_its_submission_to_its_end(shared: RunningService) -> None:
+    client = shared.client
     job_id = client.submit(attacking(None, EVALUATIONS)).id
     live: list[Event] = []
     follower = threading.Thread(target=lambda: live.extend(client.events(job_id)))

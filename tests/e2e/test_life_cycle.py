@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -15,11 +14,7 @@ from service.contract.errors import InvalidSpec, InvalidState, NoResults
 from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, rows, training, weights
 from tests.e2e.running import RunningService, wait_for
 
-Start = Callable[..., RunningService]
-
 HELD_OUT = 355
-# Short shards: several of them in every evaluation.
-SHARDED = {"ASSAY_SHARD_SECONDS": "0.02"}
 GRID = [
     {"name": "clean"},
     {"name": "uniform_noise"},
@@ -30,27 +25,9 @@ GRID = [
 LONG = [pgd("1/255", steps=60), pgd("2/255", steps=60), pgd("4/255", steps=60), pgd("8/255", steps=60)]
 
 
-@pytest.fixture(scope="module")
-def shared(make_service: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """One service with two workers for the tests that kill nothing."""
-    folder = tmp_path_factory.mktemp("shared")
-    (folder / "root" / "pictures").mkdir(parents=True)
-    running = make_service(
-        folder / "state", ASSAY_WORKERS="2", ASSAY_DATA_ROOT=str(folder / "root"), **SHARDED
-    ).start()
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
-def trained(shared: RunningService) -> str:
-    """A training job that the other jobs take their weights from."""
-    return shared.client.submit(training(epochs=20)).id
-
-
 def test_train_then_attack_then_compare(shared: RunningService, trained: str, tmp_path: Path) -> None:
     client = shared.client
-    sources = {"symvit": trained, "rpc_symvit": client.submit(training(epochs=20, model="rpc_symvit")).id}
+    sources = {"symvit": trained, "rpc_symvit": client.submit(training(epochs=15, model="rpc_symvit")).id}
     attacks = {
         name: client.submit(attacking(source, GRID, model=name)).id for name, source in sources.items()
     }
@@ -106,7 +83,7 @@ def measured(client: AssayClient, job_id: str) -> list[str]:
 
 def test_cancel_stops_the_work_and_retry_keeps_what_was_measured(shared: RunningService) -> None:
     client = shared.client
-    job_id = client.submit(attacking(None, [{"name": "clean"}, *LONG * 3])).id
+    job_id = client.submit(attacking(None, [{"name": "clean"}, *LONG])).id
     # Two workers: an attack may be measured before the clean accuracy is.
     wait_for(lambda: "clean" in measured(client, job_id), 120)
     wait_for(lambda: client.job(job_id).progress.done > HELD_OUT + 40, 120)
@@ -175,6 +152,8 @@ def test_bad_specs_name_the_field(shared: RunningService) -> None:
     assert answer.json()["error"]["type"] in {"malformed_json", "invalid_spec"}
 
 
+# One mode is enough: it is the evaluator that knows timm.
+@pytest.mark.parametrize("mode", ["embedded"], indirect=True)
 def test_a_timm_model_by_name(shared: RunningService) -> None:
     spec = attacking(None, [{"name": "clean"}, {"name": "fgsm"}], limit=8)
     spec["model"] = {"name": "timm", "params": {"architecture": "resnet10t"}}

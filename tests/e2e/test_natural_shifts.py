@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sklearn.metrics import average_precision_score
 
-from service.client import AssayClient
 from service.contract.errors import InvalidSpec
 from tests.e2e.jobs import finished, outcomes, rows
 from tests.e2e.running import RunningService
@@ -25,16 +23,10 @@ JOB: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[AssayClient]:
-    """Of an embedded service, which sees the sets."""
-    service = RunningService(tmp_path / "state", ASSAY_DATA_ROOT=str(tmp_path / "data")).start()
-    yield service.client
-    service.close()
-
-
-def test_the_suite_gives_every_row_and_says_what_is_odd(client: AssayClient, tmp_path: Path) -> None:
-    root = tmp_path / "data"
+# One mode is enough: both have the same evaluators.
+@pytest.mark.parametrize("mode", ["embedded"], indirect=True)
+def test_the_suite_gives_every_row_and_says_what_is_odd(shared: RunningService, tmp_path: Path) -> None:
+    client, root = shared.client, shared.state.parent / "data"
     write_set(root, "imagenet", "val")
     for name in ("imagenet_a", "imagenet_r"):
         write_set(root, name)

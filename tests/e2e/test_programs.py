@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from models.layers import Classifier
 from models.symvit import symvit
 from service.client import DEFAULT_URL, AssayClient
 from service.contract.errors import InvalidSpec
-from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, training
+from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd
 from tests.e2e.running import RunningService
 from tests.support.archives import GRAPH, archive, entries_of
 from tests.support.programs import export
@@ -27,42 +26,41 @@ MINE = {"name": "exported", "weights": {"checkpoint": "mine"}}
 AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "24/255", "version": "standard"}}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-models.md"
 SIZE = SHAPE["image_size"]
+# One mode is enough: `test_checkpoints.py` uploads in both.
+pytestmark = pytest.mark.parametrize("mode", ["embedded"], indirect=True)
+
+
+@pytest.fixture
+def client(shared: RunningService) -> AssayClient:
+    return shared.client
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AssayClient]:
-    # One mode is enough: `test_checkpoints.py` uploads in both.
-    running = RunningService(tmp_path_factory.mktemp("programs") / "state").start()
-    yield running.client
-    running.close()
-
-
-@pytest.fixture(scope="module")
-def trained(client: AssayClient, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Classifier]:
+def known(
+    shared: RunningService, trained: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Classifier]:
     """A training job, and its network in this process."""
-    job_id = client.submit(training()).id
-    finished(client, job_id)
-    file = client.download(job_id, "weights.safetensors", tmp_path_factory.mktemp("trained"))
+    file = shared.client.download(trained, "weights.safetensors", tmp_path_factory.mktemp("trained"))
     network = Classifier(symvit(10, 1, **SHAPE), [0.0], [1.0])
     network.load_state_dict(safetensors.torch.load_file(file))
-    return job_id, network
+    return trained, network
 
 
 @pytest.fixture(scope="module")
-def program(trained: tuple[str, Classifier], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(known: tuple[str, Classifier], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """That network as a program, which normalises by itself."""
     folder = tmp_path_factory.mktemp("program")
-    return export(trained[1], folder / "mine.pt2", shape=(1, SIZE, SIZE))
+    return export(known[1], folder / "mine.pt2", shape=(1, SIZE, SIZE))
 
 
 def test_a_program_gives_example_by_example_what_its_network_gives(
-    client: AssayClient, trained: tuple[str, Classifier], program: Path, tmp_path: Path
+    client: AssayClient, known: tuple[str, Classifier], program: Path, tmp_path: Path
 ) -> None:
     uploaded = client.upload_checkpoint("mine", program)
     evaluations = [{"name": "clean"}, pgd("8/255", steps=3), AUTOATTACK]
     limited = {"limit": 12}
     mine = client.submit(attacking(None, evaluations, **limited) | {"model": MINE}).id
-    own = client.submit(attacking(trained[0], evaluations, **limited)).id
+    own = client.submit(attacking(known[0], evaluations, **limited)).id
     finished(client, mine)
     finished(client, own)
     ready = client.checkpoint("mine")

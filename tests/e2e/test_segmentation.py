@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 from service.contract.errors import InvalidSpec
 from tests.e2e.jobs import finished, outcomes
 from tests.e2e.running import RunningService
-
-Start = Callable[..., RunningService]
 
 BACKBONE = {
     "name": "symvit",
@@ -29,8 +26,8 @@ TRAINING = {
 }
 
 
-def test_train_and_measure(start_service: Start, tmp_path: Path) -> None:
-    client = start_service(tmp_path / "state").client
+def test_train_and_measure(shared: RunningService, tmp_path: Path) -> None:
+    client = shared.client
     training = client.submit(TRAINING).id
     finished(client, training)
     evaluating = {
@@ -69,10 +66,8 @@ def test_train_and_measure(start_service: Start, tmp_path: Path) -> None:
     assert len(lines[0]["target"].split()) == 5
 
 
-def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(
-    start_service: Start, tmp_path: Path
-) -> None:
-    client = start_service(tmp_path / "state").client
+def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(shared: RunningService) -> None:
+    client = shared.client
     first = client.submit({**TRAINING, "recipe": {"name": "small_segmenter", "params": {"epochs": 1}}}).id
     crops = {"epochs": 1, "crop_size": 32, "short_side": 32, "learning_rate": 0.05}
     body = {

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.data.dataset import ImageSet
+    from workers.data.dataset import ExampleSet
 
 # One in five examples of each class is held out for evaluation.
 HELD_OUT_DIVISOR = 5
 
 
-def sampled_as(data: ImageSet) -> str:
+def sampled_as(data: ExampleSet) -> str:
     """The name by which examples of a set are taken: its own, or that of the set whose examples it shares."""
     return str(getattr(data, "sampled_as", data.name))
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from workers.data.dataset import (
     DataSet,
+    ExampleSet,
     ImageSet,
     ImageSubset,
     checked_indices,
@@ -50,7 +51,7 @@ class SegmentationSet(ImageSet, Protocol):
         """The examples at these indices, in this order."""
 
 
-def truth_of(data: ImageSet, indices: Sequence[int], size: int) -> Tensor:
+def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
     """What a model should answer to `data.images(indices, size)`.
 
     Returns:

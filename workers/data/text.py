@@ -80,6 +80,11 @@ class SentenceSet(TextSet, Protocol):
         """The examples at these indices, in this order."""
 
 
+def is_text(data: ExampleSet) -> bool:
+    """Whether the examples are words: a `TextSet`."""
+    return data.task in ("language", "sequence")
+
+
 class Documents:
     """Documents whose words are read on demand; the stream of ids is kept (4 bytes for each word)."""
 

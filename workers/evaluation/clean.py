@@ -1,4 +1,4 @@
-"""Accuracy on the images as they are.
+"""Accuracy on the images, or texts, as they are.
 
 Of classification the outcomes come from `workers/evaluation/engine.py`, of segmentation from
 `workers/evaluation/segment.py`.
@@ -10,10 +10,10 @@ from workers.evaluation.engine import Evaluation, classify
 
 __all__ = ["clean"]
 
-TASKS = ("classification", "segmentation")
+TASKS = ("classification", "segmentation", "sequence")
 PASSES = ("1", "0")
 
 
 def clean() -> Evaluation:
-    """Accuracy on unattacked images."""
+    """Accuracy on unattacked images or texts."""
     return classify

@@ -15,7 +15,7 @@ from workers.evaluation.passes import Passes
 
 DType = Literal["float32", "float64", "bfloat16"]
 Images = Callable[[Sequence[int]], Tensor]
-"""Loads images by index into the ids: float32 in [0, 1], (B, C, H, W), on the CPU."""
+"""Loads images by index into the ids: float32 in [0, 1], (B, C, H, W), on the CPU; or int64 tokens (B, N)."""
 Progress = Callable[[int], None]
 """Told after every batch and step how many examples have their outcome; may raise to stop the run."""
 First = Callable[[Examples], Objective]
@@ -94,8 +94,10 @@ class Loader:
         return images, logits, gradient
 
     def images(self, rows: Tensor) -> Tensor:
-        """Loads a batch to the device, (B, C, H, W)."""
+        """Loads a batch to the device, (B, C, H, W), or tokens (B, N)."""
         pixels = self._images_of(rows.tolist())
+        if not pixels.is_floating_point():
+            return pixels.to(self._device)
         _check_pixels(pixels)
         images = pixels.to(self._dtype).to(self._device)
         return images if self._prepare is None else self._prepare(images)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 Result = TypeVar("Result")
+SINGLE = 4  # bytes of a float32
 
 
 class Limit:
@@ -91,4 +92,7 @@ class Passes:
         """Logits of images (B, C, H, W) in one pass, whatever memory there is."""
         with self._precision:
             logits: Tensor = self._model(images)
-        return logits.to(images.dtype)
+        if images.is_floating_point():
+            return logits.to(images.dtype)
+        # Of tokens nothing tells the precision but the logits.
+        return logits if logits.dtype.itemsize >= SINGLE else logits.float()

@@ -15,7 +15,7 @@ from workers.evaluation.engine import Evaluation
 
 __all__ = ["top1"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "sequence")
 PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples (accuracy, RMS calibration error, AURRA)"
 PASSES = ("1", "0")
 

@@ -23,6 +23,7 @@ from models.encoders import Encoder
 from models.key_maps import Shapes
 from models.layers import Classifier
 from models.position_embeddings import resize_positions
+from models.token_model import wrap
 from service.contract.backbones import PARAMETER, backbone_of, may_begin_with
 from service.contract.catalog import load
 from workers import catalog
@@ -101,7 +102,7 @@ def _whole(spec: Mapping[str, Any], path: Path) -> Classifier:
     with torch.random.fork_rng(devices=[]):
         backbone: nn.Module = build(classes or 1, channels or 1)
     neutral = [1.0] * (channels or 1)
-    classifier = Classifier(backbone, neutral, neutral)
+    classifier = wrap(backbone, neutral, neutral)
     found = fit(shapes, {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()})
     if found.faults:
         raise BadWeights(in_words(found.faults))

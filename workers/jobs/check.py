@@ -112,5 +112,5 @@ def _wrong_training(metadata: Mapping[str, str], classes: int | None) -> Iterato
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
         yield "the text `trained_on` in the file's header is none that a training job has written"
         return
-    if source is not None and len(source.class_names) != classes:
+    if source is not None and source.class_names and len(source.class_names) != classes:
         yield f"the file's header names {len(source.class_names)} classes, its weights have {classes}"

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
-from workers.data.dataset import ImageSet, chosen_logits, model_class_names, model_classes
+from workers.data.dataset import ExampleSet, chosen_logits, model_class_names, model_classes
+from workers.data.text import TextSet, is_text
 from workers.evaluation.some_classes import restricted
 from workers.jobs.session import Loaded
 
 FACTS = ("classes", "channels")
 
 
-def made_for(data: ImageSet, fact: str) -> int:
+def made_for(data: ExampleSet, fact: str) -> int:
     """The classes or channels of a model that is made for this data."""
     return model_classes(data) if fact == "classes" else data.channels
 
 
-def check_fit(examples: ImageSet, model_data: ImageSet, trained: Sequence[str] | None, where: str) -> None:
+def check_fit(
+    examples: ExampleSet, model_data: ExampleSet, trained: Sequence[str] | None, where: str
+) -> None:
     """Refuse data that a model cannot be evaluated on.
 
     Args:
@@ -53,7 +57,32 @@ def check_fit(examples: ImageSet, model_data: ImageSet, trained: Sequence[str] |
             )
 
 
-def looking_at(loaded: Loaded, data: ImageSet) -> Loaded:
+def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
     """The classifier with those logits alone that are classes of the data."""
     chosen = chosen_logits(data)
     return loaded if chosen is None else replace(loaded, classifier=restricted(loaded.classifier, chosen))
+
+
+def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str | None, where: str) -> None:
+    """Refuse text whose words have other ids than those that the model was trained with.
+
+    Args:
+        examples: what the model is to be evaluated on.
+        model_data: the data set that it was made for.
+        trained: the hash of the vocabulary of its training, where its weights tell.
+        where: the field that names the examples.
+
+    Raises:
+        ValueError: the vocabularies differ.
+    """
+    if not is_text(examples):
+        return
+    own, made = (cast(TextSet, data).vocabulary.sha256 for data in (examples, model_data))
+    sources = (("the job's data", made), ("the data of the model's training", trained))
+    for whose, digest in sources:
+        if digest is not None and digest != own:
+            raise ValueError(
+                f"{where}: {examples.name!r} has another vocabulary than {whose}: the model would read other"
+                " words. Labelled texts take the vocabulary of a language data set by their parameter"
+                " vocabulary; texts for language models have that of their own training part"
+            )

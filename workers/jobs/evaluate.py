@@ -17,14 +17,15 @@ from attacks.adversarial.transfer import Transfer
 from attacks.ensemble import Ensemble
 from attacks.kernel import Attack, frozen
 from attacks.randomness import Randomness
+from models.token_model import TokenModel
 from service.contract.catalog import load as load_catalog
 from service.contract.stored_cells import Cell
 from workers import artifacts, catalog, provenance
-from workers.data.dataset import ImageSet
+from workers.data.dataset import ExampleSet, ImageSet
 from workers.data.sampling import evaluation_order, sampled_as
 from workers.data.segmentation import SegmentationSet, truth_of
 from workers.data.stored_corruptions import StoredCorruptions
-from workers.data.text import SentenceSet
+from workers.data.text import LanguageSet, SentenceSet
 from workers.evaluation.analysis import Analysis, Measured
 from workers.evaluation.anomalies import AnomalyScores
 from workers.evaluation.corruptions import Corrupted
@@ -32,6 +33,7 @@ from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.feed import Images
 from workers.evaluation.outcomes import Outcomes, Stage
 from workers.evaluation.passes import Passes
+from workers.evaluation.perplexity import DocumentLosses, Perplexity
 from workers.evaluation.probe import IMAGES, probe
 from workers.evaluation.segment import PixelCounts, segment
 from workers.evaluation.segment_corrupted import segment_corrupted
@@ -49,7 +51,7 @@ from workers.jobs.texts import attack_text, data_root
 from workers.jobs.texts import save_adversarial as save_texts
 
 Report = Callable[[Mapping[str, Any]], None]
-Answers = Outcomes | PixelCounts | AnomalyScores | CellOutcomes | Measured | TextOutcomes
+Answers = Outcomes | PixelCounts | AnomalyScores | DocumentLosses | CellOutcomes | Measured | TextOutcomes
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class Shard:
 
     def __init__(
         self,
-        data: ImageSet,
+        data: ExampleSet,
         order: Sequence[int],
         loaded: Loaded,
         batch_size: int,
@@ -184,10 +186,18 @@ class Shard:
             )
         if self._data.task == "segmentation":
             return self._segment(component)
+        if self._data.task == "language":
+            return self._score(component)
         outcomes: Outcomes | AnomalyScores = component(
             self._loaded.classifier, self._images, self._labels(), self._ids, **self._common
         )
         return outcomes
+
+    def _score(self, component: object) -> DocumentLosses:
+        assert isinstance(component, Perplexity), "of a language the perplexity is measured"
+        model, longest = cast(TokenModel, self._loaded.classifier), self._loaded.image_size
+        text = cast(LanguageSet, self._data)
+        return component(model, text, self._order, longest=longest, **self._common)
 
     def _segment(self, component: object) -> PixelCounts:
         classifier, classes = self._loaded.classifier, self._data.classes
@@ -236,14 +246,32 @@ class Shard:
 
     def probe(self) -> dict[str, int]:
         """What is odd about the model's answers to the first few images."""
-        rows = range(min(IMAGES, len(self._ids)))
         loaded = self._loaded
-        images = self._images(rows).to(loaded.device, next(loaded.classifier.parameters()).dtype)
+        if self._data.task == "language":
+            return self._probe_words(cast(TokenModel, loaded.classifier))
+        rows = range(min(IMAGES, len(self._ids)))
+        images = self._images(rows).to(loaded.device)
+        if images.is_floating_point():
+            images = images.to(next(loaded.classifier.parameters()).dtype)
         with torch.no_grad(), frozen(loaded.classifier):
             return probe(loaded.classifier, images)
 
+    def _probe_words(self, model: TokenModel) -> dict[str, int]:
+        """The same of a language model: of its losses in the first few windows of the text."""
+        stream = torch.from_numpy(cast(LanguageSet, self._data).stream())
+        length = min(self._loaded.image_size, len(stream) - 1)
+        count = min(IMAGES, (len(stream) - 1) // length)
+        places = torch.arange(count)[:, None] * length + torch.arange(length + 1)
+        words = stream[places].long().to(self._loaded.device)  # (B, L + 1)
+        with torch.no_grad(), frozen(model):
+            return probe(lambda some: model.negative_log_likelihood(some[:, :-1], some[:, 1:]), words)
+
     def _images(self, rows: Sequence[int]) -> Tensor:
-        return self._data.images([self._order[row] for row in rows], self._loaded.image_size)
+        """What the model sees: images, or of labelled texts the tokens."""
+        chosen, size = [self._order[row] for row in rows], self._loaded.image_size
+        if self._data.task == "sequence":
+            return cast(SentenceSet, self._data).tokens(chosen, size)
+        return cast(ImageSet, self._data).images(chosen, size)
 
     def _images_of(self, cell: Cell) -> Images:
         data = cast(StoredCorruptions, self._data)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.contract.stored_cells import cells_of
-from workers.data.dataset import ImageSet
+from workers.data.dataset import ExampleSet
 from workers.data.stored_corruptions import StoredCorruptions
 from workers.jobs.session import Session
 
 
-def examples_of(session: Session, spec: Mapping[str, Any], item: Mapping[str, Any]) -> ImageSet:
+def examples_of(session: Session, spec: Mapping[str, Any], item: Mapping[str, Any]) -> ExampleSet:
     """The data set of an evaluation; of stored corrupted images those that it asks for.
 
     Raises:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models.layers import Classifier
 from models.position_embeddings import Grid, Resizing, resize_positions, square_grid
-from workers.data.dataset import ImageSet, model_classes
+from workers.data.dataset import ExampleSet, model_classes
 from workers.jobs.dtypes import PRECISIONS, read_dtypes
 from workers.jobs.failures import BadWeights
 from workers.jobs.weights import Fit, fit, in_words, read_shapes
@@ -31,7 +31,7 @@ class File:
     foreign: bool
 
 
-def load_weights(classifier: Classifier, path: Path, data: ImageSet, positions: Resizing | None) -> File:
+def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions: Resizing | None) -> File:
     """Load a file into a classifier, in the precision that it was trained in, at least float32.
 
     So the hash of a training job's weights is the job's; and what is halved loses nothing in float32, while
@@ -75,7 +75,7 @@ def _fill(ours: Tensor, theirs: Tensor, grid: Grid | None, positions: Resizing |
     ours.copy_(theirs)
 
 
-def _misfit(found: Fit, data: ImageSet) -> BadWeights:
+def _misfit(found: Fit, data: ExampleSet) -> BadWeights:
     classes = found.other_classes(model_classes(data))
     if classes is not None:
         return BadWeights(

@@ -24,6 +24,7 @@ from service.store.rows import JobRow, OutcomeRow
 from service.store.session import Store
 from workers import artifacts
 from workers.jobs.analyses import summarise
+from workers.jobs.final import final_evaluation
 from workers.jobs.published import IMAGENET, IMAGENET_C, references
 from workers.jobs.published_analyses import analysis_references
 from workers.jobs.stages import stage_breakdown
@@ -33,9 +34,11 @@ from workers.metrics.calibration import calibration_metrics
 from workers.metrics.classification import classification_metrics
 from workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
 from workers.metrics.corruption import corruption_metrics
+from workers.metrics.perplexity import perplexity_metrics
 from workers.metrics.segmentation import segmentation_metrics
 from workers.metrics.summary import Summary
 from workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
+from workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only some evaluations have, and outcomes of earlier versions do not.
@@ -44,8 +47,9 @@ OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8", "corrupted
 PIXEL_COLUMNS = ("id", *COUNTS, "forward", "backward")
 # Of stored corrupted images, which have no answer to the image as it was.
 STORED_COLUMNS = ("id", "label", "corrupted", "forward", "backward")
+# Of a language: a row is a document.
+DOCUMENT_COLUMNS = ("id", "nll", "tokens", "unknown", "forward", "backward")
 ANOMALY_COLUMNS = ("id", "anomaly", "prediction", "confidence", "forward", "backward")
-CLEAN: dict[str, Any] = {"name": "clean", "params": {}, "data": None}
 
 
 def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) -> None:
@@ -79,9 +83,9 @@ def save_job(store: Store, folder: Path, job_id: str) -> None:
 
 
 def evaluations(job: JobRow) -> list[dict[str, Any]]:
-    """What the job measures; a training job measures the clean accuracy of what it trained."""
+    """What the job measures; a training job measures what it trained."""
     if job.kind == "train":
-        return [CLEAN]
+        return [final_evaluation(job.spec)]
     listed: list[dict[str, Any]] = job.spec["evaluations"]
     return listed
 
@@ -117,6 +121,9 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
         names = TEXT_COLUMNS
     if any("corrupted" in row.columns and "correct" not in row.columns for row in rows):
         names = STORED_COLUMNS
+    if any("nll" in row.columns for row in rows):
+        swapped = any("swapped" in row.columns for row in rows)
+        names = SWAPPED_COLUMNS if swapped else DOCUMENT_COLUMNS
     if any("analysis" in row.extra for row in rows):
         names = tuple(rows[0].columns)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
@@ -194,6 +201,10 @@ def _metrics(
         return anomaly_metrics(columns)
     if "status" in columns:
         return text_attack_metrics(columns)
+    if "swapped" in columns:
+        return word_swap_metrics(columns)
+    if "nll" in columns:
+        return perplexity_metrics(columns)
     if "correct" not in columns:  # stored corrupted images
         return {}
     metrics = classification_metrics(
@@ -270,7 +281,8 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    every = (*COLUMNS, *OPTIONAL_COLUMNS, *PIXEL_COLUMNS, CORRUPTED_PIXELS, *ANOMALY_COLUMNS)
+    of_pixels = (*PIXEL_COLUMNS, CORRUPTED_PIXELS)
+    every = (*COLUMNS, *OPTIONAL_COLUMNS, *of_pixels, *ANOMALY_COLUMNS, *DOCUMENT_COLUMNS)
     known = [name for name in dict.fromkeys(every) if name in columns]
     # Of an analysis and of texts the columns are in their own order.
     names = list(columns) if set(columns) - set(every) else known

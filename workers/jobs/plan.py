@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from models.token_model import TokenModel
 from service.contract.results import data_label
 from service.contract.stored_cells import content_label
 from workers import catalog
-from workers.data.dataset import ImageSet, model_class_names
+from workers.data.dataset import ExampleSet, model_class_names
 from workers.data.sampling import evaluation_order, sampled_as
 from workers.data.stored_corruptions import StoredCorruptions
+from workers.data.text import LanguageSet, is_text
+from workers.evaluation.perplexity import Perplexity
 from workers.evaluation.stages import COMPATIBLE
-from workers.jobs.data_fit import check_fit
+from workers.jobs.data_fit import check_fit, check_vocabulary
 from workers.jobs.examples import examples_of
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
@@ -51,8 +54,9 @@ def run(
     data = session.data(spec["data"], "test")
     catalog.check_rules(spec, data)
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
-    names = None if (source := trained_on(loaded)) is None else source.class_names
-    flops, saved_bytes = measure_cost(loaded, data.channels)
+    source = trained_on(loaded)
+    names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
+    flops, saved_bytes = measure_cost(loaded, data)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
     evaluations: list[dict[str, Any]] = []
     shards: list[dict[str, Any]] = []
@@ -63,15 +67,18 @@ def run(
         if isinstance(examples, StoredCorruptions):
             examples.check()
         check_fit(examples, data, names, f"evaluations[{index}].data")
+        check_vocabulary(examples, data, words, f"evaluations[{index}].data")
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
         repeats = catalog.repeats(item["name"], item["params"])
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
-        cost = example_seconds(item, flops, loaded.device.type)
+        cost = example_seconds(item, flops, loaded.device.type) * windows_of(item, examples, loaded)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
         evaluations.append(facts_of(examples, n) | (doubtful if repeats is None else {"repeats": repeats}))
         # The library's batches go over all examples: what is left of them cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
-        shards += cut(index, n, cost, batch_size, math.inf if whole else request["shard_seconds"])
+        # A batch is of windows, where an example is a document of many windows.
+        together = 1 if data.task == "language" else batch_size
+        shards += cut(index, n, cost, together, math.inf if whole else request["shard_seconds"])
         label = content_label(data_label(item["data"] or spec["data"]), item["params"])
         if label not in hashes:  # of a large set it takes minutes
             hashes[label] = examples.content_sha256()
@@ -94,7 +101,7 @@ def run(
     return {"type": "plan", "plan": plan}
 
 
-def facts_of(examples: ImageSet, n: int) -> dict[str, Any]:
+def facts_of(examples: ExampleSet, n: int) -> dict[str, Any]:
     """What the merge must know of the data.
 
     Returns:
@@ -136,6 +143,16 @@ def example_seconds(item: Mapping[str, Any], flops: float, device: str) -> float
     return flops * work / NOMINAL_FLOPS[device]
 
 
+def windows_of(item: Mapping[str, Any], examples: ExampleSet, loaded: Loaded) -> float:
+    """How many windows a document of a text has on average; 1 for everything that is no document."""
+    component = catalog.build("evaluation", item["name"], item["params"])
+    if examples.task != "language":
+        return 1.0
+    made = component()
+    stride = made.windows(loaded.image_size).stride if isinstance(made, Perplexity) else loaded.image_size
+    return max(1.0, cast(LanguageSet, examples).mean_tokens / stride)
+
+
 def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
     """The asked batch size; for "auto" the largest power of two whose saved tensors fit the budget."""
     if asked != "auto":
@@ -144,17 +161,15 @@ def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
     return int(min(LARGEST_BATCH[device], 2 ** int(math.log2(fitting))))
 
 
-def measure_cost(loaded: Loaded, channels: int, size: int | None = None) -> tuple[float, int]:
+def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> tuple[float, int]:
     """Operations of one forward pass of one example, and the bytes it saves for the backward pass.
 
     Args:
         loaded: The model.
-        channels: Of the images.
-        size: Their height and width in pixels; None for the model's own.
+        data: What it is for. Of text an example is as long as the model takes.
+        size: Height and width of the images in pixels; None for the model's own.
     """
-    side = size or loaded.image_size
-    pixels = torch.zeros(1, channels, side, side, device=loaded.device)
-    pixels = pixels.to(loaded.classifier.mean.dtype).requires_grad_()
+    run = _run_once(loaded, data, size)
     storages: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -164,8 +179,22 @@ def measure_cost(loaded: Loaded, channels: int, size: int | None = None) -> tupl
 
     weights = {p.untyped_storage().data_ptr() for p in loaded.classifier.parameters()}
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loaded.classifier(pixels)
+        run()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        loaded.classifier(pixels.detach())
+        run()
     saved = sum(size for pointer, size in storages.items() if pointer not in weights)
     return max(float(counter.get_total_flops()), 1.0), saved
+
+
+def _run_once(loaded: Loaded, data: ExampleSet, size: int | None) -> Callable[[], torch.Tensor]:
+    """A pass of one example through the model; what it is does not matter."""
+    side = size or loaded.image_size
+    if is_text(data):
+        model = cast(TokenModel, loaded.classifier)
+        tokens = torch.ones(1, side, dtype=torch.int64, device=loaded.device)
+        if data.task == "language":
+            return lambda: model.negative_log_likelihood(tokens, tokens)
+        return lambda: model(tokens)
+    pixels = torch.zeros(1, data.channels, side, side, device=loaded.device)
+    pixels = pixels.to(loaded.classifier.mean.dtype).requires_grad_()
+    return lambda: loaded.classifier(pixels)

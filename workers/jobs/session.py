@@ -8,20 +8,23 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.utils.deterministic
 from torch import nn
 
 from models.layers import Classifier
+from models.token_model import TokenModel, reads_words
 from service.contract.weights import EXPORTED
 from workers import catalog
-from workers.data.dataset import ImageSet, model_classes
+from workers.data.dataset import ExampleSet, ImageSet, model_classes
+from workers.data.text import TextSet, is_text
 from workers.jobs.backbone import load_backbone
 from workers.jobs.failures import BadWeights
 from workers.jobs.loading import File, load_weights
 from workers.jobs.programs import load_classifier
+from workers.jobs.weights import read_shapes
 from workers.training.files import content_sha256
 
 # Its attributes are made at import time, out of the type checker's sight.
@@ -51,6 +54,7 @@ def configure(threads: int) -> None:
 class Loaded:
     """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
 
+    Of a model of words it is a `TokenModel`, and `image_size` is the most tokens that it takes.
     `metadata` is the text in the header of the weights file, empty without one. `assumed` is the mean and the
     standard deviation of each channel where nobody knows whether the weights were trained with them.
     """
@@ -69,7 +73,7 @@ class Session:
     """Builds data sets and classifiers by name and keeps the latest."""
 
     def __init__(self) -> None:
-        self._data: dict[str, ImageSet] = {}
+        self._data: dict[str, ExampleSet] = {}
         self._loaded: tuple[str, Loaded] | None = None
         self._other: tuple[str, Loaded] | None = None
 
@@ -78,7 +82,7 @@ class Session:
         self._data.clear()
         self._loaded = self._other = None
 
-    def data(self, spec: Mapping[str, Any], split: str) -> ImageSet:
+    def data(self, spec: Mapping[str, Any], split: str) -> ExampleSet:
         """The data set of a data spec.
 
         Raises:
@@ -157,8 +161,11 @@ def state_sha256(module: nn.Module) -> str:
     return content_sha256(sorted(module.state_dict().items()))
 
 
-def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: str | None) -> Loaded:
+def _load(spec: Mapping[str, Any], examples: ExampleSet, device_name: str, weights: str | None) -> Loaded:
     model, device = spec["model"], resolve_device(device_name)
+    if is_text(examples):
+        return _load_words(spec, examples, device, weights)
+    data = cast(ImageSet, examples)
     if model["name"] == EXPORTED:
         if weights is None:
             raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
@@ -181,6 +188,34 @@ def _load(spec: Mapping[str, Any], data: ImageSet, device_name: str, weights: st
         file = load_weights(classifier, Path(weights), data, source.get("positions"))
     assumed = {"data": data.name, "mean": [*mean], "std": [*std]} if file.foreign and stated is None else None
     return _ready(spec, classifier, device, metadata=file.metadata, assumed=assumed)
+
+
+def _load_words(
+    spec: Mapping[str, Any], data: ExampleSet, device: torch.device, weights: str | None
+) -> Loaded:
+    """The model of words of a job spec."""
+    model = spec["model"]
+    backbone = _backbone(spec, data)
+    if not reads_words(backbone):
+        raise ValueError(f"the data set {data.name!r} is text, the model {model['name']!r} is for images")
+    classifier, file = TokenModel(backbone), File({}, foreign=False)
+    if weights is not None and model["weights"].get("part") is not None:
+        _check_same_words(Path(weights), data)
+        load_backbone(backbone, model, Path(weights))
+    elif weights is not None:
+        file = load_weights(classifier, Path(weights), data, None)
+    return _ready(spec, classifier, device, metadata=file.metadata)
+
+
+def _check_same_words(path: Path, data: ExampleSet) -> None:
+    """Refuse weights of an encoder that was trained to read other words, where they tell."""
+    _, metadata = read_shapes(path)
+    trained = json.loads(metadata.get("trained_on", "{}")).get("vocabulary")
+    if trained is not None and trained != cast(TextSet, data).vocabulary.sha256:
+        raise BadWeights(
+            f"the weights were trained with another vocabulary than that of {data.name!r}: give the data the"
+            " language data set that the weights were trained on, by its parameter vocabulary"
+        )
 
 
 def _ready(
@@ -209,7 +244,7 @@ def _ready(
     )
 
 
-def _backbone(spec: Mapping[str, Any], data: ImageSet) -> nn.Module:
+def _backbone(spec: Mapping[str, Any], data: ExampleSet) -> nn.Module:
     model = spec["model"]
     build = catalog.build("model", model["name"], model["params"])
     # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
@@ -249,6 +284,8 @@ def _check_stated(stated: Mapping[str, Any], data: ImageSet) -> tuple[tuple[floa
 
 
 def _image_size(model: Mapping[str, Any], backbone: nn.Module) -> int:
+    if reads_words(backbone):
+        return int(cast(int, backbone.sequence_length))
     size = model["params"].get("image_size") or getattr(backbone, "image_size", None)
     if size is None:
         raise ValueError(f"model {model['name']!r} needs the parameter image_size")

@@ -1,8 +1,8 @@
 """The train shard: trains a classifier, resuming from its last checkpoint, then evaluates it once.
 
-The result of a training job is the clean accuracy of the final weights on the data set's held-out split,
-and artifacts: `weights.safetensors`, `training_log.jsonl` and `training_curves.svg`; a recipe that keeps an
-average of the weights leaves `weights_ema.safetensors` too.
+The result of a training job is the clean accuracy of the final weights on the data set's held-out split (of
+a language model its perplexity), and artifacts: `weights.safetensors`, `training_log.jsonl` and
+`training_curves.svg`; a recipe that keeps an average of the weights leaves `weights_ema.safetensors` too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from workers.data.sampling import evaluation_order
 from workers.jobs.backbone import source_of
 from workers.jobs.devices import train_on_devices
 from workers.jobs.evaluate import Shard, answer
+from workers.jobs.final import final_evaluation
 from workers.jobs.plan import facts_of
 from workers.jobs.session import Loaded, Session, state_sha256
 from workers.jobs.trainer import Report, shared_examples, train_model
 from workers.training.recipe import Recipe
-
-CLEAN: dict[str, Any] = {"name": "clean", "params": {}}
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         loaded = _trained_model(spec, session, str(trained.weights_path))
     each = -(-trained.batch_size // devices)  # one device evaluates
     order = evaluation_order(held_out.name, held_out.ids, None)
-    outcomes = Shard(held_out, order, loaded, each, spec, _silent).evaluate(CLEAN)
+    outcomes = Shard(held_out, order, loaded, each, spec, _silent).evaluate(final_evaluation(spec))
     outcome = answer(outcomes, time.monotonic() - begun)
     left = [trained.weights_path, trained.log_path, trained.curves_path, trained.average_path]
     examples = trained.steps * trained.batch_size

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.data.dataset import ImageSet, MissingData, model_class_names
+from workers.data.dataset import ExampleSet, MissingData, model_class_names
 from workers.jobs.session import Loaded, Session
 
 
@@ -20,15 +20,19 @@ class TrainedOn:
         class_names: The meaning of each logit.
         shared: How many training examples were evaluated at the end of the training too; 0 but for a data
             set that was told not to keep them apart.
+        vocabulary: Of text, the sha256 of the words by their ids; None for images.
     """
 
     data: Mapping[str, Any]
     class_names: tuple[str, ...]
     shared: int
+    vocabulary: str | None = None
 
     def as_metadata(self) -> dict[str, str]:
         """Text for the header of the weights file."""
         content = {"data": self.data, "class_names": self.class_names, "shared": self.shared}
+        if self.vocabulary is not None:
+            content["vocabulary"] = self.vocabulary
         return {"trained_on": json.dumps(content, sort_keys=True)}
 
 
@@ -51,11 +55,12 @@ def parse_trained_on(metadata: Mapping[str, str]) -> TrainedOn | None:
     described = isinstance(data["name"], str) and isinstance(data["params"], dict)
     if not described or not all(isinstance(name, str) for name in names) or type(shared) is not int:
         raise TypeError(f"not what a training job writes: {text[:200]}")
-    return TrainedOn(data, tuple(names), shared)
+    vocabulary = content.get("vocabulary")
+    return TrainedOn(data, tuple(names), shared, None if vocabulary is None else str(vocabulary))
 
 
 def doubts(
-    session: Session, loaded: Loaded, spec: Mapping[str, Any], examples: ImageSet, ids: Iterable[str]
+    session: Session, loaded: Loaded, spec: Mapping[str, Any], examples: ExampleSet, ids: Iterable[str]
 ) -> dict[str, int]:
     """What is doubtful about evaluating a classifier on some examples; nothing is the rule.
 

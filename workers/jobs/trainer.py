@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import nn
 
+from models.token_model import TokenModel
 from workers import catalog
+from workers.data.dataset import ExampleSet
+from workers.data.text import LanguageSet, TextSet, is_text
+from workers.evaluation.feed import DType
+from workers.evaluation.perplexity import Perplexity
 from workers.jobs.plan import choose_batch_size, measure_cost
 from workers.jobs.session import Loaded, Session
 from workers.jobs.trained_on import TrainedOn
@@ -43,7 +50,7 @@ def train_model(
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
     recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
     size = loaded.image_size if recipe.crops is None else recipe.crops.size
-    _, saved_bytes = measure_cost(loaded, data.channels, size)
+    _, saved_bytes = measure_cost(loaded, data, size)
     asked = spec["execution"]["batch_size"]
     batch_size = choose_batch_size(asked, loaded.device.type, saved_bytes)
     if asked == "auto":
@@ -62,12 +69,43 @@ def train_model(
         report=report,
         processes=processes,
         makers=makers_for(request["cores"] // processes.size, torch.get_num_threads()),
+        held_out_loss=_held_out_loss(held_out, loaded, batch_size),
         metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
-        | TrainedOn(spec["data"], data.class_names, shared_examples(data.ids, held_out.ids)).as_metadata(),
+        | TrainedOn(
+            spec["data"],
+            data.class_names,
+            shared_examples(data.ids, held_out.ids),
+            cast(TextSet, data).vocabulary.sha256 if is_text(data) else None,
+        ).as_metadata(),
     )
     # The cached classifier now holds trained weights; the next request must not mistake it for a new one.
     session.forget()
     return loaded, trained
+
+
+def _held_out_loss(
+    held_out: ExampleSet, loaded: Loaded, batch_size: int
+) -> Callable[[nn.Module], float] | None:
+    """Of a language model: the mean loss over the words of the evaluation split, in windows side by side."""
+    if held_out.task != "language":
+        return None
+    text = cast(LanguageSet, held_out)
+    measure = Perplexity("blocks", None, loaded.image_size)
+    dtype = str(loaded.dtype).removeprefix("torch.")
+
+    def loss(model: nn.Module) -> float:
+        found = measure(
+            cast(TokenModel, model),
+            text,
+            range(len(text)),
+            longest=loaded.image_size,
+            batch_size=batch_size,
+            device=loaded.device,
+            dtype=cast(DType, dtype),
+        )
+        return math.fsum(found.nll) / max(sum(found.tokens), 1)
+
+    return loss
 
 
 def shared_examples(one: Any, other: Any) -> int:

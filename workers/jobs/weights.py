@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from models.key_maps import Shape, Shapes
-from models.layers import Classifier
 from models.position_embeddings import Grid, Resizing, square_grid
+from models.token_model import wrap
 from models.weights import Layout, find_layout
 from workers.jobs.failures import BadWeights
 
@@ -136,7 +136,7 @@ def state_of(build: Build, classes: int, channels: int) -> dict[str, Tensor]:
     """
 
     def state() -> dict[str, Tensor]:
-        return Classifier(build(classes, channels), [0.0] * channels, [1.0] * channels).state_dict()
+        return wrap(build(classes, channels), [0.0] * channels, [1.0] * channels).state_dict()
 
     try:
         with torch.device("meta"):

@@ -1,9 +1,9 @@
 """Where the batches of a training come from.
 
-`Source` is what the loop asks. There are two: `Batches`, of images at the model's size, which are moved on
-the device; and `workers.training.making.MadeBatches`, of examples that are made one by one from what the
-data set has (`Examples`: timm's augmentation, or crops with their label maps), in processes ahead of the
-training. `workers.training.source` chooses.
+`Source` is what the loop asks. There are three: `Batches`, of images at the model's size, which are moved on
+the device; `workers.training.tokens.TokenBatches`, of words; and `workers.training.making.MadeBatches`, of
+examples that are made one by one from what the data set has (`Examples`: timm's augmentation, or crops with
+their label maps), in processes ahead of the training. `workers.training.source` chooses.
 
 Legend: B examples of this process's part of a batch, C channels, S image side.
 """
@@ -34,8 +34,9 @@ class Batch(NamedTuple):
 
     Attributes:
         images: float32 (B, C, S, S) in [0, 1], each of them augmented; noise of random erasing may leave
-            [0, 1].
-        truth: labels, int64 (B,), or label maps, (B, S, S), that have moved with their images.
+            [0, 1]. Of text the tokens, int64 (B, N).
+        truth: labels, int64 (B,), or label maps, (B, S, S), that have moved with their images; of a language
+            the next words, int64 (B, N).
     """
 
     images: Tensor

@@ -1,4 +1,4 @@
-"""The training log as a picture: loss and accuracy by epoch, as SVG.
+"""The training log as a picture: loss and accuracy by epoch, of language models loss alone, as SVG.
 
 The same records give the same text.
 """
@@ -13,7 +13,7 @@ from workers.training.training_log import EpochRecord
 
 
 def draw(records: Sequence[EpochRecord]) -> str:
-    """Loss, and accuracy with and without attack, of each epoch.
+    """Loss, and accuracy with and without attack, of each epoch; of a language model the evaluation's loss.
 
     Args:
         records: at least one; losses are finite.
@@ -23,17 +23,23 @@ def draw(records: Sequence[EpochRecord]) -> str:
     """
     # A loss with auxiliary parts may be negative; the axis then begins at 0 all the same.
     loss = _by_epoch([max(record.loss, 0.0) for record in records])
-    accuracy = [Series("accuracy", _by_epoch([100 * record.accuracy for record in records]), "line")]
+    losses = [Series("loss", loss, "line")]
+    evaluated = [r.evaluation_loss for r in records if r.evaluation_loss is not None]
+    if len(evaluated) == len(records):
+        losses.append(Series("of the evaluation split", _by_epoch(evaluated), "line"))
+    known = [100 * record.accuracy for record in records if record.accuracy is not None]
+    accuracy = [Series("accuracy", _by_epoch(known), "line")]
     attacked = [r.adversarial_accuracy for r in records if r.adversarial_accuracy is not None]
     if attacked:
         values = _by_epoch([100 * value for value in attacked])
         accuracy.append(Series("under the attack of the training", values, "line"))
-    epochs, top = (1.0, float(len(records))), max(*(y for _, y in loss), 1e-9) * 1.05
+    highest = max(y for series in losses for _, y in series.points)
+    epochs, top = (1.0, float(len(records))), max(highest, 1e-9) * 1.05
     panels = [
-        Panel("Training loss", "epoch", "", (Series("loss", loss, "line"),), epochs, (0.0, top), whole=True),
+        Panel("Training loss", "epoch", "", tuple(losses), epochs, (0.0, top), whole=True),
         Panel("Training accuracy, %", "epoch", "", tuple(accuracy), epochs, (0.0, 100.0), whole=True),
     ]
-    return draw_panels(panels)
+    return draw_panels(panels if known else panels[:1])
 
 
 def _by_epoch(values: Sequence[float]) -> tuple[Point, ...]:

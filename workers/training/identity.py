@@ -12,13 +12,13 @@ from typing import cast
 import torch
 from torch import nn
 
-from workers.data.dataset import DataSet, ImageSet
+from workers.data.dataset import DataSet, ExampleSet
 from workers.training.recipe import Recipe
 
 
 def training_identity(
     classifier: nn.Module,
-    data: ImageSet,
+    data: ExampleSet,
     recipe: Recipe,
     seed: int,
     image_size: int,

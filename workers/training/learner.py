@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from attacks.kernel import frozen
 from models.auxiliary import collected
-from workers.data.dataset import ImageSet
+from models.token_model import TokenModel
+from workers.data.dataset import ExampleSet
 from workers.training.augment import mix
 from workers.training.batch_norm import share_batch_norms
 from workers.training.batches import Batch
@@ -30,9 +31,9 @@ class StepResult(NamedTuple):
     """What a batch, all processes' parts of it, came to before the update.
 
     Attributes:
-        loss: mean over the batch, of segmentation over its pixels.
+        loss: mean over the batch, of segmentation over its pixels, of a language over its words.
         correct: how many of its examples or pixels were predicted right; in adversarial training the images
-            without attack, in eval mode.
+            without attack, in eval mode. Of a language nothing is judged but the loss.
         judged: how many there were; a pixel without a class is not judged.
         adversarial_correct: how many of the adversarial images were predicted right; None without any.
     """
@@ -52,7 +53,7 @@ class Learner:
         recipe: Recipe,
         *,
         seed: int,
-        data: ImageSet,
+        data: ExampleSet,
         device: torch.device,
         dtype: torch.dtype,
         batch_size: int | None = None,
@@ -61,7 +62,8 @@ class Learner:
         """Move the classifier to the device and choose its arithmetic.
 
         Args:
-            classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K); trained in place.
+            classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K), or tokens (B, N); trained in
+                place.
             recipe: how to train.
             seed: keys augmentation, dropout and drop-path.
             data: what it is trained on; classes, mean and standard deviation are read.
@@ -83,6 +85,7 @@ class Learner:
         self._recipe = recipe
         self._seed = seed
         self._data = data
+        self.language = data.task == "language"
         self._device = device
         self._optimiser = optimiser_of(self.classifier, recipe)
         self._trained = [p for group in self._optimiser.param_groups for p in group["params"]]
@@ -106,9 +109,14 @@ class Learner:
             step: number of steps done before; keys all randomness.
             learning_rate: of this step.
         """
-        images, truth = batch.images.to(self._weights_dtype), batch.truth
+        images, truth = batch.images, batch.truth
+        if images.is_floating_point():  # tokens are no numbers to compute with
+            images = images.to(self._weights_dtype)
         part = self._part or everything(len(images))
-        if truth.dim() > 1:
+        if self.language:
+            seed_layers(self._seed, step, self._device, self._processes.rank)
+            loss, numbers = self._next_words(images, truth, part)
+        elif truth.dim() > 1:
             seed_layers(self._seed, step, self._device, self._processes.rank)
             loss, numbers = self._pixels(images, truth.to(torch.int64), part)
         else:
@@ -123,6 +131,17 @@ class Learner:
         self._processes.sum_gradients(self._trained)
         self._apply_gradients(learning_rate)
         return self._result(numbers, attacked=self._recipe.adversarial is not None)
+
+    def _next_words(self, tokens: Tensor, targets: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+        """This process's share of the loss of the next words (B, N), and the numbers of the step."""
+        model = cast(TokenModel, self.classifier)
+        with collected() as auxiliary:
+            with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
+                losses = model.negative_log_likelihood(tokens, targets)
+            loss = losses.to(self._weights_dtype).mean()
+        loss = _share(sum((added.to(loss) for added in auxiliary), loss), part)
+        nothing = torch.zeros((), dtype=torch.float64, device=loss.device)
+        return loss, torch.stack([loss.detach().double(), nothing, nothing, nothing])
 
     def _pixels(self, images: Tensor, maps: Tensor, part: Part) -> tuple[Tensor, Tensor]:
         """This process's share of the loss of label maps (B, S, S), and the numbers of the step."""

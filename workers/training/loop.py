@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from workers.data.dataset import ImageSet
+from workers.data.dataset import ExampleSet
 from workers.training.batches import Source
 from workers.training.checkpoint import Checkpoint, Checkpoints
 from workers.training.determinism import deterministic
@@ -47,7 +47,7 @@ NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 
 
 def train(
     classifier: nn.Module,
-    data: ImageSet,
+    data: ExampleSet,
     recipe: Recipe,
     *,
     seed: int,
@@ -61,6 +61,7 @@ def train(
     metadata: Mapping[str, str] | None = None,
     processes: Processes = ALONE,
     makers: int = 0,
+    held_out_loss: Callable[[nn.Module], float] | None = None,
 ) -> Trained:
     """Train a classifier, continuing from the newest whole checkpoint in `folder` when there is one.
 
@@ -85,6 +86,8 @@ def train(
             draw others.
         makers: how many processes make examples for this one, where they are made one by one; the bits are
             the same with any number.
+        held_out_loss: the loss of the classifier on what it is not trained on, in eval mode; asked for by the
+            first process after each epoch, for the log. None logs none.
 
     Raises:
         TrainingDiverged: the loss or a weight became infinite or NaN.
@@ -120,7 +123,7 @@ def train(
             batch_size=source.batch_size,
             processes=processes,
         )
-        run = _Run(learner, source, recipe, identity, folder, report, processes)
+        run = _Run(learner, source, recipe, identity, folder, report, processes, held_out_loss)
         learner.classifier.train()
         run.to_the_end(checkpoint_seconds)
         learner.classifier.eval()
@@ -139,6 +142,7 @@ class _Run:
         folder: Path,
         report: Report,
         processes: Processes,
+        held_out_loss: Callable[[nn.Module], float] | None,
     ):
         self._learner = learner
         self._source = source
@@ -147,9 +151,12 @@ class _Run:
         self._folder = folder
         self._report = report
         self._processes = processes
+        self._held_out_loss = held_out_loss
         self._per_epoch = source.steps_per_epoch
-        self._steps = recipe.epochs * self._per_epoch
-        self._warmup_steps = round(recipe.warmup_epochs * self._per_epoch)
+        self._steps = recipe.steps or recipe.epochs * self._per_epoch
+        self._epochs = -(-self._steps // self._per_epoch)
+        warmup = recipe.warmup_steps
+        self._warmup_steps = round(recipe.warmup_epochs * self._per_epoch) if warmup is None else warmup
         self._peak = recipe.peak_learning_rate(source.batch_size)
         self._step = 0
         self._saved_step = 0
@@ -170,7 +177,7 @@ class _Run:
                 result = self._learner.update(batch, step=self._step, learning_rate=rate)
                 self._step += 1
                 self._count(result)
-                if self._step % self._per_epoch == 0:
+                if self._step % self._per_epoch == 0 or self._step == self._steps:
                     self._close_epoch(rate)
                 now = time.monotonic()
                 if now - self._reported >= REPORT_SECONDS:
@@ -217,17 +224,30 @@ class _Run:
     def _close_epoch(self, learning_rate: float) -> None:
         attacked = self._recipe.adversarial is not None
         examples = max(self._sums["examples"], 1)
+        epoch = -(-self._step // self._per_epoch)
+        language = self._learner.language
         record = EpochRecord(
-            epoch=self._step // self._per_epoch,
+            epoch=epoch,
             step=self._step,
-            loss=self._sums["loss"] / self._per_epoch,
-            accuracy=self._sums["correct"] / examples,
+            # The last epoch may be cut short.
+            loss=self._sums["loss"] / (self._step - (epoch - 1) * self._per_epoch),
+            accuracy=None if language else self._sums["correct"] / examples,
             learning_rate=learning_rate,
             seconds=round(self._seconds(), 3),
             adversarial_accuracy=self._sums["adversarial_correct"] / examples if attacked else None,
+            evaluation_loss=self._evaluated(),
         )
         self._log.append(record)
         self._sums = dict(NOTHING_YET)
+
+    def _evaluated(self) -> float | None:
+        if self._held_out_loss is None or not self._processes.first:
+            return None
+        classifier = self._learner.classifier
+        classifier.eval()
+        loss = self._held_out_loss(classifier)
+        classifier.train()
+        return loss
 
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._started
@@ -236,8 +256,8 @@ class _Run:
         self._reported = time.monotonic()
         if not self._processes.first:
             return
-        epoch = min(self._step // self._per_epoch + 1, self._recipe.epochs)
-        message = f"epoch {epoch}/{self._recipe.epochs}"
+        epoch = min(self._step // self._per_epoch + 1, self._epochs)
+        message = f"epoch {epoch}/{self._epochs}"
         in_epoch = self._step % self._per_epoch
         if in_epoch:
             message += f" loss {self._sums['loss'] / in_epoch:.3g}"

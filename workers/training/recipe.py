@@ -145,13 +145,15 @@ class Recipe:
     """AdamW or SGD, with a learning rate that rises and falls step by step.
 
     Attributes:
-        epochs: passes over the training set, at least 1.
+        epochs: passes over the training set, at least 1; not looked at where there are `steps`.
         learning_rate: the peak, reached at the end of the warm-up.
         reference_batch: the batch size that `learning_rate` is for: the peak is scaled in proportion to that
             of the training (Goyal et al., "Accurate, Large Minibatch SGD", 2017); None does not scale.
         schedule: "cosine" or "polynomial" (power 0.9) after a linear rise; "one_cycle", in which rise and
             fall are halves of cosines, or "one_cycle_linear".
         warmup_epochs: length of the linear warm-up; at most `epochs`.
+        steps: optimiser steps, where they and not the epochs say how long the training is; at least 1.
+        warmup_steps: length of the warm-up in steps, in place of `warmup_epochs`; at most `steps`.
         warmup_learning_rate: where the warm-up starts.
         minimum_learning_rate: where the fall ends.
         weight_decay: decoupled; never applied to biases, one-dimensional parameters, position
@@ -175,6 +177,8 @@ class Recipe:
     reference_batch: int | None = None
     schedule: Schedule = "cosine"
     warmup_epochs: float = 0.0
+    steps: int | None = None
+    warmup_steps: int | None = None
     warmup_learning_rate: float = 1e-6
     minimum_learning_rate: float = 0.0
     weight_decay: float = 0.0
@@ -201,6 +205,10 @@ class Recipe:
         _one_of("schedule", self.schedule, get_args(Schedule))
         _one_of("optimiser", self.optimiser, ("adamw", "sgd"))
         _within("momentum", self.momentum, 0, math.nextafter(1, 0))
+        if self.steps is not None:
+            _within("steps", self.steps, 1, math.inf)
+        if self.warmup_steps is not None:
+            _within("warmup_steps", self.warmup_steps, 0, self.steps or math.inf)
         if self.reference_batch is not None:
             _within("reference_batch", self.reference_batch, 1, math.inf)
         for beta in self.betas:

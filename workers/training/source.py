@@ -6,18 +6,20 @@ from typing import cast
 
 import torch
 
-from workers.data.dataset import DataSet, ImageSet
+from workers.data.dataset import DataSet, ExampleSet, ImageSet
 from workers.data.segmentation import SegmentationSet
+from workers.data.text import TextSet, is_text
 from workers.training.batches import Batches, Source
 from workers.training.crops import CropExamples
 from workers.training.examples import Examples
 from workers.training.making import MadeBatches
 from workers.training.processes import ALONE, Processes
 from workers.training.recipe import Recipe
+from workers.training.tokens import TokenBatches
 
 
 def source_of(
-    data: ImageSet,
+    data: ExampleSet,
     recipe: Recipe,
     *,
     seed: int,
@@ -33,7 +35,7 @@ def source_of(
         data: the training split.
         recipe: its augmentation decides how the examples are made.
         seed: keys order and augmentation.
-        image_size: S, the side of the images; crops have their own.
+        image_size: S, the side of the images; crops have their own. Of text, the most words of an example.
         batch_size: examples in a batch, those of all processes together.
         device: where the batches go.
         processes: this process of the training.
@@ -42,10 +44,19 @@ def source_of(
     Raises:
         ValueError: there are no examples, too few for the processes, or they cannot be changed like this.
     """
+    if is_text(data):
+        return TokenBatches(
+            cast(TextSet, data),
+            length=image_size,
+            seed=seed,
+            batch_size=batch_size,
+            device=device,
+            processes=processes,
+        )
     augmentation = recipe.augmentation
     if recipe.crops is None and not augmentation.uses_timm:
         return Batches(
-            data,
+            cast(ImageSet, data),
             seed=seed,
             image_size=image_size,
             batch_size=batch_size,
@@ -54,7 +65,7 @@ def source_of(
             processes=processes,
         )
     return MadeBatches(
-        _examples(data, recipe, image_size),
+        _examples(cast(ImageSet, data), recipe, image_size),
         seed=seed,
         batch_size=batch_size,
         device=device,

@@ -21,20 +21,23 @@ class EpochRecord:
         step: optimiser steps done since the start of the training.
         loss: mean over the epoch's batches, of the recipe's loss on the augmented images.
         accuracy: fraction of the augmented images predicted right, before each update; in adversarial
-            training by the model in eval mode, as the attack sees it.
+            training by the model in eval mode, as the attack sees it. None for language models.
         learning_rate: of the epoch's last step.
         seconds: wall time of the training so far, without what a kill has thrown away.
         adversarial_accuracy: in adversarial training, the fraction of the adversarial images predicted right,
             before each update; else None.
+        evaluation_loss: of language models, the mean over the words of the evaluation split, in nats, by the
+            model in eval mode after the epoch; else None.
     """
 
     epoch: int
     step: int
     loss: float
-    accuracy: float
+    accuracy: float | None
     learning_rate: float
     seconds: float
     adversarial_accuracy: float | None = None
+    evaluation_loss: float | None = None
 
 
 class TrainingLog:

@@ -43,7 +43,9 @@ def test_a_word_of_two_words_is_refused() -> None:
     spec = {"kind": "evaluate", "model": {"name": "lm"}, "data": {"name": "pydoc"}, "evaluations": [swap]}
     with pytest.raises(InvalidSpec) as refused:
         load().validate(spec, data_root=None)
-    assert {".".join(map(str, detail.loc)) for detail in refused.value.details} >= {"evaluations.0.params.rate"}
+    assert {".".join(map(str, detail.loc)) for detail in refused.value.details} >= {
+        "evaluations.0.params.rate"
+    }
     spec["evaluations"] = [{"name": "word_swap", "params": {"words": words}}]
     with pytest.raises(InvalidSpec, match=r"word must be one word"):
         load().validate(spec, data_root=None)

@@ -108,7 +108,9 @@ def test_every_metric_that_may_have_no_value_has_a_reason() -> None:
     segmentation = {"miou", "mean_accuracy", "pixel_accuracy"}
     confidence = {"aupr", "ece", "rms_calibration_error", "aurra"}
     texts = {"queries", "words_changed"}
-    assert UNDEFINED.keys() == {"attack_success_rate", *MEDIANS, *segmentation, *confidence, *texts}
+    corrupted = {f"corrupted_{name}" for name in segmentation}
+    metrics = {"attack_success_rate", *MEDIANS, *segmentation, *confidence, *texts, *corrupted}
+    assert UNDEFINED.keys() == metrics
 
 
 def test_the_smallest_batch_of_all_shards_is_told() -> None:

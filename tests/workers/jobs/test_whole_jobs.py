@@ -288,9 +288,11 @@ AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "12/255", "queries": 1
 
 
 def test_autoattack_shows_its_stages_in_shards_as_in_one(bench: Bench) -> None:
-    whole = bench.run(Plain(), AUTOATTACK).evaluations[0]
+    few: dict[str, Any] = {"limit": 80, "execution": {"batch_size": 32}}
+    whole = bench.run(Plain(), AUTOATTACK, **few).evaluations[0]
     tables = bench.table(0, "autoattack")
-    cut = bench.run(Plain(), AUTOATTACK, shard_seconds=1e-9).evaluations[0]
+    cut = bench.run(Plain(), AUTOATTACK, shard_seconds=1e-9, **few).evaluations[0]
+    assert len(list(bench.store.shards.of(bench.job_id))) == 1 + 3, "the plan, and three shards"
     assert [stage.stage for stage in _stages(whole)] == ["apgd_ce", "apgd_t", "fab_t", "square"]
     for one, other in zip(_stages(whole), _stages(cut), strict=True):
         assert (one.n, one.broken, one.metrics) == (other.n, other.broken, other.metrics)
@@ -317,7 +319,7 @@ def test_the_librarys_batches_are_not_cut_into_shards(bench: Bench) -> None:
 
 def test_autoattack_in_a_paper_job_is_labelled_pixel(bench: Bench) -> None:
     pgd = {"name": "pgd", "params": {"epsilon": "12/255", "steps": 3}}
-    results = bench.run(Plain(), pgd, AUTOATTACK, protocol="paper")
+    results = bench.run(Plain(), pgd, AUTOATTACK, protocol="paper", limit=8)
     assert [row.protocol for row in results.evaluations] == ["paper", "pixel"]
 
 

@@ -75,6 +75,48 @@ def test_the_natural_shifts_have_their_published_numbers() -> None:
     ]  # fmt: skip
 
 
+def test_table_1_has_its_published_numbers() -> None:
+    body = {
+        "kind": "evaluate",
+        "model": {"name": "rpc_symvit_tiny", "params": {"iterations": 4, "rpc_layers": "first"}},
+        "data": {"name": "imagenet"},
+        "evaluations": [{"suite": "rpc_table1"}],
+    }
+    spec = load().validate(body).spec
+    found = {
+        item["data"]["name"]: {
+            reference.metric: reference.value
+            for reference in references(
+                spec["model"],
+                item["data"],
+                item,
+                protocol="pixel",
+                known_as=item["data"]["name"],
+                defaults=item["params"],
+            )
+        }
+        for item in spec["evaluations"]
+    }
+    corrupted = found.pop("imagenet_c")
+    assert found == {
+        "imagenet": {"top1": 0.7094, "top5": 0.9047},
+        "imagenet_r": {"top1": 0.2999},
+        "imagenet_a": {"top1": 0.0696},
+        "imagenet_o": {"aupr": 0.1932},
+    }
+    assert (corrupted["corrupted_top1"], corrupted["mce"], corrupted["fog/top1"]) == (0.4235, 0.7358, 0.4603)
+    assert len(corrupted) == 17
+
+
+def test_full_has_every_attack_of_the_other_suites_once() -> None:
+    rows = expanded("full", "paper")["evaluations"]
+    attacks = [
+        row for name in ("quick", "standard", "rpc_table2") for row in expanded(name, "paper")["evaluations"]
+    ]
+    assert all(row in rows for row in attacks)
+    assert all(rows.count(row) == 1 for row in rows)
+
+
 def test_segmenters_suite_has_the_published_numbers_of_its_table() -> None:
     segmenter = {"name": "segmenter", "params": {"backbone": {"name": "rpc_symvit_tiny", "params": {}}}}
     body = {

@@ -1,0 +1,194 @@
+"""Perplexity of a language model: exp of the mean loss over all words of documents, `<eos>` among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Interval
+
+from models.token_model import TokenModel
+from workers.data.text import LanguageSet
+from workers.data.vocabulary import UNKNOWN
+from workers.evaluation.feed import DType, Progress
+from workers.evaluation.likelihood import Windows, score
+
+__all__ = ["perplexity"]
+
+TASKS = ("language",)
+PAPER = (
+    "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA (sliding window);"
+    " Baevski and Auli 2019, Adaptive Input Representations (strided windows)"
+)
+RULES = (
+    (
+        "params.length is None or params.length <= model.length",
+        "length must not be larger than the model's: it has no positions for more words",
+    ),
+    (
+        "params.window != 'strided' or params.length is None or params.stride <= params.length",
+        "stride must not be larger than length: words between two windows would not be scored",
+    ),
+    (
+        "params.window != 'strided' or params.stride <= model.length",
+        "stride must not be larger than the model's length: words between two windows would not be scored",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class DocumentLosses:
+    """One row per document, in the order of `ids`.
+
+    Attributes:
+        ids: The documents.
+        nll: Sum over the words of -log p in nats; not finite where a word's is not.
+        tokens: How many words were scored; the very first word of the text is not.
+        unknown: How many of them are the unknown word.
+        windows: How many windows were run for it; one that neighbours share counts for the first of them.
+        nonfinite: How many documents have a loss that is not finite.
+        noted: What else a reader must know: a batch that had to be reduced.
+    """
+
+    ids: tuple[str, ...]
+    nll: tuple[float, ...]
+    tokens: tuple[int, ...]
+    unknown: tuple[int, ...]
+    windows: tuple[int, ...]
+    nonfinite: int = 0
+    noted: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def forward(self) -> torch.Tensor:
+        """Windows of each document, int64 (n,)."""
+        return torch.tensor(self.windows, dtype=torch.int64)
+
+    @property
+    def backward(self) -> torch.Tensor:
+        """Nothing is differentiated, int64 (n,)."""
+        return torch.zeros(len(self.ids), dtype=torch.int64)
+
+    def columns(self) -> dict[str, list[object]]:
+        """The rows as JSON columns; a loss that is not finite is None."""
+        return {
+            "id": list(self.ids),
+            "nll": [value if math.isfinite(value) else None for value in self.nll],
+            "tokens": list(self.tokens),
+            "unknown": list(self.unknown),
+            "forward": list(self.windows),
+            "backward": [0] * len(self.ids),
+        }
+
+    def evidence(self) -> dict[str, Any]:
+        """The counts that warnings rest on; those of shards add up."""
+        return {"nonfinite": self.nonfinite, **self.noted}
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Scores documents. The windows are those of the whole text: a document's loss is always the same.
+
+    Attributes:
+        window: The kind of windows.
+        length: L, or None for the model's length.
+        stride: s of strided windows.
+    """
+
+    window: Literal["sliding", "strided", "blocks"]
+    length: int | None
+    stride: int
+
+    def windows(self, longest: int) -> Windows:
+        """How the text is cut for a model that takes so many words.
+
+        Raises:
+            ValueError: the model takes fewer words than a window has, or the stride is larger than a window.
+        """
+        length = longest if self.length is None else self.length
+        if length > longest:
+            raise ValueError(f"length is {length}, the model takes at most {longest} words")
+        return Windows(length, {"sliding": 1, "strided": self.stride, "blocks": length}[self.window])
+
+    def __call__(
+        self,
+        model: TokenModel,
+        text: LanguageSet,
+        order: Sequence[int],
+        *,
+        longest: int,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        dtype: DType = "float32",
+        progress: Progress | None = None,
+    ) -> DocumentLosses:
+        """Score some documents.
+
+        Args:
+            model: On `device`, in `dtype`.
+            text: The whole text.
+            order: Which documents, each once.
+            longest: The most words that the model takes.
+            batch_size: Windows at a time.
+            device: Where the model is.
+            dtype: Arithmetic.
+            progress: Told how many documents are done.
+
+        Raises:
+            ValueError: As for `windows`.
+        """
+        windows, stream = self.windows(longest), torch.from_numpy(text.stream())
+        ranges = [(max(text.starts[index], 1), text.starts[index + 1]) for index in order]
+        total = len(windows.numbers(ranges, len(stream)))
+        tell = progress or (lambda done: None)
+        found = score(
+            model,
+            stream,
+            ranges,
+            windows,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+            progress=lambda done: tell(done * len(order) // total),
+        )
+        nll = tuple(math.fsum(found.losses[start:stop]) for start, stop in ranges)
+        return DocumentLosses(
+            ids=tuple(text.ids[index] for index in order),
+            nll=nll,
+            tokens=tuple(stop - start for start, stop in ranges),
+            unknown=tuple(int((stream[start:stop] == UNKNOWN).sum()) for start, stop in ranges),
+            windows=passes_of(windows, ranges, len(stream)),
+            nonfinite=sum(not math.isfinite(value) for value in nll),
+            noted=found.noted,
+        )
+
+
+def passes_of(windows: Windows, ranges: Sequence[tuple[int, int]], words: int) -> tuple[int, ...]:
+    """How many windows each range is the first to need."""
+    seen, counts = set[int](), []
+    for own in ranges:
+        fresh = set(windows.numbers([own], words)) - seen
+        seen |= fresh
+        counts.append(len(fresh))
+    return tuple(counts)
+
+
+def perplexity(
+    *,
+    window: Literal["sliding", "strided", "blocks"] = "sliding",
+    length: Annotated[int, Interval(ge=1, le=65536)] | None = None,
+    stride: Annotated[int, Interval(ge=1, le=65536)] = 128,
+) -> Perplexity:
+    """Perplexity per word of the documents, each predicted from the text before it.
+
+    Args:
+        window: "sliding" predicts every word from the `length` words before it (step 1, the last position of
+            each window), as the paper does; "strided" takes the last `stride` positions of each window;
+            "blocks" cuts the text into windows that do not overlap. Fewer passes mean less context, and a
+            higher perplexity.
+        length: words of a window; null is the model's length.
+        stride: of strided windows: how far one begins after the other.
+    """
+    return Perplexity(window, length, stride)

@@ -1,0 +1,34 @@
+"""Everything that an image classifier can be asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workers.evaluation.suites.quick import quick
+from workers.evaluation.suites.rpc_table1 import rpc_table1
+from workers.evaluation.suites.rpc_table2 import rpc_table2
+from workers.evaluation.suites.standard import standard
+
+__all__ = ["full"]
+
+# What a model or data cannot be asked is left out, and the user told.
+LEAVES_OUT = True
+
+
+def full() -> list[dict[str, Any]]:
+    """Calibration, natural shifts, corruptions, analyses and all attack suites, as far as they fit.
+
+    Accuracy with calibration and generated corruptions on the job's data; table 1's other sets where their
+    folders are; analyses where the model lets them look; then the suites quick, standard and rpc_table2,
+    nothing twice. What does not fit the model, the data or the protocol is left out with the reason.
+    """
+    accuracy = [{"name": "clean"}, {"name": "top1"}, {"name": "corruptions"}]
+    # The first row of the table is accuracy on ImageNet, which the job's data has.
+    others = rpc_table1()[1:]
+    analyses = [{"name": name} for name in ("efficiency", "projection_loss", "eigenvector_check")]
+    attacks = [*quick(), *standard(), {"name": "carlini_wagner"}, *rpc_table2()]
+    found: list[dict[str, Any]] = []
+    for item in (*accuracy, *others, *analyses, *attacks):
+        if item not in found:
+            found.append(item)
+    return found

@@ -1,0 +1,26 @@
+"""What a training job measures of the model that it has trained, on the held-out split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.contract.catalog import load
+
+CLEAN: Mapping[str, Any] = {"name": "clean", "params": {}, "data": None}
+# One pass over the text; the sliding window of the paper takes a pass for every word.
+PERPLEXITY: Mapping[str, Any] = {
+    "name": "perplexity",
+    "params": {"window": "blocks", "length": None, "stride": 128},
+    "data": None,
+}
+
+
+def final_evaluation(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The clean accuracy, or of a language model the perplexity in windows that do not overlap.
+
+    Args:
+        spec: Of a training job, with every default filled in.
+    """
+    language = load().find("data", spec["data"]["name"]).tasks == ["language"]
+    return dict(PERPLEXITY if language else CLEAN)

@@ -1,0 +1,53 @@
+"""The recipe of Symmlm and RPC-Symmlm on WikiText-103: Adam, cosine to zero, 500 000 steps.
+
+Teo and Nguyen, NeurIPS 2024, appendix; the values are those of lmtool-fwp's small models. Dropout is the
+model's.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Gt, Interval, Le
+
+from workers.training.recipe import Recipe
+
+__all__ = ["wikitext"]
+
+TASKS = ("language",)
+PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA"
+RULES = (("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps"),)
+
+
+def wikitext(
+    *,
+    steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 500_000,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 2.5e-4,
+    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] = 2000,
+    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 0.0,
+    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.0,
+    clip_norm: Annotated[float, Gt(0)] | None = 0.25,
+    ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
+) -> Recipe:
+    """Train a language model as Symmlm was, on WikiText-103 in batches of 96 windows of 256 words.
+
+    Args:
+        steps: optimiser steps, the warm-up among them.
+        learning_rate: Adam's peak; it does not depend on the batch size.
+        warmup_steps: linear rise to the peak.
+        minimum_learning_rate: where the cosine ends.
+        weight_decay: decoupled, of weight matrices only; 0 is Adam.
+        clip_norm: largest L2 norm of the gradient; null does not clip.
+        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
+    """
+    return Recipe(
+        epochs=1,
+        steps=steps,
+        learning_rate=learning_rate,
+        warmup_steps=warmup_steps,
+        warmup_learning_rate=0.0,
+        minimum_learning_rate=min(minimum_learning_rate, learning_rate),
+        weight_decay=weight_decay,
+        clip_norm=clip_norm,
+        ema_decay=ema_decay,
+    )

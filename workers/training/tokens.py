@@ -1,0 +1,100 @@
+"""Batches of words: windows of a long text for language models, labelled texts for classifiers.
+
+Legend: B examples of this process's part of a batch, N tokens, L tokens of a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from workers.data.text import LanguageSet, SentenceSet, TextSet
+from workers.training.batches import Batch
+from workers.training.order import Order
+from workers.training.processes import ALONE, Processes
+
+Load = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+
+
+class TokenBatches:
+    """The batches of a training, from memory.
+
+    The text of a language set is one stream, cut into windows of L words one after the other; what does not
+    fill a last window is left out. A window's targets are the words one place further. An epoch visits all
+    windows, in an order keyed by seed and epoch.
+    """
+
+    def __init__(
+        self,
+        data: TextSet,
+        *,
+        length: int,
+        seed: int,
+        batch_size: int,
+        device: torch.device,
+        processes: Processes = ALONE,
+    ) -> None:
+        """Prepare the order; nothing is read before `between`, but the stream of a language set.
+
+        Args:
+            data: the training split.
+            length: L, and the most words of a labelled text that are taken.
+            seed: keys the order.
+            batch_size: examples in a batch, those of all processes together.
+            device: where the batches go.
+            processes: this process of the training.
+
+        Raises:
+            ValueError: there are no examples, or too few for the processes.
+        """
+        self._load, n = _windows(data, length) if data.task == "language" else _texts(data, length)
+        if n == 0:
+            raise ValueError(f"data set {data.name!r} has no training examples")
+        self._device = device
+        self._order = Order(n, seed=seed, batch_size=batch_size)
+        self._part = processes.part(self._order.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a batch, those of all processes together."""
+        return self._order.batch_size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch."""
+        return self._order.steps_per_epoch
+
+    def between(self, start: int, stop: int) -> Generator[Batch, None, None]:
+        """The batches of the steps start..stop-1: the whole batch of this process each."""
+        for visit in self._order.between(start, stop):
+            tokens, truth = self._load(self._part.of(visit.indices).tolist())
+            yield Batch(tokens.to(self._device), truth.to(self._device))
+
+
+def _windows(data: TextSet, length: int) -> tuple[Load, int]:
+    stream = torch.from_numpy(cast(LanguageSet, data).stream())
+    count = (len(stream) - 1) // length
+    if count == 0:
+        raise ValueError(
+            f"the training text of {data.name!r} has {len(stream)} words, a window of {length} needs one more"
+            " than it is long: choose a smaller length"
+        )
+
+    def load(indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        places = torch.tensor(indices, dtype=torch.int64)[:, None] * length + torch.arange(length + 1)
+        words = stream[places].to(torch.int64)  # (B, L + 1)
+        return words[:, :-1].contiguous(), words[:, 1:].contiguous()
+
+    return load, count
+
+
+def _texts(data: TextSet, length: int) -> tuple[Load, int]:
+    labelled = cast(SentenceSet, data)
+
+    def load(indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        return labelled.tokens(indices, length), labelled.labels[torch.tensor(indices, dtype=torch.int64)]
+
+    return load, len(labelled.ids)
