@@ -14,6 +14,8 @@ from models.symmlm import symmlm
 __all__ = ["rpc_symmlm_tiny", "symmlm_tiny"]
 
 TASKS = ("language",)
+# With a plain softmax over 30,000 words most of a step on a CPU would be the softmax.
+CUTOFFS = [2_000, 10_000]
 SIZE: dict[str, Any] = {"width": 64, "depth": 4, "heads": 4, "hidden": 256}
 FACTS = LANGUAGE_FACTS | {"layout": "kv", **SIZE}
 PAPER = rpc.PAPER
@@ -22,7 +24,7 @@ PAPER = rpc.PAPER
 def symmlm_tiny(
     classes: int, channels: int, *, length: SequenceLength = 64, dropout: DropRate = 0.1
 ) -> nn.Module:
-    """Symmlm with 4 layers of width 64 and a plain softmax: 832,528 parameters for 10,000 words.
+    """Symmlm with 4 layers of width 64, cut-offs at 2,000 and 10,000; 832,593 parameters for 10,000 words.
 
     Args:
         classes: words of the vocabulary.
@@ -33,7 +35,7 @@ def symmlm_tiny(
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words).
     """
-    return symmlm(classes, channels, length=length, dropout=dropout, cutoffs=[], **SIZE)
+    return symmlm(classes, channels, length=length, dropout=dropout, cutoffs=CUTOFFS, **SIZE)
 
 
 def rpc_symmlm_tiny(
@@ -45,7 +47,7 @@ def rpc_symmlm_tiny(
     regularization: rpc.Regularization = 4.0,
     dropout: DropRate = 0.1,
 ) -> nn.Module:
-    """The same size with causal RPC-Attention in the first layer: 832,528 parameters for 10,000 words.
+    """The same size with causal RPC-Attention in the first layer: 832,593 parameters for 10,000 words.
 
     Args:
         classes: words of the vocabulary.
@@ -66,6 +68,6 @@ def rpc_symmlm_tiny(
         iterations=iterations,
         regularization=regularization,
         dropout=dropout,
-        cutoffs=[],
+        cutoffs=CUTOFFS,
         **SIZE,
     )

@@ -224,7 +224,8 @@ class Catalog:
             if reference["name"] not in able:
                 message = f"the {kind} {reference['name']!r} has no {fact}, which {parameter} must have"
                 place = (*loc, parameter, "name")
-                report.add(place, message, given=reference["name"], allowed=able)
+                near = nearest(reference["name"], able)
+                report.add(place, message, given=reference["name"], allowed=able, nearest=near)
 
     def check_rules(
         self,

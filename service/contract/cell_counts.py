@@ -2,7 +2,7 @@
 
 An image has few of the classes, and a model gives it few, so of each cell (a corruption at a severity) only
 the classes that were predicted are written: "0=812/900 3=0/12" says that 900 pixels were given class 0, of
-which 812 are of it, and 12 wrongly class 3. Cells are in the order of the evaluation's parameters, with ";"
+which 812 are of it, and 12 wrongly class 3. Cells are in the order of `stored_cells.cells_of`, with ";"
 between them. The label map is the same in every cell: how many pixels of each class there are is kept once.
 
 Metrics are those of `pixel_counts.py` in each cell, from sums over all images, and then a mean over cells.

@@ -47,6 +47,12 @@ def kept(
     service.close()
 
 
+@pytest.fixture
+def data_root(kept: RunningService) -> Path:
+    """Where the shared service finds folders of data."""
+    return kept.state.parent / "data"
+
+
 @pytest.fixture(scope="module")
 def shared(kept: RunningService) -> RunningService:
     """One service with two workers for all tests that neither kill it nor count what is in it."""

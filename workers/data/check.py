@@ -7,19 +7,22 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from service.contract.stored_cells import EXTRA, FIFTEEN, SEVERITIES
 from workers.data.ade20k import ARCHIVE, ade20k
 from workers.data.camvid import camvid
 from workers.data.cifar10 import BINARY, PYTHON, cifar10
+from workers.data.corrupted_folder import corrupted_folder
 from workers.data.dataset import ExampleSet, ImageSet, MissingData
 from workers.data.digits import digits
 from workers.data.image_folder import image_folder
 from workers.data.imagenet import imagenet
 from workers.data.imagenet_a import imagenet_a
+from workers.data.imagenet_c import imagenet_c
 from workers.data.imagenet_classes import ALL, class_list
 from workers.data.imagenet_files import PARTS
 from workers.data.imagenet_o import imagenet_o
@@ -28,6 +31,7 @@ from workers.data.imdb import imdb
 from workers.data.pydoc import pydoc
 from workers.data.shapes import shapes
 from workers.data.sst import sst
+from workers.data.stored_corruptions import StoredCorruptions
 from workers.data.wikitext import wikitext
 
 IMAGENETS: dict[str, Callable[..., ImageSet]] = {
@@ -67,8 +71,8 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
 
     Returns:
         `digits`, `shapes` and `pydoc`, then the reports of each visible folder of the root, recognised as
-        `cifar10`, `ade20k`, `camvid`, `wikitext`, `sst`, `imdb` or one of ImageNet's sets, or else taken as
-        an `image_folder`.
+        `cifar10`, `ade20k`, `camvid`, `wikitext`, `sst`, `imdb`, one of ImageNet's sets or stored corrupted
+        images, or else taken as an `image_folder`.
     """
     reports = [
         _report("digits", None, lambda split: digits(root, split), hashes),
@@ -107,11 +111,27 @@ def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
         return _report("ade20k", name, lambda split: ade20k(root, split, folder=name), hashes)
     if any((root / name / f"{part}annot").is_dir() for part in ("train", "val", "test")):
         return _report("camvid", name, lambda split: camvid(root, split, folder=name), hashes)
+    if places := [root / name / one for one in (*FIFTEEN, *EXTRA) if (root / name / one).is_dir()]:
+        return _stored_report(root, name, places, hashes)
     title = _of_imagenet(root / name)
     if title is not None:
         load = IMAGENETS[title]
         return _report(title, name, lambda split: load(root, split, folder=name), hashes)
     return _report("image_folder", name, lambda split: image_folder(root, split, folder=name), hashes)
+
+
+def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) -> SetReport:
+    """Stored corrupted images: of the corruptions and severities that are there, compared with each other."""
+    cells = [place / str(severity) for place in places for severity in SEVERITIES]
+    title = next((found for cell in cells if (found := _of_imagenet(cell)) is not None), None)
+    kind = imagenet_c if title == ALL else corrupted_folder
+
+    def load(split: Literal["train", "test"]) -> StoredCorruptions:
+        data = kind(root, split, folder=name)
+        data.check()
+        return data
+
+    return _report("imagenet_c" if title == ALL else "corrupted_folder", name, load, hashes)
 
 
 def _of_imagenet(folder: Path) -> str | None:

@@ -26,6 +26,7 @@ from workers.evaluation.perplexity import Perplexity
 from workers.evaluation.stages import COMPATIBLE
 from workers.jobs.data_fit import check_fit, check_vocabulary
 from workers.jobs.examples import examples_of
+from workers.jobs.preparing import preparation_seconds
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import planned_sources
@@ -71,7 +72,8 @@ def run(
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
         repeats = catalog.repeats(item["name"], item["params"])
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
-        cost = example_seconds(item, flops, loaded.device.type) * windows_of(item, examples, loaded)
+        cost = example_seconds(item, flops, loaded.device.type, loaded.image_size)
+        cost *= windows_of(item, examples, loaded)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
         evaluations.append(facts_of(examples, n) | (doubtful if repeats is None else {"repeats": repeats}))
         # The library's batches go over all examples: what is left of them cannot be cut.
@@ -136,19 +138,25 @@ def cut(
     ]
 
 
-def example_seconds(item: Mapping[str, Any], flops: float, device: str) -> float:
-    """Nominal seconds (above 0) for one example of an evaluation, from the passes that it declares."""
+def example_seconds(item: Mapping[str, Any], flops: float, device: str, image_size: int) -> float:
+    """Nominal seconds (above 0) for one example of an evaluation.
+
+    Args:
+        item: The evaluation; it declares its passes.
+        flops: Operations of one forward pass.
+        device: "cpu" or "cuda".
+        image_size: Of the model, in pixels; corrupted images are made at it.
+    """
     passes = catalog.passes(item["name"], item["params"])
     work = max(passes.forward + BACKWARD_COST * passes.backward, 1.0)
-    return flops * work / NOMINAL_FLOPS[device]
+    return flops * work / NOMINAL_FLOPS[device] + preparation_seconds(item, image_size, device)
 
 
 def windows_of(item: Mapping[str, Any], examples: ExampleSet, loaded: Loaded) -> float:
     """How many windows a document of a text has on average; 1 for everything that is no document."""
-    component = catalog.build("evaluation", item["name"], item["params"])
     if examples.task != "language":
         return 1.0
-    made = component()
+    made = catalog.build("evaluation", item["name"], item["params"])()
     stride = made.windows(loaded.image_size).stride if isinstance(made, Perplexity) else loaded.image_size
     return max(1.0, cast(LanguageSet, examples).mean_tokens / stride)
 

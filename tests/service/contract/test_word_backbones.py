@@ -104,3 +104,14 @@ def test_only_sentences_of_words_are_classified() -> None:
         report = Report()
         load().check_rules(component, params, {"data": facts}, report, ())
         assert len(report.details) == refused
+
+
+def test_attention_of_a_language_model_must_have_a_causal_form() -> None:
+    report = Report()
+    asked = {"name": "lm", "params": {"attention": "scaled_exact"}}
+    load().check_reference(("model",), asked, report, ("model",))
+    (detail,) = report.details
+    assert detail.loc == ["model", "params", "attention", "name"]
+    assert detail.message == "the attention 'scaled_exact' has no causal_form, which attention must have"
+    assert {"softmax", "rpc_causal"} < set(detail.allowed)  # type: ignore[arg-type]
+    assert detail.nearest in detail.allowed  # type: ignore[operator]

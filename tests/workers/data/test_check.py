@@ -9,10 +9,12 @@ import pytest
 from PIL import Image
 
 from tests.support.imagenet_trees import write_flat, write_set
+from tests.support.stored_trees import write_cells
 from tests.support.texts import write_imdb, write_sst, write_wikitext
 from workers.data import cifar10
 from workers.data.check import list_sets, main
 from workers.data.digits import digits
+from workers.data.imagenet_classes import class_list
 from workers.data.pydoc import pydoc
 
 
@@ -117,6 +119,18 @@ def test_imagenets_sets_are_recognised(tmp_path: Path) -> None:
     assert reports["imagenet-o"].splits[1].examples == 401
     assert "is a test set" in (reports["imagenet-a"].splits[0].problem or "")
     assert "a list of their labels is wanted" in (reports["flat"].splits[1].problem or "")
+
+
+def test_stored_corrupted_images_are_recognised(tmp_path: Path) -> None:
+    write_cells(tmp_path / "imagenet-c", [("fog", 2), ("fog", 3)], class_list("imagenet"))
+    write_cells(tmp_path / "mine", [("snow", 1), ("frost", 5)], ["ant", "bee"], side=8)
+    (tmp_path / "mine" / "frost" / "5" / "bee" / "bee_0.png").unlink()
+    reports = {report.folder: report for report in list_sets(tmp_path, hashes=False) if report.folder}
+    whole, half = reports["imagenet-c"], reports["mine"]
+    assert (whole.name, whole.classes, whole.splits[1].examples) == ("imagenet_c", 1000, 1001)
+    assert "is a test set" in (whole.splits[0].problem or "")
+    assert half.name == "corrupted_folder"
+    assert "(frost/5: bee/bee_0.png)" in (half.splits[1].problem or "")
 
 
 def test_sets_of_text_are_recognised(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from models.layers import Classifier
+from workers.data.digits import digits
 from workers.jobs import plan
 from workers.jobs.plan import (
     BATCH_BYTES,
@@ -54,6 +55,9 @@ def test_cutting_is_pure(n: int, seconds: float, batch_size: int, shard_seconds:
     assert cut(*arguments) == cut(*arguments)
 
 
+DIGITS = digits(None, "test")
+
+
 def test_shards_are_as_long_as_asked() -> None:
     shards = cut(0, 1000, 1.0, 10, 240)
     assert [(s["start"], s["stop"]) for s in shards] == [
@@ -86,7 +90,7 @@ def loaded(backbone: nn.Module, size: int = 16) -> Loaded:
 
 
 def test_cost_is_counted_in_operations_and_saved_bytes() -> None:
-    flops, saved = measure_cost(loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10), nn.GELU())), 1)
+    flops, saved = measure_cost(loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10), nn.GELU())), DIGITS)
     assert flops == 2 * 256 * 10
     # The buffer `std` (4 bytes), by which the gradient is divided, and the GELU's input.
     assert saved == pytest.approx(10 * 4, abs=8), "weights do not grow with the batch, activations do"
@@ -95,15 +99,15 @@ def test_cost_is_counted_in_operations_and_saved_bytes() -> None:
 def test_cost_is_deterministic_and_counts_attention(spec: dict[str, Any]) -> None:
     session = Session()
     small = session.classifier(spec, device="cpu", weights=None)
-    flops, saved = measure_cost(small, 1)
-    assert (flops, saved) == measure_cost(small, 1)
+    flops, saved = measure_cost(small, DIGITS)
+    assert (flops, saved) == measure_cost(small, DIGITS)
     assert saved > 0
     tokens, width = 4 + 1, 12
     linear = 2 * (4 * 64 * width + tokens * width * width * (2 + 1 + 8) + width * 10)
     attention = 2 * 2 * tokens * tokens * width
     assert flops == pytest.approx(linear + attention, rel=0.05)
     assert flops - attention < flops
-    without = measure_cost(loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10))), 1)[0]
+    without = measure_cost(loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10))), DIGITS)[0]
     assert flops > without
 
 
@@ -115,14 +119,15 @@ def test_attention_is_part_of_the_cost() -> None:
             q = x.flatten(1).view(-1, 1, 64, 4)
             return nn.functional.scaled_dot_product_attention(q, q, q).flatten(1)
 
-    flops, _ = measure_cost(loaded(Attending()), 1)
+    flops, _ = measure_cost(loaded(Attending()), DIGITS)
     assert flops == 2 * 2 * 64 * 64 * 4
 
 
 def test_seconds_grow_with_the_passes_and_are_never_zero() -> None:
-    clean = example_seconds({"name": "clean", "params": {}}, 1e9, "cpu")
+    clean = example_seconds({"name": "clean", "params": {}}, 1e9, "cpu", 32)
     pgd = [
-        example_seconds({"name": "pgd", "params": PGD | {"steps": steps}}, 1e9, "cpu") for steps in (5, 50)
+        example_seconds({"name": "pgd", "params": PGD | {"steps": steps}}, 1e9, "cpu", 32)
+        for steps in (5, 50)
     ]
     assert 0 < clean < pgd[0] < pgd[1]
     assert clean == pytest.approx(1e9 / plan.NOMINAL_FLOPS["cpu"])

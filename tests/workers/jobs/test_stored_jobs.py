@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from service.contract.results import Breakdown
+from service.contract.stored_cells import FIFTEEN, SEVERITIES
 from tests.support.stored_trees import write_cells
 from tests.workers.jobs.test_whole_jobs import Bench, Plain, bench
 from workers.data.dataset import MissingData
+from workers.jobs import plan
 
 __all__ = ["bench"]  # the fixture
 
@@ -68,3 +70,38 @@ def test_the_plan_refuses_a_half_complete_tree(bench: Bench, root: Path) -> None
     bench.run(Grey(), only_fog, data=DATA)
     with pytest.raises(MissingData, match=r"1 images are missing .* \(snow/5: 3/3_0\.png\)"):
         bench.run(Grey(), ITEM, data=DATA)
+
+
+@pytest.mark.parametrize(
+    ("source", "known", "mce", "warned"),
+    [
+        ("stored", "imagenet_c", True, False),
+        ("generated", "imagenet", True, True),
+        ("generated", None, False, False),
+    ],
+)
+def test_of_imagenet_there_is_mce_and_generated_images_are_said_to_be_others(
+    bench: Bench,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    known: str,
+    mce: bool,
+    warned: bool,
+) -> None:
+    for name, severity in ((name, severity) for name in FIFTEEN for severity in SEVERITIES):
+        if not (root / name / str(severity)).is_dir():
+            write_cells(root, [(name, severity)], [f"{digit}" for digit in range(10)], side=8, images=6)
+    monkeypatch.setattr(plan, "known_as", lambda *arguments, **options: known)
+    data = DATA if source == "stored" else {"name": "digits", "params": {}}
+    item = {"name": "corruptions", "params": {"source": source}}
+    model = Grey() if source == "stored" else Plain()
+    [row] = bench.run(model, item, data=data, limit=20).evaluations
+    assert ("mce" in row.metrics) is mce
+    each = [part for part in row.breakdown if isinstance(part, Breakdown) and part.severity is None]
+    assert len(each) == 15
+    assert all(("ce" in part.metrics) is mce for part in each)
+    if mce:
+        relative = [part.metrics["ce"].value or 0.0 for part in each]
+        assert row.metrics["mce"].value == pytest.approx(sum(relative) / 15)
+    assert ("regenerated_set" in {warning.code for warning in row.warnings}) is warned
