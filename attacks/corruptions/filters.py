@@ -1,7 +1,8 @@
 """Correlation of images with kernels by Fourier transforms, and what lies beyond the borders.
 
-A transform costs the same for every kernel, takes another kernel for each image of a batch, and gives an
-image the same bits in every batch on a CPU.
+A transform costs the same for every kernel, and takes another kernel for each image of a batch. On a CPU
+images are transformed one by one: the library's transforms of some lengths (32 among them, on some
+processors) round otherwise in a batch, and an image is to have the same bits in every batch.
 
 n = images, C = channels, H x W = size, h x w = size of a kernel.
 """
@@ -28,8 +29,17 @@ def correlate(fields: Tensor, kernels: Tensor) -> Tensor:
         kernels: (h, w), or (n, 1, h, w) for one for each image.
 
     Returns:
-        (n, C, H - h + 1, W - w + 1), a view.
+        (n, C, H - h + 1, W - w + 1).
     """
+    if fields.device.type == "cpu" and len(fields) > 1:
+        own = kernels.split(1) if kernels.dim() == 4 else [kernels] * len(fields)
+        # Copies, so that each lies in memory as an image alone does.
+        pairs = zip(fields.split(1), own, strict=True)
+        return torch.cat([_correlate(field.clone(), kernel.clone()) for field, kernel in pairs])
+    return _correlate(fields, kernels)
+
+
+def _correlate(fields: Tensor, kernels: Tensor) -> Tensor:
     height, width = fields.shape[-2:]
     size = (fast_length(height), fast_length(width))
     spectrum = torch.fft.rfft2(fields, size) * torch.fft.rfft2(kernels, size).conj()

@@ -63,6 +63,9 @@ class StageBreakdown(Answer):
     `top1` is the accuracy that is left after this stage and those before it, over all examples of the
     evaluation: before the last stage a provisional robust accuracy, an upper bound of the final one.
     `n` examples entered the stage; `broken` of them were broken in it.
+
+    Of segmentation: the unattacked images (`clean`) and each loss, with the metrics that each has alone,
+    which are no worst case; `broken` of the `n` images that it was given have no right pixel left.
     """
 
     stage: str
@@ -111,11 +114,11 @@ class EvaluationResult(Answer):
     Metrics are described in `workers/metrics/`. Of classification, in `classification.py`: top1, top5,
     attack_success_rate, top1_8bit, median_linf, median_l2, queries; in `corruption.py`: corrupted_top1, mce;
     in `calibration.py`: ece, rms_calibration_error, aurra; in `anomaly.py`: aupr. Of segmentation, in
-    `segmentation.py`: miou, mean_accuracy, pixel_accuracy; in `corrupted_segmentation.py`: corrupted_miou,
-    corrupted_mean_accuracy, corrupted_pixel_accuracy. Of text, in `perplexity.py`:
-    perplexity; in `word_swap.py`: perplexity_unswapped, swapped_words, unknown_words, unknown_words_before;
-    in `text_attack.py`: accuracy, accuracy_under_attack, words_changed. Of analyses, in `projection_loss.py`,
-    `eigenvector_check.py` and `efficiency.py`.
+    `segmentation.py`: miou, mean_accuracy, pixel_accuracy, under attack in `worst_case.py`; in
+    `corrupted_segmentation.py`: corrupted_miou, corrupted_mean_accuracy, corrupted_pixel_accuracy. Of text, in
+    `perplexity.py`: perplexity; in `word_swap.py`: perplexity_unswapped, swapped_words, unknown_words,
+    unknown_words_before; in `text_attack.py`: accuracy, accuracy_under_attack, words_changed. Of analyses, in
+    `projection_loss.py`, `eigenvector_check.py` and `efficiency.py`.
     """
 
     name: str

@@ -177,9 +177,9 @@ def _find_cells(tree: Tree, gaps: Mapping[str, Names]) -> list[Cell]:
     """The wanted cells that are there."""
     present = []
     for cell in tree.cells:
+        # First of all, so that nothing is said of what lies elsewhere.
+        check_inside(_place(tree, cell), tree.base)
         if _place(tree, cell).is_dir():
-            for folder in (_place(tree, cell), _place(tree, cell).parent):
-                check_inside(folder, tree.base)
             present.append(cell)
         elif (tree.folder / cell[0]).is_dir():
             gaps["severities"].add("", [_text(cell)])
@@ -231,7 +231,8 @@ def _hint(tree: Tree) -> str:
 def _names(folder: Path) -> set[str]:
     try:
         with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
+            names = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+            return {name for name in names if not name.startswith(".")}
     except OSError:
         return set()
 

@@ -3,11 +3,12 @@
 Sources: Athalye et al., "Obfuscated Gradients Give a False Sense of Security" (2018); Carlini et al., "On
 Evaluating Adversarial Robustness" (2019), sections 4 and 5; Croce and Hein, AutoAttack (2020), whose flag
 threshold of 0.2 points is used here. A check warns, it never changes a number. All of them read top-1
-accuracy under the pixel protocol.
+accuracy under the pixel protocol; of segmentation, pixel accuracy.
 
 All evaluations of a job with one data set run over the same examples. Accuracies are compared by more than
 0.2 points and at least two examples: a single example decides nothing, and below n = 500 it is more than
-0.2 points. The outcomes of single examples are not at hand here, so there is no paired test.
+0.2 points. Of pixels there are many, so pixel accuracies are compared by 0.2 points alone. The outcomes of
+single examples are not at hand here, so there is no paired test.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from service.contract.fractions import fraction_value
-from service.contract.results import EvaluationResult, Warning
+from service.contract.results import EvaluationResult, Metric, Warning
 from service.contract.warning_codes import WarningCode
 
 TOLERANCE = 0.002
 FEWEST_EXAMPLES = 2
 LARGE_EPSILON = 64 / 255
+# What is compared: the first where there is one.
+ACCURACIES = ("top1", "pixel_accuracy")
 NEAR_ZERO = 0.05
 NOISE = frozenset({"uniform_noise"})
 SINGLE_STEP = frozenset({"fgsm"})
-ITERATIVE = frozenset({"pgd", "apgd_ce", "apgd_dlr", "apgd_t", "autoattack"})
+ON_PIXELS = frozenset({"segmentation_pgd", "segpgd", "segmentation_apgd", "sea"})
+ITERATIVE = frozenset({"pgd", "apgd_ce", "apgd_dlr", "apgd_t", "autoattack"}) | ON_PIXELS
 BLACK_BOX = frozenset({"square", "spsa", "transfer"})
+# Plain cross-entropy spends its steps on pixels that are wrong already: it stays high at any epsilon.
+WEAK = frozenset({"segmentation_pgd"})
 # Attacks that state no norm but are bounded in another one than Linf.
 NORMS = {"sparse_l1_descent": "L1", "carlini_wagner": "L2"}
 # Parameters of which more can only help an attack.
@@ -86,7 +92,7 @@ def _not_monotone(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
     for group in _groups(attacks, SCALED):
         for smaller, larger in pairwise(_strongest_by_epsilon(group)):
             if _clearly_more(larger, smaller):
-                rise = _top1(larger) - _top1(smaller)
+                rise = _accuracy(larger) - _accuracy(smaller)
                 yield Warning(
                     code="accuracy_rises_with_epsilon",
                     message=f"{larger.name}: accuracy rises by {rise:.4f} from epsilon"
@@ -98,7 +104,7 @@ def _not_monotone(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
 
 def _strongest_by_epsilon(group: Sequence[EvaluationResult]) -> list[EvaluationResult]:
     """Of each epsilon the evaluation with the lowest accuracy (step sizes may differ), smallest first."""
-    ordered = sorted(group, key=lambda evaluation: (_epsilon(evaluation), _top1(evaluation)))
+    ordered = sorted(group, key=lambda evaluation: (_epsilon(evaluation), _accuracy(evaluation)))
     return [next(same) for _, same in groupby(ordered, key=_epsilon)]
 
 
@@ -125,20 +131,24 @@ def _best(rivals: Sequence[EvaluationResult], *, by_name: bool) -> list[Evaluati
     names: dict[str, list[EvaluationResult]] = {}
     for rival in rivals:
         names.setdefault(rival.name if by_name else "", []).append(rival)
-    return [min(same, key=_top1) for same in names.values()]
+    return [min(same, key=_accuracy) for same in names.values()]
 
 
 def _high_at_large_epsilon(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
     for attack in attacks:
-        n = attack.metrics["top1"].n
-        many = _top1(attack) > NEAR_ZERO and round(_top1(attack) * n) >= FEWEST_EXAMPLES
-        full_strength = attack.name in ITERATIVE and not attack.params.get("targeted")
+        n = _metric(attack).n
+        few = _of_examples(attack) and round(_accuracy(attack) * n) < FEWEST_EXAMPLES
+        many = _accuracy(attack) > NEAR_ZERO and not few
+        remedy = "try attacks that need none (square, spsa)"
+        if attack.name in ON_PIXELS:
+            remedy = "look at zero_gradient, and attack through a smooth approximation (BPDA)"
+        full_strength = attack.name in ITERATIVE - WEAK and not attack.params.get("targeted")
         if full_strength and _norm(attack) == "Linf" and _epsilon(attack) >= LARGE_EPSILON and many:
             yield Warning(
                 code="robust_at_large_epsilon",
-                message=f"{attack.name}: accuracy is {_top1(attack):.4f} at epsilon"
+                message=f"{attack.name}: accuracy is {_accuracy(attack):.4f} at epsilon"
                 f" {attack.params['epsilon']}, where any model should fall to near 0;"
-                " gradients may be masked: try attacks that need none (square, spsa)",
+                f" gradients may be masked: {remedy}",
                 evidence=_evidence(attack),
             )
 
@@ -152,9 +162,10 @@ def _more_effort_less_success(attacks: Sequence[EvaluationResult]) -> Iterable[W
                 if less.params[effort] < more.params[effort] and _clearly_more(more, less):
                     yield Warning(
                         code="accuracy_rises_with_effort",
-                        message=f"{more.name}: accuracy rises from {_top1(less):.4f} to {_top1(more):.4f} as"
-                        f" {effort} go from {less.params[effort]} to {more.params[effort]}; the attack"
-                        " wanders: try a smaller step size, and believe the lower accuracy",
+                        message=f"{more.name}: accuracy rises from {_accuracy(less):.4f} to"
+                        f" {_accuracy(more):.4f} as {effort} go from {less.params[effort]} to"
+                        f" {more.params[effort]}; the attack wanders: try a smaller step size, and believe"
+                        " the lower accuracy",
                         evidence={
                             "less": _evidence(less) | {effort: less.params[effort]},
                             "more": _evidence(more) | {effort: more.params[effort]},
@@ -163,7 +174,7 @@ def _more_effort_less_success(attacks: Sequence[EvaluationResult]) -> Iterable[W
 
 
 def _value_of(parameter: str) -> Callable[[EvaluationResult], tuple[float, float]]:
-    return lambda evaluation: (evaluation.params[parameter], _top1(evaluation))
+    return lambda evaluation: (evaluation.params[parameter], _accuracy(evaluation))
 
 
 def _groups(attacks: Sequence[EvaluationResult], free: Sequence[str]) -> Iterable[list[EvaluationResult]]:
@@ -191,16 +202,19 @@ def _same_terms(a: EvaluationResult, b: EvaluationResult) -> bool:
 
 
 def _clearly_more(a: EvaluationResult, b: EvaluationResult) -> bool:
-    """Whether accuracy is higher in `a` by more than the tolerance and at least two examples."""
-    n = min(a.metrics["top1"].n, b.metrics["top1"].n)
-    examples = round((_top1(a) - _top1(b)) * n)
+    """Whether accuracy is higher in `a` by more than the tolerance and, of examples, at least two."""
+    difference = _accuracy(a) - _accuracy(b)
+    if not _of_examples(a):
+        return difference > TOLERANCE
+    n = min(_metric(a).n, _metric(b).n)
+    examples = round(difference * n)
     return examples >= FEWEST_EXAMPLES and examples > TOLERANCE * n
 
 
 def _is_attack(evaluation: EvaluationResult) -> bool:
-    metric = evaluation.metrics.get("top1")
     attacked = "epsilon" in evaluation.params or "attack_success_rate" in evaluation.metrics
-    return attacked and metric is not None and metric.value is not None
+    known = [evaluation.metrics.get(name) for name in ACCURACIES]
+    return attacked and any(metric is not None and metric.value is not None for metric in known)
 
 
 def _norm(evaluation: EvaluationResult) -> str:
@@ -211,13 +225,23 @@ def _epsilon(evaluation: EvaluationResult) -> float:
     return fraction_value(evaluation.params["epsilon"])
 
 
-def _top1(evaluation: EvaluationResult) -> float:
-    value = evaluation.metrics["top1"].value
-    assert value is not None, "only evaluations with a top-1 accuracy are compared"
+def _of_examples(evaluation: EvaluationResult) -> bool:
+    """Whether accuracy is a share of the examples, and not of their pixels."""
+    return ACCURACIES[0] in evaluation.metrics
+
+
+def _metric(evaluation: EvaluationResult) -> Metric:
+    return evaluation.metrics[ACCURACIES[0] if _of_examples(evaluation) else ACCURACIES[1]]
+
+
+def _accuracy(evaluation: EvaluationResult) -> float:
+    value = _metric(evaluation).value
+    assert value is not None, "only evaluations with an accuracy are compared"
     return value
 
 
 def _evidence(evaluation: EvaluationResult) -> dict[str, Any]:
-    evidence = {"top1": _top1(evaluation), "n": evaluation.metrics["top1"].n}
+    name = ACCURACIES[0] if _of_examples(evaluation) else ACCURACIES[1]
+    evidence = {name: _accuracy(evaluation), "n": _metric(evaluation).n}
     known = evaluation.params.get("epsilon") is not None
     return {"epsilon": evaluation.params["epsilon"], **evidence} if known else evidence

@@ -24,6 +24,7 @@ TRAINING = {
     "recipe": {"name": "small_segmenter", "params": {"epochs": 2}},
     "execution": {"device": "cpu", "batch_size": 64},
 }
+SEA = {"name": "sea", "params": {"epsilon": "4/255", "steps": 3}}
 
 
 def test_train_and_measure(shared: RunningService, tmp_path: Path) -> None:
@@ -34,15 +35,15 @@ def test_train_and_measure(shared: RunningService, tmp_path: Path) -> None:
         "kind": "evaluate",
         "model": {"name": "segmenter", "weights": {"job": training}},
         "data": {"name": "shapes"},
-        "evaluations": [{"name": "clean"}, {"name": "corruptions", "params": CELLS}],
+        "evaluations": [{"name": "clean"}, {"name": "corruptions", "params": CELLS}, SEA],
+        "save_adversarial": True,
     }
     with pytest.raises(InvalidSpec, match="for classification, the model 'segmenter' is for segmentation"):
         client.submit({**evaluating, "evaluations": [{"name": "pgd"}]})
     job_id = client.submit(evaluating).id
     finished(client, job_id)
-    (trained,), (measured, corrupted) = (
-        client.results(training).evaluations,
-        client.results(job_id).evaluations,
+    (trained,), (measured, corrupted, attacked) = (
+        client.results(one).evaluations for one in (training, job_id)
     )
     assert measured.metrics == trained.metrics
     assert set(measured.metrics) == {"miou", "mean_accuracy", "pixel_accuracy"}
@@ -60,10 +61,30 @@ def test_train_and_measure(shared: RunningService, tmp_path: Path) -> None:
         assert metric.ci_low <= metric.value <= metric.ci_high
     assert measured.metrics["pixel_accuracy"].value > 0.6
     assert measured.warnings == []
-    table, _ = outcomes(client, job_id, tmp_path / "tables").values()
+    table, _, of_attack = outcomes(client, job_id, tmp_path / "tables").values()
     lines = list(csv.DictReader(io.StringIO(table)))
     assert len(lines) == 200
     assert len(lines[0]["target"].split()) == 5
+    assert attacked.protocol == "pixel"
+    clean, *losses = attacked.breakdown
+    assert [part.label for part in attacked.breakdown] == ["clean", "mce", "mce_bal", "js"]
+    assert clean.metrics == measured.metrics
+    for name, metric in attacked.metrics.items():
+        assert metric.n == 200
+        assert metric.ci_low <= metric.value <= metric.ci_high
+        assert metric.value <= min(part.metrics[name].value for part in losses) < clean.metrics[name].value
+    assert "adaptive_attack_needed" in {warning.code for warning in attacked.warnings}
+    assert attacked.backward_passes > 0
+    columns = next(csv.reader(io.StringIO(of_attack)))
+    assert columns[:5] == ["id", "worst", "intersection", "target", "predicted"]
+    names = {item.name for item in client.artifacts(job_id)}
+    assert any(name.startswith("adversarial-002-sea-") for name in names)
+    found = list(csv.DictReader(io.StringIO(of_attack)))
+    right, pixels = (
+        sum(int(count) for line in found for count in line[name].split())
+        for name in ("intersection", "target")
+    )
+    assert right / pixels == attacked.metrics["pixel_accuracy"].value
 
 
 def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(shared: RunningService) -> None:

@@ -1,4 +1,7 @@
-"""What holds for every attack in the catalog: a new one is covered by being there."""
+"""What holds for every attack on classifiers in the catalog: a new one is covered by being there.
+
+Those on segmentation models have laws of their own (`test_segmentation_attack_laws.py`).
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,8 @@ QUICK: dict[str, dict[str, Any]] = {
 def modules() -> list[ModuleType]:
     names = [module.name for module in pkgutil.iter_modules(attacks.adversarial.__path__)]
     found = [importlib.import_module(f"attacks.adversarial.{name}") for name in names]
-    return [module for module in found if hasattr(module, "__all__")] + foreign_modules("attack")
+    found = [module for module in found if hasattr(module, "__all__")] + foreign_modules("attack")
+    return [module for module in found if "classification" in getattr(module, "TASKS", ("classification",))]
 
 
 def variants(module: ModuleType, name: str) -> list[dict[str, Any]]:

@@ -8,26 +8,47 @@ is and counts no passes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, judged, select
 
-Take = Callable[[int], Examples | None]
-"""Gives the next examples, at most so many; None at the end."""
+
+class Batch(Protocol):
+    """Examples, of classification or of segmentation."""
+
+    @property
+    def rows(self) -> Tensor:
+        """Index of each in `Setting.ids`, on the CPU, (B,)."""
+
+
+BatchT = TypeVar("BatchT", bound=Batch)
+BatchT_contra = TypeVar("BatchT_contra", bound=Batch, contravariant=True)
+
+
+class Kernel(Protocol[BatchT_contra]):
+    """What slots need of an attack."""
+
+    def start(self, setting: Setting, examples: BatchT_contra) -> State:
+        """Returns the state of one slot per example, with the first iterate in place."""
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Does one unit of work for every slot, in place."""
 
 
 def run_slots(
-    attack: Attack,
+    attack: Kernel[BatchT],
     setting: Setting,
     model: Forward,
     *,
-    take: Take,
+    take: Callable[[int], BatchT | None],
     slots: int,
     leave: Callable[[State], None],
     tell: Callable[[], None],
     late: bool | None = None,
+    read: Callable[[State], State] = judged,
 ) -> None:
     """Attacks all that `take` gives.
 
@@ -35,11 +56,12 @@ def run_slots(
         attack: The attack.
         setting: What stays the same for all slots.
         model: The attacked model.
-        take: Where the examples come from.
+        take: Gives the next examples, at most so many; None at the end.
         slots: How many are attacked at the same time.
-        leave: Gets the slots that are broken or done, judged.
+        leave: Gets the slots that are broken or done, read.
         tell: Called after every step.
         late: Whether flags are read one step late; None does so on a GPU.
+        read: What is worked out of slots that leave.
     """
     state: State | None = None
     flags = _Flags(late)
@@ -50,7 +72,7 @@ def run_slots(
         attack.step(setting, model, state)
         finished = flags.read(state)
         if finished.any():
-            leave(judged(select(state, finished)))
+            leave(read(select(state, finished)))
             state = select(state, ~finished)
             flags.kept(~finished)
         tell()
@@ -83,7 +105,12 @@ def run_batch(
 
 
 def _refill(
-    attack: Attack, setting: Setting, state: State | None, take: Take, slots: int, flags: _Flags
+    attack: Kernel[BatchT],
+    setting: Setting,
+    state: State | None,
+    take: Callable[[int], BatchT | None],
+    slots: int,
+    flags: _Flags,
 ) -> State | None:
     """Puts waiting examples into free slots; None when no slot is taken and nothing waits."""
     taken = 0 if state is None else len(state["row"])

@@ -85,8 +85,8 @@ class Verification:
         right = verdict.rank == 0
         bad = {
             "unverified": right,
-            "out_of_ball": self._out_of_ball(images - state["images"]),
-            "out_of_box": self._out_of_box(images),
+            "out_of_ball": out_of_ball(images - state["images"], self._ball),
+            "out_of_box": out_of_box(images, self._box),
         }
         if "unjudged" in state:
             state |= verdict._asdict()
@@ -105,15 +105,18 @@ class Verification:
             correct[holds] = judge(self._model(rounded), state["truth"][holds]).rank == 0
         return correct.cpu()
 
-    def _out_of_ball(self, perturbation: Tensor) -> Tensor:
-        if self._ball is None:
-            return torch.zeros(len(perturbation), dtype=torch.bool, device=perturbation.device)
-        allowed = self._ball.epsilon * (1 + RELATIVE) + ABSOLUTE
-        return ~(sizes(perturbation, self._ball.norm) <= allowed)
 
-    def _out_of_box(self, images: Tensor) -> Tensor:
-        flat = images.flatten(1)
-        if self._box is None:
-            return torch.zeros(len(images), dtype=torch.bool, device=images.device)
-        low, high = self._box
-        return ~((flat.amin(1) >= low - ABSOLUTE) & (flat.amax(1) <= high + ABSOLUTE))
+def out_of_ball(perturbation: Tensor, ball: Ball | None) -> Tensor:
+    """Which perturbations (B, ...) are larger than the ball by more than rounding, bool (B,)."""
+    if ball is None:
+        return torch.zeros(len(perturbation), dtype=torch.bool, device=perturbation.device)
+    return ~(sizes(perturbation, ball.norm) <= ball.epsilon * (1 + RELATIVE) + ABSOLUTE)
+
+
+def out_of_box(images: Tensor, box: Box | None) -> Tensor:
+    """Which images (B, ...) have values outside the box by more than rounding, bool (B,)."""
+    flat = images.flatten(1)
+    if box is None:
+        return torch.zeros(len(images), dtype=torch.bool, device=images.device)
+    low, high = box
+    return ~((flat.amin(1) >= low - ABSOLUTE) & (flat.amax(1) <= high + ABSOLUTE))

@@ -28,6 +28,7 @@ from workers.data.stored_corruptions import StoredCorruptions
 from workers.data.text import LanguageSet, SentenceSet
 from workers.evaluation.analysis import Analysis, Measured
 from workers.evaluation.anomalies import AnomalyScores
+from workers.evaluation.attacked_pixels import AttackedPixels
 from workers.evaluation.corruptions import Corrupted
 from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.feed import Images
@@ -43,6 +44,7 @@ from workers.evaluation.stored_cells import CellOutcomes, StoredCells
 from workers.evaluation.text_attack import TextAttack
 from workers.evaluation.text_outcomes import TextOutcomes
 from workers.jobs.answers import keyed_answers
+from workers.jobs.attacked_pixels import attack_pixels, save_attacked
 from workers.jobs.data_fit import looking_at
 from workers.jobs.examples import examples_of
 from workers.jobs.session import Loaded, Session
@@ -51,7 +53,8 @@ from workers.jobs.texts import attack_text, data_root
 from workers.jobs.texts import save_adversarial as save_texts
 
 Report = Callable[[Mapping[str, Any]], None]
-Answers = Outcomes | PixelCounts | AnomalyScores | DocumentLosses | CellOutcomes | Measured | TextOutcomes
+Pixels = PixelCounts | AttackedPixels | CellOutcomes
+Answers = Outcomes | Pixels | AnomalyScores | DocumentLosses | TextOutcomes | Measured
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -63,13 +66,13 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         ValueError: the weights, those of another model, or the number of examples changed since the job was
             planned.
     """
-    spec, plan = request["spec"], request["plan"]
-    item = spec["evaluations"][request["evaluation"]]
+    spec, plan, number = request["spec"], request["plan"], request["evaluation"]
+    item = spec["evaluations"][number]
     data = examples_of(session, spec, item)
     loaded = session.classifier(spec, device=plan["device"], weights=request["weights"])
     if loaded.weights_sha256 != plan["weights_sha256"]:
         raise ValueError("the weights changed since the job was planned")
-    available = plan["evaluations"][request["evaluation"]]["available"]
+    available = plan["evaluations"][number]["available"]
     if len(data.ids) != available:
         raise ValueError(
             f"{data.name!r} has {len(data.ids)} examples, it had {available} when the job was planned"
@@ -86,7 +89,7 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
         # Of each evaluation the first shard asks: the answers would be the same.
         odd = shard.probe() if request["start"] == 0 else {}
-        outcomes = shard.attack(item) if attack else shard.evaluate(item)
+        outcomes = shard.attack(item, plan["evaluations"][number]) if attack else shard.evaluate(item)
     extra: dict[str, Any] = {
         "attack": attack,
         "evidence": outcomes.evidence() | odd,
@@ -96,11 +99,11 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         extra["protocol"] = shard.protocol
     if isinstance(outcomes, Measured):
         extra["analysis"] = item["name"]
-    if isinstance(outcomes, Outcomes) and outcomes.adversarial is not None:
-        name = f"adversarial-{request['evaluation']:03d}-{item['name']}-{request['start']:08d}.safetensors"
+    if isinstance(outcomes, Outcomes | AttackedPixels) and outcomes.adversarial is not None:
+        name = f"adversarial-{number:03d}-{item['name']}-{request['start']:08d}.safetensors"
         extra["artifacts"] = [dict(save_adversarial(Path(request["folder"]) / name, outcomes))]
     if isinstance(outcomes, TextOutcomes) and spec.get("save_adversarial"):
-        name = f"adversarial-{request['evaluation']:03d}-{item['name']}-{request['start']:08d}.jsonl"
+        name = f"adversarial-{number:03d}-{item['name']}-{request['start']:08d}.jsonl"
         extra["artifacts"] = [dict(save_texts(Path(request["folder"]) / name, outcomes))]
     return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
@@ -117,12 +120,14 @@ def answer(outcomes: Answers, seconds: float) -> dict[str, Any]:
     }
 
 
-def save_adversarial(path: Path, outcomes: Outcomes) -> artifacts.Described:
-    """Writes the adversarial examples that were found, and describes the file.
+def save_adversarial(path: Path, outcomes: Outcomes | AttackedPixels) -> artifacts.Described:
+    """Writes the adversarial examples that were found, and describes the file (of pixels: `save_attacked`).
 
     It has `images` (n, C, H, W) in the attacked space, `labels` and `predictions` (n,), and in its header the
     `ids` as JSON. Examples that were wrong before the attack, and those that hold out, are not in it.
     """
+    if isinstance(outcomes, AttackedPixels):
+        return save_attacked(path, outcomes)
     assert outcomes.adversarial is not None
     found = (outcomes.clean_correct & ~outcomes.correct).nonzero().flatten()
     tensors = {
@@ -223,10 +228,23 @@ class Shard:
             progress=self._progress,
         )
 
-    def attack(self, item: Mapping[str, Any]) -> Outcomes:
-        """Run an attack under the job's protocol."""
+    def attack(
+        self, item: Mapping[str, Any], planned: Mapping[str, Any] | None = None
+    ) -> Outcomes | AttackedPixels:
+        """Run an attack under the job's protocol; `planned` is what the plan says about it."""
         epsilon = item["params"].get("epsilon")
         self._message = str(item["name"]) if epsilon is None else f"{item['name']} {epsilon}"
+        protocols, protocol = load_catalog().find("attack", item["name"]).protocols, self._spec["protocol"]
+        if protocol not in protocols:
+            protocol = self.protocol = protocols[0]
+        if self._data.task == "segmentation":
+            squares = (self._loaded.classifier, self._images, self._truth, self._ids)
+            facts: dict[str, Any] = {
+                "classes": self._data.classes,
+                "planned": planned or {},
+                "spec": self._spec,
+            }
+            return attack_pixels(item, squares, **facts, staged=self._left_after, **self._common)
         attack: Attack | Ensemble = catalog.build("attack", item["name"], item["params"])()
         if isinstance(attack, Transfer):
             other = self._others[attack.job]
@@ -236,9 +254,6 @@ class Shard:
             "randomness": Randomness(self._spec["seed"], attack.name),
             "keep_adversarial": bool(self._spec.get("save_adversarial")),
         }
-        protocols, protocol = load_catalog().find("attack", item["name"]).protocols, self._spec["protocol"]
-        if protocol not in protocols:
-            protocol = self.protocol = protocols[0]
         if protocol == "paper":
             return attack_paper(*subject, **common)
         screening = self._spec["execution"].get("screening") is not None
@@ -287,7 +302,10 @@ class Shard:
 
     def _staged(self, stage: Stage) -> None:
         # What is left after the gradient attacks is a first answer, hours before the last stage is over.
-        left = f"{stage.n - stage.broken} of {len(self._ids)} left after {stage.name}"
+        self._left_after(stage.name, stage.n - stage.broken)
+
+    def _left_after(self, stage: str, count: int) -> None:
+        left = f"{count} of {len(self._ids)} left after {stage}"
         self._message = f"{self._message.partition(':')[0]}: {left}"
         self._report({"type": "progress", "done": self._done, "total": self._rows, "message": self._message})
 

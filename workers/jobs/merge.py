@@ -27,7 +27,7 @@ from workers.jobs.analyses import summarise
 from workers.jobs.final import final_evaluation
 from workers.jobs.published import IMAGENET, IMAGENET_C, references
 from workers.jobs.published_analyses import analysis_references
-from workers.jobs.stages import stage_breakdown
+from workers.jobs.stages import candidate_breakdown, stage_breakdown
 from workers.jobs.warnings import Row, of_evaluation
 from workers.metrics.anomaly import anomaly_metrics
 from workers.metrics.calibration import calibration_metrics
@@ -39,6 +39,7 @@ from workers.metrics.segmentation import segmentation_metrics
 from workers.metrics.summary import Summary
 from workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
 from workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
+from workers.metrics.worst_case import is_attacked, worst_case
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only some evaluations have, and outcomes of earlier versions do not.
@@ -124,7 +125,7 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
     if any("nll" in row.columns for row in rows):
         swapped = any("swapped" in row.columns for row in rows)
         names = SWAPPED_COLUMNS if swapped else DOCUMENT_COLUMNS
-    if any("analysis" in row.extra for row in rows):
+    if any("analysis" in row.extra or is_attacked(row.columns) for row in rows):
         names = tuple(rows[0].columns)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
     order = sorted(range(len(joined["id"])), key=joined["id"].__getitem__)
@@ -150,11 +151,14 @@ def merge_evaluation(
     protocol = rows[0].extra.get("protocol") or job.spec.get("protocol", "pixel")
     backend = str(item["params"].get("backend", "native"))
     evidence = [row.extra["evidence"] for row in rows]
-    if summary is not None:
+    worst = worst_case(columns) if is_attacked(columns) else None
+    if worst is not None:
+        metrics = worst.metrics
+    elif summary is not None:
         metrics = summary.metrics
     else:
         metrics = _metrics(item, columns, attack=attack, paper=protocol == "paper")
-    stages = stage_breakdown(evidence, measured)
+    stages = candidate_breakdown(evidence, worst.alone) if worst else stage_breakdown(evidence, measured)
     cells: list[Breakdown] = []
     if "corrupted" in columns:
         imagenet = planned.get("known_as") in (IMAGENET, IMAGENET_C)
@@ -169,6 +173,7 @@ def merge_evaluation(
         backend=backend,
         attack=attack,
         pixel=protocol == "pixel",
+        segmentation="intersection" in columns,
         screening=_screening(job.spec["execution"]),
         planned=planned,
         breakdown=stages,

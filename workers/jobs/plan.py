@@ -24,6 +24,7 @@ from workers.data.stored_corruptions import StoredCorruptions
 from workers.data.text import LanguageSet, is_text
 from workers.evaluation.perplexity import Perplexity
 from workers.evaluation.stages import COMPATIBLE
+from workers.jobs.attacked_pixels import class_pixels
 from workers.jobs.data_fit import check_fit, check_vocabulary
 from workers.jobs.examples import examples_of
 from workers.jobs.preparing import preparation_seconds
@@ -75,7 +76,8 @@ def run(
         cost = example_seconds(item, flops, loaded.device.type, loaded.image_size)
         cost *= windows_of(item, examples, loaded)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
-        evaluations.append(facts_of(examples, n) | (doubtful if repeats is None else {"repeats": repeats}))
+        facts = facts_of(examples, n) | class_pixels(item, examples, spec, session, loaded.image_size)
+        evaluations.append(facts | (doubtful if repeats is None else {"repeats": repeats}))
         # The library's batches go over all examples: what is left of them cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
         # A batch is of windows, where an example is a document of many windows.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.contract.results import StageBreakdown
+from service.contract.results import Metric, StageBreakdown
 from workers.metrics.classification import proportion
 
 # A custom ensemble may name a stage twice: its number tells them apart.
@@ -33,6 +33,35 @@ def stage_breakdown(evidence: Sequence[Mapping[str, Any]], n: int) -> list[Stage
             entered[name] = entered.get(name, 0) + (0 if name in seen else stage["n"])
             seen.add(name)
     return [_summed(key[1], same, entered[key], n) for key, same in parts.items()]
+
+
+def candidate_breakdown(
+    evidence: Sequence[Mapping[str, Any]], alone: Mapping[str, dict[str, Metric]]
+) -> list[StageBreakdown]:
+    """One row per candidate of an attack on a segmentation model: the unattacked images, then each loss.
+
+    Args:
+        evidence: what each shard reported, as for `stage_breakdown`.
+        alone: the metrics of each candidate, shown of every image.
+    """
+    rows = []
+    for name, metrics in alone.items():
+        same = [stage for shard in evidence for stage in shard["stages"] if stage["name"] == name]
+        n, broken, forward, backward = (
+            sum(stage[count] for stage in same) for count in ("n", "broken", "forward", "backward")
+        )
+        rows.append(
+            StageBreakdown(
+                stage=name,
+                metrics=metrics,
+                n=n,
+                broken=broken,
+                forward_passes=forward,
+                backward_passes=backward,
+                seconds=math.fsum(stage["seconds"] for stage in same),
+            )
+        )
+    return rows
 
 
 def _summed(name: str, same: Sequence[Mapping[str, Any]], entered: int, n: int) -> StageBreakdown:

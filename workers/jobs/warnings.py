@@ -34,6 +34,24 @@ COUNTED: dict[WarningCode, str] = {
     "out_of_box": "{count} adversarial examples of {n} examples had pixels outside [0, 1], and were not"
     " counted: the attack has a defect",
 }
+# What the same means of an attack on a segmentation model, of whichever loss.
+OF_PIXELS: dict[WarningCode, str] = {
+    "zero_gradient": "the gradient at the first step was exactly zero for {count} of {n} images under some"
+    " loss: gradients may be masked, or the loss has underflowed; there is no attack without gradients here"
+    " to check it with",
+    "nonfinite_gradient": "the gradient at the first step was not finite for {count} of {n} images under some"
+    " loss; these were not moved by it: look for divisions by zero and overflow in the model",
+    "nonfinite": "pixels of {count} of {n} images had logits that are not finite; they count as wrong",
+    "unconverged": "more than 1 % of the pixels went wrong in the last tenth of the steps in {count} of {n}"
+    " images under some loss: more steps would find more; the accuracies and mIoU are too high",
+    "unverified": "{count} of {n} attacked images had more than 1 % more right pixels when judged again in"
+    " float32 than when they were found: low precision, or outputs that change from run to run or with the"
+    " batch; the second judgement counts, and is an upper bound",
+    "out_of_ball": "{count} attacked images of {n} lay outside the ball of radius epsilon, and were not"
+    " counted: the attack has a defect",
+    "out_of_box": "{count} attacked images of {n} had pixels outside [0, 1], and were not counted: the attack"
+    " has a defect",
+}
 # Up to this share of the examples there is nothing to say: a loss that hovers may rise last.
 RARE: dict[WarningCode, float] = {"unconverged": 0.02}
 # What a look at the first images shows; only the first shard looks.
@@ -71,6 +89,15 @@ TARGETED = frozenset({"apgd_t", "fab_t"})
 TARGETS = 9
 
 
+UPPER_BOUNDS = {
+    "autoattack": "AutoAttack gives an upper bound on true robustness: an adaptive attack, made for this"
+    " model, is needed before it is called robust",
+    "sea": "SEA gives an upper bound on true robustness, and has no attack without gradients: where gradients"
+    " are masked it finds too little. An adaptive attack, made for this model, is needed before it is called"
+    " robust",
+}
+
+
 @dataclass(frozen=True)
 class Row:
     """What is known of a row when its warnings are decided.
@@ -87,6 +114,7 @@ class Row:
         breakdown: the stages of an ensemble.
         undefined: names of the metrics that have no value.
         screening: the arithmetic of the first of two runs, or None.
+        segmentation: whether pixels are judged.
     """
 
     name: str
@@ -98,6 +126,7 @@ class Row:
     breakdown: Sequence[StageBreakdown] = ()
     undefined: Sequence[str] = ()
     screening: str | None = None
+    segmentation: bool = False
 
 
 def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row: Row) -> list[Warning]:
@@ -109,7 +138,7 @@ def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]
         row: the rest.
     """
     return [
-        *_counted(evidence, row.planned["n"]),
+        *_counted(evidence, row),
         *_probed(evidence),
         *_doubtful(row.planned),
         *_of_classes(row),
@@ -120,8 +149,9 @@ def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]
     ]
 
 
-def _counted(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning]:
-    for code, text in COUNTED.items():
+def _counted(evidence: Sequence[Mapping[str, Any]], row: Row) -> Iterator[Warning]:
+    n, texts = row.planned["n"], OF_PIXELS if row.attack and row.segmentation else {}
+    for code, text in (COUNTED | texts).items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count > RARE.get(code, 0) * n:
             found = {"count": count, "n": n} | _by_stage(evidence, code)
@@ -198,11 +228,8 @@ def _of_stages(row: Row) -> Iterator[Warning]:
             )
             evidence = {"stage": stage.stage, "broken": stage.broken, "n": n}
             yield Warning(code="black_box_stage_stronger", message=message, evidence=evidence)
-    if row.name == "autoattack":
-        message = (
-            "AutoAttack gives an upper bound on true robustness: an adaptive attack, made for this model,"
-            " is needed before it is called robust"
-        )
+    if row.name in UPPER_BOUNDS:
+        message = UPPER_BOUNDS[row.name]
         yield Warning(code="adaptive_attack_needed", message=message)
 
 
@@ -243,7 +270,7 @@ def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row:
 
 def _of_reading(row: Row) -> Iterator[Warning]:
     """How not to read the metrics."""
-    if row.attack and row.pixel:
+    if row.attack and row.pixel and not row.segmentation:
         message = (
             "top5 was measured under an attack on top-1, which does not try to leave the five highest:"
             " it is an upper bound of accuracy under an attack on top-5"

@@ -36,9 +36,9 @@ def test_borders_are_those_of_numpy(border: str, mode: str, size: tuple[int, int
     assert np.array_equal(found.numpy(), expected)
 
 
-@pytest.mark.parametrize("size", [(20, 20), (32, 32), (45, 60), (242, 242), (264, 300)])
+@pytest.mark.parametrize("size", [(6, 10), (16, 32), (20, 20), (32, 32), (45, 60), (264, 300)])
 def test_a_transform_gives_an_image_the_same_bits_in_every_batch(size: tuple[int, int]) -> None:
-    fields, kernels = torch.rand(5, 3, *size), torch.rand(5, 1, 9, 9)
+    fields, kernels = torch.rand(5, 3, *size), torch.rand(5, 1, *(min(9, side) for side in size))
     together = correlate(fields, kernels)
     alone = torch.cat([correlate(fields[row : row + 1], kernels[row : row + 1]) for row in range(5)])
     assert torch.equal(together, alone)

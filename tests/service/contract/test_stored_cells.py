@@ -107,7 +107,7 @@ def test_long_lists_are_shortened_with_a_count(root: Path) -> None:
 )
 def test_a_wrong_folder_is_explained(root: Path, folder: str, hint: str) -> None:
     (root / "grouped").mkdir()
-    (root / "grouped" / "weather").symlink_to(root / "stored")
+    shutil.copytree(root / "stored", root / "grouped" / "weather")
     found = gaps(root, folder=folder)
     assert found is not None
     assert found.startswith("2 corruptions are missing (fog, snow). ")
@@ -124,6 +124,14 @@ def test_links_out_of_the_root_are_refused(
     there.symlink_to(outside / "it")
     with pytest.raises(ValueError, match="symbolic link"):
         gaps(root)
+
+
+def test_nothing_is_said_of_what_a_link_leads_to(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (root / "stored" / "frost").symlink_to(tmp_path_factory.mktemp("outside"))
+    with pytest.raises(ValueError, match="symbolic link"):  # whether or not there is a 1 in it
+        gaps(root, [("frost", 1)])
 
 
 def test_names_are_compared_until_enough_have_been_read(root: Path) -> None:

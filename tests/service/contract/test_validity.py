@@ -31,6 +31,11 @@ def pgd(epsilon: str | float, top1: float, **params: Any) -> EvaluationResult:
     return row("pgd", top1, epsilon=epsilon, **{"steps": 20, **params})
 
 
+def pixels(name: str, accuracy: float, epsilon: str, n: int = 20, **params: Any) -> EvaluationResult:
+    made = row(name, accuracy, n=n, epsilon=epsilon, **params)
+    return made.model_copy(update={"metrics": {"pixel_accuracy": made.metrics["top1"]}})
+
+
 def codes(*evaluations: EvaluationResult) -> list[str]:
     return [warning.code for warning in cross_checks(evaluations)]
 
@@ -171,3 +176,20 @@ def test_warnings_carry_their_evidence_and_a_remedy() -> None:
         "pgd": {"epsilon": "8/255", "top1": 0.4, "n": N},
     }
     assert "believe the lower accuracy" in warning.message
+
+
+@pytest.mark.parametrize("name", ["segmentation_pgd", "segpgd", "segmentation_apgd", "sea"])
+def test_attacks_on_pixels_are_checked_by_pixel_accuracy(name: str) -> None:
+    assert codes(pixels(name, 0.5, "2/255"), pixels(name, 0.503, "4/255")) == ["accuracy_rises_with_epsilon"]
+    assert codes(pixels(name, 0.5, "2/255"), pixels(name, 0.501, "4/255")) == []
+    if name == "segmentation_pgd":
+        assert codes(pixels(name, 0.06, "64/255")) == []
+        return
+    assert codes(pixels(name, 0.06, "64/255")) == ["robust_at_large_epsilon"]
+    assert codes(pixels(name, 0.04, "64/255")) == []
+    assert codes(pixels(name, 0.06, "63/255")) == []
+    less, more = pixels(name, 0.3, "4/255", steps=10), pixels(name, 0.31, "4/255", steps=100)
+    assert codes(less, more) == ["accuracy_rises_with_effort"]
+    (warning,) = cross_checks([pixels(name, 0.06, "64/255")])
+    assert warning.evidence == {"epsilon": "64/255", "pixel_accuracy": 0.06, "n": 20}
+    assert "square" not in warning.message

@@ -12,11 +12,13 @@ import torch
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.stored_cells import cells_of
+from workers.data.dataset import MissingData
 from workers.jobs import evaluate, plan, train
 from workers.jobs.merge import as_csv, sorted_columns
 from workers.jobs.session import Session
 from workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
 from workers.metrics.segmentation import segmentation_metrics
+from workers.metrics.worst_case import worst_case
 
 BACKBONE = {
     "name": "vit",
@@ -73,6 +75,10 @@ def joined(outcomes: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def test_what_is_for_classification_is_refused_with_the_reason() -> None:
+    classifier = {"model": {"name": "vit"}, "data": {"name": "digits"}}
+    found = problems(evaluating(evaluations=[{"name": "sea"}], **classifier))
+    message = "'sea' is for segmentation, the model 'vit' is for classification"
+    assert found == {"evaluations.0.name": message}
     found = problems(evaluating(evaluations=[{"name": "pgd"}, {"name": "autoattack"}]))
     assert found == {
         f"evaluations.{number}.name": f"{name!r} is for classification, "
@@ -209,3 +215,39 @@ def test_training_learns_more_than_the_background(tmp_path: Path) -> None:
         assert low is not None
         assert constant is not None
         assert low > constant
+
+
+SEA = {"name": "sea", "params": {"epsilon": "4/255", "steps": 10}}
+
+
+def test_an_attack_is_cut_into_shards_and_weighs_classes_by_the_training_images() -> None:
+    both = [SEA, {"name": "segpgd", "params": {"epsilon": "4/255", "steps": 3}}]
+    small = {"device": "cpu", "batch_size": 6}
+    spec = load().validate(evaluating(evaluations=both, limit=12, execution=small)).spec
+    facts = plan.run({"spec": spec, "weights": None, "shard_seconds": 1e9}, Session(), lambda _: None)
+    first, second = facts["plan"]["evaluations"]
+    maps = Session().data(spec["data"], "train").label_maps(range(800), 32)  # type: ignore[attr-defined]
+    assert first["class_pixels"] == [int((maps == label).sum()) for label in range(5)]
+    assert "class_pixels" not in second
+    whole, parts = shards(spec, None, 1e9), shards(spec, None, 1e-9)
+    assert (len(whole), len(parts)) == (2, 4)
+    assert joined(parts[:2]) == joined(whole[:1])
+    found = worst_case(joined(whole[:1]))
+    for name, metric in found.metrics.items():
+        clean = found.alone["clean"][name].value
+        assert metric.value is not None
+        assert clean is not None
+        assert metric.value < clean
+
+
+def test_a_balanced_loss_without_training_images_fails_with_the_reason(monkeypatch: Any) -> None:
+    data, spec = Session.data, load().validate(evaluating(evaluations=[SEA])).spec
+
+    def without(self: Session, named: Any, split: str) -> Any:
+        if split == "train":
+            raise MissingData("the folder 'training' is not there")
+        return data(self, named, split)
+
+    monkeypatch.setattr(Session, "data", without)
+    with pytest.raises(MissingData, match=r"mce_bal.*the folder 'training' is not there"):
+        plan.run({"spec": spec, "weights": None, "shard_seconds": 1e9}, Session(), lambda _: None)

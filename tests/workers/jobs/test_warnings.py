@@ -12,7 +12,7 @@ from service.store.session import Store
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
 from workers.jobs import merge
-from workers.jobs.warnings import COUNTED, PROBED, UNDEFINED, Row, of_evaluation
+from workers.jobs.warnings import COUNTED, OF_PIXELS, PROBED, UNDEFINED, Row, of_evaluation
 from workers.metrics.classification import MEDIANS
 
 FACTS = {"batch_size": 4, "untrained": False}
@@ -41,6 +41,19 @@ def test_counts_of_shards_add_up(code: str) -> None:
     stages = [{"name": "apgd_ce", code: 1}, {"name": "apgd_t", code: 0}, {"name": "fab_t", code: 2}]
     (found,) = raised({code: 3, "stages": stages}, {code: 1, "stages": stages[:1]}).values()
     assert found == {"count": 4, "n": 12, "stages": {"apgd_ce": 2, "fab_t": 2}}
+
+
+@pytest.mark.parametrize("code", OF_PIXELS)
+def test_of_segmentation_the_same_codes_say_what_they_mean_there(code: Any) -> None:
+    row = replace(PGD, name="segpgd", pixel=True, segmentation=True)
+    (found,) = of_evaluation(FACTS, [{code: 2}, {code: 1}], row)
+    assert (found.code, found.evidence) == (code, {"count": 3, "n": 12})
+    assert found.message == OF_PIXELS[code].format(count=3, n=12)
+    assert not any(name in found.message for name in ("apgd_dlr", "square", "examples"))
+
+
+def test_sea_is_an_upper_bound_and_says_nothing_of_top5() -> None:
+    assert raised(name="sea", pixel=True, segmentation=True) == {"adaptive_attack_needed": {}}
 
 
 @pytest.mark.parametrize("code", PROBED)
@@ -106,6 +119,7 @@ def test_what_is_said_of_a_library_is_true_for_its_attack(
 
 def test_every_metric_that_may_have_no_value_has_a_reason() -> None:
     segmentation = {"miou", "mean_accuracy", "pixel_accuracy"}
+    segmentation |= {f"corrupted_{name}" for name in segmentation}
     confidence = {"aupr", "ece", "rms_calibration_error", "aurra"}
     texts = {"queries", "words_changed"}
     corrupted = {f"corrupted_{name}" for name in segmentation}

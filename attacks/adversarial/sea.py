@@ -1,0 +1,47 @@
+"""SEA, the segmentation ensemble attack: three losses, each raised on every image, and their worst case.
+
+Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
+Models", section 3.6: 300 steps of Auto-PGD with a shrinking ball for each of MCE, MCE-Bal and JS. How the
+outcomes become numbers is `workers.metrics.worst_case`: pixel accuracy takes the worst loss of each image,
+mIoU a set rule. An image is given to every loss, also when another has left no pixel right: mIoU depends on
+what the wrong pixels are called.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.segmentation.auto_pgd import ShrinkingAutoPGD
+from attacks.segmentation.kernel import PixelEnsemble
+from attacks.threat import Ball, Fraction
+
+__all__ = ["sea"]
+
+TASKS = ("segmentation",)
+PAPER = "Croce et al., Towards Reliable Evaluation of Robust Semantic Segmentation Models, ECCV 2024"
+PROTOCOLS = ("pixel",)
+PASSES = ("3 * (params.steps + 4)", "3 * params.steps")
+
+
+def sea(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1)] = 4 / 255,
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 300,
+) -> PixelEnsemble:
+    """Worst case in Linf over three losses of Auto-PGD with a shrinking ball, for segmentation models.
+
+    Args:
+        epsilon: Radius, in pixel units.
+        steps: Gradient steps for each loss, split 3 : 3 : 4 over radii of 2, 1.5 and 1 times epsilon.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}, it must be at least 1")
+    # The name of the attack with one loss: its draws are the same alone and here.
+    kernel = partial(ShrinkingAutoPGD, "segmentation_apgd", ball=Ball("Linf", epsilon), steps=steps, rho=0.75)
+    return PixelEnsemble("sea", kernel, ("mce", "mce_bal", "js"))

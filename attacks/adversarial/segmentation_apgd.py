@@ -1,0 +1,49 @@
+"""One of the attacks of SEA alone: Auto-PGD on one pixel loss, with a ball that shrinks to epsilon.
+
+Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
+Models", sections 3.4 and 3.5. With the same seed a loss finds here what it finds in `sea`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+from attacks.segmentation.auto_pgd import ShrinkingAutoPGD
+from attacks.segmentation.kernel import PixelEnsemble
+from attacks.threat import Ball, Fraction
+
+__all__ = ["segmentation_apgd"]
+
+TASKS = ("segmentation",)
+PAPER = "Croce et al., Towards Reliable Evaluation of Robust Semantic Segmentation Models, ECCV 2024"
+PROTOCOLS = ("pixel",)
+PASSES = ("params.steps + 4", "params.steps")
+
+
+def segmentation_apgd(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1)] = 4 / 255,
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 300,
+    loss: Literal["mce", "mce_bal", "js", "ce"] = "mce",
+    rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
+) -> PixelEnsemble:
+    """Auto-PGD in Linf on one pixel loss, with radius 2, 1.5 and 1 times epsilon, for segmentation models.
+
+    Args:
+        epsilon: Radius, in pixel units.
+        steps: Gradient steps, split 3 : 3 : 4 over the three radii.
+        loss: `mce` is the cross-entropy of the pixels that are right, `mce_bal` the same with each class
+            weighed by the inverse number of its training pixels, `js` the Jensen-Shannon divergence from the
+            label, `ce` the plain cross-entropy.
+        rho: Share of a window's steps up to which rises of the loss are too few, and the step is halved.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    if steps < 1 or not 0 <= rho <= 1:
+        raise ValueError(f"steps is {steps} and rho {rho}: at least 1, and from 0 to 1")
+    kernel = partial(ShrinkingAutoPGD, "segmentation_apgd", ball=Ball("Linf", epsilon), steps=steps, rho=rho)
+    return PixelEnsemble("segmentation_apgd", kernel, (loss,))

@@ -1,0 +1,59 @@
+"""PGD on segmentation models: the cross-entropy of every pixel is raised.
+
+Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks", section 2.1, with the loss
+of Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks". It is the
+plain attack that `segpgd` and `sea` are compared with: pixels that are wrong already have the largest
+gradients, so it spends its steps on them. Parameters and defaults are those of `pgd`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.segmentation.ascent import PixelAscent
+from attacks.segmentation.kernel import PixelEnsemble
+from attacks.threat import Ball, Fraction
+
+__all__ = ["segmentation_pgd"]
+
+TASKS = ("segmentation",)
+PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
+PROTOCOLS = ("pixel",)
+PASSES = ("params.steps + 2", "params.steps")
+
+
+def segmentation_pgd(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1)] = 4 / 255,
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 20,
+    step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
+    relative_step_size: Annotated[float, Interval(gt=0, le=1000)] = 0.15,
+    random_start: bool = True,
+) -> PixelEnsemble:
+    """PGD in Linf on the cross-entropy of every pixel, for segmentation models.
+
+    Args:
+        epsilon: Radius, in pixel units.
+        steps: Gradient steps.
+        step_size: Change of a value in a step; None takes `relative_step_size * epsilon`.
+        relative_step_size: Length of a step as a share of epsilon.
+        random_start: Begin at a random point of the ball.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}, it must be at least 1")
+    step = relative_step_size * epsilon if step_size is None else step_size
+    kernel = partial(
+        PixelAscent,
+        "segmentation_pgd",
+        ball=Ball("Linf", epsilon),
+        step_size=step,
+        steps=steps,
+        random_start=random_start,
+    )
+    return PixelEnsemble("segmentation_pgd", kernel, ("ce",))

@@ -1,0 +1,59 @@
+"""SegPGD: PGD on segmentation models that attends to right pixels first, and to wrong ones more and more.
+
+Gu et al. 2022, "SegPGD: An Effective and Efficient Adversarial Attack for Evaluating and Boosting
+Segmentation Robustness", algorithm 1. Of T steps, step t weighs right pixels with 1 - lambda and wrong ones
+with lambda = (t - 1) / (2 T). Deviations: the paper takes the last iterate, here that with the fewest right
+pixels counts; the default step is that of `pgd`, 0.15 epsilon.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.segmentation.ascent import PixelAscent
+from attacks.segmentation.kernel import PixelEnsemble
+from attacks.threat import Ball, Fraction
+
+__all__ = ["segpgd"]
+
+TASKS = ("segmentation",)
+PAPER = "Gu et al., SegPGD, ECCV 2022"
+PROTOCOLS = ("pixel",)
+PASSES = ("params.steps + 2", "params.steps")
+
+
+def segpgd(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1)] = 4 / 255,
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 20,
+    step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
+    relative_step_size: Annotated[float, Interval(gt=0, le=1000)] = 0.15,
+    random_start: bool = True,
+) -> PixelEnsemble:
+    """SegPGD in Linf, for segmentation models: pixels that are wrong already weigh less at first.
+
+    Args:
+        epsilon: Radius, in pixel units.
+        steps: Gradient steps T.
+        step_size: Change of a value in a step; None takes `relative_step_size * epsilon`.
+        relative_step_size: Length of a step as a share of epsilon.
+        random_start: Begin at a random point of the ball.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}, it must be at least 1")
+    step = relative_step_size * epsilon if step_size is None else step_size
+    kernel = partial(
+        PixelAscent,
+        "segpgd",
+        ball=Ball("Linf", epsilon),
+        step_size=step,
+        steps=steps,
+        random_start=random_start,
+    )
+    return PixelEnsemble("segpgd", kernel, ("segpgd",))

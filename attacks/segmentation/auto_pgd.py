@@ -1,0 +1,191 @@
+"""Auto-PGD on a pixel loss, in Linf, in three runs whose ball shrinks to the one that is allowed.
+
+Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
+Models", section 3.5: the steps are split 3 : 3 : 4 into runs of Auto-PGD (Croce and Hein 2020, algorithm 1;
+`attacks.adversarial.auto_pgd` has the arithmetic) with radius 2, 1.5 and 1 times epsilon, each from the
+projection of what the run before it has found.
+
+Where the paper is silent:
+
+- the first run begins at a random point on a face of the cube, as Auto-PGD does;
+- what a run has found is its point with the highest loss, the one that Auto-PGD itself goes back to;
+- only iterates of the last run count, the projection that it begins with included: those of the first two lie
+  outside the ball. Of them, that with the fewest right pixels;
+- a gradient that is not finite counts as zero.
+
+Legend: B slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attacks.adversarial.auto_pgd import MOMENTUM, start_direction, windows
+from attacks.kernel import Setting, State
+from attacks.segmentation.kernel import (
+    LAST_PART,
+    Forward,
+    PixelExamples,
+    Seen,
+    begin,
+    look,
+    note_last_part,
+    random_cube,
+    record,
+)
+from attacks.segmentation.losses import PixelLoss
+from attacks.threat import Ball, as_column, clip_to
+
+RADII = (2.0, 1.5, 1.0)
+SHARES = (3, 3, 4)
+
+
+@dataclass(frozen=True)
+class ShrinkingAutoPGD:
+    """Auto-PGD in runs of shrinking radius.
+
+    A step of the kernel evaluates the present iterate of every slot, then moves those with steps left in
+    their run. All that depends only on how many steps a slot has taken is known without asking the device.
+
+    Keys of the state, besides those of `begin`; `iteration` counts the steps of the present run:
+
+        run           (CPU) number of the present run, (B,)
+        previous      the iterate before the last move; at the start of a run the iterate itself
+        run_best, run_gradient, run_loss      the point with the highest loss of this run
+        last_loss     loss of the last iterate, zero for the first one of a run
+        rises         how often the loss rose since the last checkpoint
+        checked_loss  the highest loss at the last checkpoint
+        halved        the last checkpoint halved the step size
+        step_size
+
+    Attributes:
+        name: Name of the attack.
+        loss: What is raised.
+        ball: The perturbations that are allowed.
+        steps: Gradient steps of all runs together.
+        rho: Share of a window's steps up to which rises of the loss are too few.
+    """
+
+    name: str
+    loss: PixelLoss
+    ball: Ball
+    steps: int
+    rho: float
+
+    @cached_property
+    def runs(self) -> tuple[tuple[float, int], ...]:
+        """Radius and steps of each run; one without a step is left out."""
+        early = [self.steps * share // sum(SHARES) for share in SHARES[:-1]]
+        lengths = [*early, self.steps - sum(early)]
+        radii = [factor * self.ball.epsilon for factor in RADII]
+        return tuple((radius, length) for radius, length in zip(radii, lengths, strict=True) if length)
+
+    def start(self, setting: Setting, examples: PixelExamples) -> State:
+        """Returns the state of new slots, at the random start of the first run."""
+        images, n = examples.images, len(examples.rows)
+        around = Ball("Linf", self.runs[0][0])
+        spread = start_direction(random_cube(setting, examples), around)
+        first = clip_to(images + around.epsilon * spread, setting.box)
+        level = torch.zeros(n, dtype=torch.float64, device=images.device)
+        return begin(examples, first) | {
+            "run": torch.zeros(n, dtype=torch.int64),
+            "previous": first,
+            "run_best": first,
+            "run_gradient": torch.zeros_like(images),
+            "run_loss": level,
+            "last_loss": level,
+            "rises": torch.zeros_like(examples.right),
+            "checked_loss": level,
+            "halved": torch.ones(n, dtype=torch.bool, device=images.device),
+            "step_size": level.to(images.dtype),
+        }
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Evaluates the present iterates; moves on, begins the next run, or ends."""
+        radius, length = self._of_runs(state)
+        final, last = state["iteration"] >= length, state["run"] == len(self.runs) - 1
+        taken = state["iteration"] + sum(
+            (state["run"] > number) * steps for number, (_, steps) in enumerate(self.runs)
+        )
+        seen = look(model, state, self.loss, ~final, taken / self.steps)
+        record(state, seen.right, last)
+        note_last_part(state, last & (taken == self.steps - self.steps // LAST_PART))
+        on_device = radius.to(state["images"].device, state["images"].dtype)
+        self._remember(state, seen, on_device)
+        gradient = self._check(state, seen.gradient, length)
+        self._move(setting, state, gradient, on_device, ~final)
+        self._next_run(setting, state, final, last)
+
+    def _of_runs(self, state: State) -> tuple[Tensor, Tensor]:
+        """Radius and steps of each slot's present run, on the CPU, (B,)."""
+        radii, lengths = zip(*self.runs, strict=True)
+        return torch.tensor(radii, dtype=torch.float64)[state["run"]], torch.tensor(lengths)[state["run"]]
+
+    def _remember(self, state: State, seen: Seen, radius: Tensor) -> None:
+        """Notes whether the loss rose, and the best point of the run; begins the count of a new run."""
+        values, gradient = seen.followed, seen.gradient
+        begun = (state["iteration"] == 0).to(gradient.device)
+        better = (values > state["run_loss"]) | begun
+        state["rises"] = (state["rises"] + (values > state["last_loss"])).masked_fill(begun, 0)
+        # The first step of a run counts as a rise where its loss is above zero, as in Auto-PGD's code.
+        state["last_loss"] = values.masked_fill(begun, 0.0)
+        state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
+        state["halved"] = state["halved"] | begun
+        state["step_size"] = torch.where(begun, 2 * radius, state["step_size"])
+        column = as_column(better, gradient)
+        state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
+        state["run_gradient"] = torch.where(column, gradient, state["run_gradient"])
+        state["run_loss"] = torch.where(better, values, state["run_loss"])
+
+    def _check(self, state: State, gradient: Tensor, length: Tensor) -> Tensor:
+        """Halves step sizes where a window ends in vain, and goes back to the best point and its gradient."""
+        pairs = zip(length.tolist(), state["iteration"].tolist(), strict=True)
+        ending = torch.tensor([int(windows(steps)[taken]) for steps, taken in pairs])
+        if not ending.any():
+            return gradient
+        window = ending.to(gradient.device)
+        due = window > 0
+        few = state["rises"].double() <= window.double() * self.rho
+        stuck = ~state["halved"] & (state["checked_loss"] >= state["run_loss"])
+        halve = due & (few | stuck)
+        column = as_column(halve, gradient)
+        state["step_size"] = torch.where(halve, state["step_size"] / 2, state["step_size"])
+        state["adversarial"] = torch.where(column, state["run_best"], state["adversarial"])
+        state["halved"] = torch.where(due, halve, state["halved"])
+        state["checked_loss"] = torch.where(due, state["run_loss"], state["checked_loss"])
+        state["rises"] = state["rises"].masked_fill(due, 0)
+        return torch.where(column, state["run_gradient"], gradient)
+
+    def _move(self, setting: Setting, state: State, gradient: Tensor, radius: Tensor, moving: Tensor) -> None:
+        """Moves the slots of the mask `moving`, on the CPU, in the ball of each."""
+        images, points = state["images"], state["adversarial"]
+        wide = as_column(radius, images)
+        low, high = clip_to(images - wide, setting.box), clip_to(images + wide, setting.box)
+        begun = (state["iteration"] == 0).to(images.device)
+        ahead = as_column(torch.where(begun, 1.0, MOMENTUM).to(images.dtype), images)
+        ascended = (points + as_column(state["step_size"], images) * gradient.sign()).clamp(low, high)
+        moved = points + (ascended - points) * ahead + (points - state["previous"]) * (1 - ahead)
+        chosen = as_column(moving.to(images.device), images)
+        state["adversarial"] = torch.where(chosen, moved.clamp(low, high), points)
+        state["previous"] = torch.where(chosen, points, state["previous"])
+        state["iteration"] += moving
+
+    def _next_run(self, setting: Setting, state: State, final: Tensor, last: Tensor) -> None:
+        """Where a run is over, the next one begins at the projection of its best point."""
+        state["done"] |= final & last
+        again = final & ~last
+        if not again.any():
+            return
+        state["run"] = state["run"] + again
+        state["iteration"] = state["iteration"].masked_fill(again, 0)
+        radius, _ = self._of_runs(state)
+        images = state["images"]
+        wide = as_column(radius.to(images.device, images.dtype), images)
+        near = images + (state["run_best"] - images).clamp(-wide, wide)
+        chosen = as_column(again.to(images.device), images)
+        for key in ("adversarial", "previous"):
+            state[key] = torch.where(chosen, clip_to(near, setting.box), state[key])

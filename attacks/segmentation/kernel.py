@@ -1,0 +1,247 @@
+"""The contract between attacks on segmentation models and the engine that runs them.
+
+It is the contract of `attacks.kernel`, state machines over slots, with another idea of what an attack is
+after: as many wrong pixels of an image as it can get. No iterate ends the attack on its image unless all its
+pixels are wrong (`broken`), which is when its slot is free for another image. The iterate that counts is the
+one with the fewest right pixels, of several the first; it may be the unattacked image.
+
+Keys of every state (`begin` makes them; attacks add their own):
+
+    on the CPU
+        row, iteration, done, seen_gradient      as in `attacks.kernel`
+    on the device of the images
+        images        the unattacked images, (B, C, H, W)
+        maps          their classes, or IGNORE, uint8 (B, H, W)
+        adversarial   the present iterate
+        best          the iterate that counts
+        right         its pixels that are given their class, int64 (B,)
+        before_last   `right` before the last tenth of the steps, int64 (B,); -1 before that
+        broken        no pixel is right
+        forward, backward, zero_gradient, nonfinite_gradient      as in `attacks.kernel`
+
+Pixels whose logits are not finite are wrong; ignored pixels are nothing, in every loss and count.
+
+Legend: B slots, C channels, K classes, H and W height and width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from attacks.kernel import Setting, State, note_gradient
+from attacks.segmentation.losses import IGNORE, LossName, PixelLoss
+from attacks.threat import Ball, as_column
+
+Forward = Callable[[Tensor], Tensor]
+"""The attacked model: images (B, C, H, W) to logits (B, K, H, W)."""
+
+# More steps would find more where more than this share of the pixels went wrong in the last tenth of them,
+# and more than 5 % of those that were right.
+LAST_PART = 10
+STILL_FALLING = 0.01
+
+
+class PixelExamples(NamedTuple):
+    """Images that are about to be attacked.
+
+    Attributes:
+        rows: Index of each in `Setting.ids`, on the CPU, (B,).
+        images: (B, C, H, W).
+        maps: Their classes, or IGNORE, uint8 (B, H, W).
+        right: How many of their pixels are right without an attack, int64 (B,).
+    """
+
+    rows: Tensor
+    images: Tensor
+    maps: Tensor
+    right: Tensor
+
+
+class PixelAttack(Protocol):
+    """An attack on a segmentation model with one loss. It holds no state."""
+
+    @property
+    def name(self) -> str:
+        """Catalog name of the attack with one loss; random draws are keyed by it and by the loss."""
+
+    @property
+    def loss(self) -> PixelLoss:
+        """What is raised."""
+
+    @property
+    def ball(self) -> Ball:
+        """The perturbations that count."""
+
+    def start(self, setting: Setting, examples: PixelExamples) -> State:
+        """Returns the state of one slot per image, with the first iterate in place."""
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Does one unit of work for every slot, in place. Called without autograd recording."""
+
+
+@dataclass(frozen=True)
+class PixelEnsemble:
+    """What a component makes: one attack, or several whose worst case counts.
+
+    Attributes:
+        name: Catalog name.
+        make: From a loss to the attack with it.
+        losses: Each is raised on every image, from the unattacked image.
+    """
+
+    name: str
+    make: Callable[[PixelLoss], PixelAttack]
+    losses: tuple[LossName, ...]
+
+    @property
+    def balanced(self) -> bool:
+        """Whether a loss needs the weights of the classes."""
+        return any(PixelLoss(loss).balanced for loss in self.losses)
+
+    def attacks(self, class_weights: tuple[float, ...] | None = None) -> list[PixelAttack]:
+        """One attack for each loss; `class_weights` (K,) is for those that are balanced."""
+        losses = [PixelLoss(name) for name in self.losses]
+        return [self.make(PixelLoss(loss.name, class_weights) if loss.balanced else loss) for loss in losses]
+
+
+def begin(examples: PixelExamples, adversarial: Tensor) -> State:
+    """Returns the state that every attack starts from; `adversarial` is the first iterate."""
+    n, device = len(examples.rows), examples.images.device
+    number = torch.zeros(n, dtype=torch.int64, device=device)
+    flag = torch.zeros(n, dtype=torch.bool, device=device)
+    return {
+        "row": examples.rows,
+        "iteration": torch.zeros(n, dtype=torch.int64),
+        "done": torch.zeros(n, dtype=torch.bool),
+        "seen_gradient": torch.zeros(n, dtype=torch.bool),
+        "images": examples.images,
+        "maps": examples.maps,
+        "adversarial": adversarial,
+        "best": examples.images,
+        "right": examples.right,
+        "before_last": number - 1,
+        "broken": examples.right == 0,
+        "forward": number,
+        "backward": number,
+        "zero_gradient": flag,
+        "nonfinite_gradient": flag,
+    }
+
+
+class Seen(NamedTuple):
+    """What the model made of the present iterates.
+
+    Attributes:
+        right: Pixels that are given their class, int64 (B,).
+        followed: The loss that is followed, float64 (B,).
+        gradient: Like the images; zero where it was not wanted or not finite.
+    """
+
+    right: Tensor
+    followed: Tensor
+    gradient: Tensor
+
+
+def look(model: Forward, state: State, loss: PixelLoss, wants: Tensor, progress: Tensor) -> Seen:
+    """Runs the model on the present iterates, with gradients only for the slots that want one.
+
+    A model that knows how many images fit into memory (it has a method `in_parts`) gets them in parts.
+
+    Args:
+        model: The attacked model.
+        state: The slots; their passes are counted.
+        loss: What is differentiated, with respect to the iterates alone.
+        wants: Which slots need a gradient, on the CPU, (B,).
+        progress: Share of the steps that were taken, in [0, 1), on the CPU, (B,).
+    """
+    points, device = state["adversarial"], state["adversarial"].device
+    live = ~state["broken"]
+    state["forward"] = state["forward"] + live
+    state["backward"] = state["backward"] + (live & wants.to(device))
+    progress = progress.to(device)
+
+    def part(rows: Tensor, differentiate: bool) -> Seen:
+        maps = state["maps"][rows]
+        with torch.set_grad_enabled(differentiate):
+            moving = points[rows].detach().requires_grad_(differentiate)
+            logits = model(moving)
+            right = right_pixels(logits.detach(), maps)
+            raised, followed = loss(logits, maps, right, progress[rows])
+            gradient = torch.zeros_like(moving)
+            if differentiate:
+                (gradient,) = torch.autograd.grad(raised.sum(), moving)
+        return Seen(right.flatten(1).sum(1), followed.detach().double(), gradient.detach())
+
+    in_parts = getattr(model, "in_parts", None)
+    order: list[Tensor] = []
+    pieces: list[Seen] = []
+    for chosen, differentiate in ((wants, True), (~wants, False)):
+        rows = chosen.nonzero().flatten().to(device)
+        if len(rows) == 0:
+            continue
+
+        def work(some: Tensor, differentiate: bool = differentiate) -> Seen:
+            return part(some, differentiate)
+
+        pieces += [work(rows)] if in_parts is None else in_parts(rows, work)
+        order.append(rows)
+    back = torch.cat(order).argsort()
+    right, followed, gradient = (torch.cat(values)[back] for values in zip(*pieces, strict=True))
+    return Seen(right, followed, note_gradient(state, gradient, wants))
+
+
+def right_pixels(logits: Tensor, maps: Tensor) -> Tensor:
+    """Which pixels are given their class, bool (B, H, W); of equal logits the first class counts."""
+    prediction = predicted_classes(logits)
+    return (prediction == maps) & (maps != IGNORE)
+
+
+def predicted_classes(logits: Tensor) -> Tensor:
+    """The class of each pixel, int64 (B, H, W); K where the logits (B, K, H, W) are not finite."""
+    finite = logits.isfinite().all(dim=1)
+    return logits.argmax(dim=1).masked_fill(~finite, logits.shape[1])
+
+
+def record(state: State, right: Tensor, counts: Tensor | None = None) -> None:
+    """Keeps the present iterates that have fewer right pixels than those that count.
+
+    Args:
+        state: The slots.
+        right: Right pixels of the present iterates, int64 (B,).
+        counts: Which slots are at an iterate that may count, on the CPU, (B,); None for all.
+    """
+    better = right < state["right"]
+    if counts is not None:
+        better = better & counts.to(better.device)
+    state["best"] = torch.where(as_column(better, state["best"]), state["adversarial"], state["best"])
+    state["right"] = torch.where(better, right, state["right"])
+    state["broken"] = state["broken"] | (state["right"] == 0)
+
+
+def note_last_part(state: State, there: Tensor) -> None:
+    """Remembers how many pixels are right before the last tenth of the steps; `there` is on the CPU, (B,)."""
+    if there.any():
+        state["before_last"] = torch.where(
+            there.to(state["right"].device), state["right"], state["before_last"]
+        )
+
+
+def unconverged(state: State) -> Tensor:
+    """Slots where the last tenth of the steps still turned many pixels, bool (B,)."""
+    before, right = state["before_last"], state["right"]
+    judged = (state["maps"] != IGNORE).flatten(1).sum(1)
+    fell = before - right
+    return (before >= 0) & (right > 0) & (fell > STILL_FALLING * judged) & (fell > 0.05 * before)
+
+
+def random_cube(setting: Setting, examples: PixelExamples) -> Tensor:
+    """Uniform draws in [0, 1), keyed by the image, like the images."""
+    images = examples.images
+    return setting.randomness.uniform(
+        setting.ids_of(examples.rows), tuple(images.shape[1:]), dtype=images.dtype, device=images.device
+    )

@@ -1,0 +1,82 @@
+"""What an attack on a segmentation model found out about each image, for each of its losses.
+
+Legend: n images, L losses, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CLEAN = "clean"
+"""The first candidate: the unattacked image."""
+
+
+@dataclass(frozen=True)
+class AttackedPixels:
+    """One row per image, in the order of `ids`; all tensors are on the CPU.
+
+    A candidate is an image that the adversary could show instead of the unattacked one: that image itself,
+    and of each loss the one with the fewest right pixels. Each is within epsilon and within [0, 1], and was
+    counted by the model without autocast.
+
+    Attributes:
+        ids: Example ids.
+        names: The candidates: `clean`, then the losses, (1 + L,).
+        intersection: Pixels of each class that were given that class, int64 (n, 1 + L, K).
+        target: Pixels of each class, int64 (n, K).
+        predicted: Pixels that were given each class, int64 (n, 1 + L, K).
+        forward: Forward passes of each image, int64 (n,).
+        backward: Backward passes of each image, int64 (n,).
+        flags: How many images each warning is about, of any loss.
+        stages: What each loss did, in order: name, number, n, broken, forward, backward, seconds.
+        noted: What else a reader must know: a batch that had to be reduced.
+        adversarial: Of each image the candidate with the fewest right pixels, (n, C, H, W), where asked for.
+        maps: The label maps, uint8 (n, H, W), where these were.
+    """
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    intersection: Tensor
+    target: Tensor
+    predicted: Tensor
+    forward: Tensor
+    backward: Tensor
+    flags: Mapping[str, int] = field(default_factory=dict)
+    stages: Sequence[Mapping[str, Any]] = ()
+    noted: Mapping[str, Any] = field(default_factory=dict)
+    adversarial: Tensor | None = None
+    maps: Tensor | None = None
+
+    @property
+    def worst(self) -> Tensor:
+        """The candidate with the fewest right pixels of each image, of several the first, int64 (n,)."""
+        right = self.intersection.sum(2)
+        number = torch.arange(right.shape[1])
+        return torch.where(right == right.amin(1, keepdim=True), number, right.shape[1]).amin(1)
+
+    def columns(self) -> dict[str, list[object]]:
+        """The rows as JSON columns; `intersection` and `predicted` alone are those of the worst candidate."""
+        row, worst = torch.arange(len(self.ids)), self.worst
+        counts: dict[str, list[object]] = {}
+        for place, name in enumerate(self.names):
+            counts[f"{name}_intersection"] = self.intersection[:, place].tolist()
+            counts[f"{name}_predicted"] = self.predicted[:, place].tolist()
+        return {
+            "id": list(self.ids),
+            "worst": [self.names[place] for place in worst.tolist()],
+            "intersection": self.intersection[row, worst].tolist(),
+            "target": self.target.tolist(),
+            "predicted": self.predicted[row, worst].tolist(),
+            **counts,
+            "forward": self.forward.tolist(),
+            "backward": self.backward.tolist(),
+        }
+
+    def evidence(self) -> dict[str, Any]:
+        """The counts that warnings rest on, and what each loss did; those of shards add up."""
+        return {**self.flags, **self.noted, "stages": [dict(stage) for stage in self.stages]}
