@@ -116,8 +116,9 @@ def facts_of(examples: ExampleSet, n: int) -> dict[str, Any]:
     """
     facts: dict[str, Any] = {"n": n, "available": len(examples.ids), "classes": examples.classes}
     if is_text(examples):
-        words = cast(LanguageSet, examples).starts[-1] if examples.task == "language" else 0
-        name = known_text(examples, words=words)
+        language = examples.task == "language"
+        count = cast(LanguageSet, examples).starts[-1] if language else len(examples.ids)
+        name = known_text(examples.name, examples.classes, count)
     else:
         shown = (examples.class_names, len(examples.ids), model_class_names(examples))
         name = known_as(*shown, task=examples.task)

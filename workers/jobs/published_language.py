@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from service.contract.results import Reference
-from workers.data.dataset import ExampleSet
 from workers.jobs.published_numbers import PAPER
 
 # Words of the vocabulary (padding is one of ours), and of the part with the ends of its lines.
@@ -67,21 +66,22 @@ OTHER_MODELS = {
 }
 
 
-def known_text(examples: ExampleSet, *, words: int = 0) -> str | None:
+def known_text(name: str, classes: int, count: int) -> str | None:
     """The well-known part that a set of text is, by its counts; None of any other.
 
     Args:
-        examples: of the task `language` or `sequence`.
-        words: how many words all documents have, ends of lines included.
+        name: of the data set.
+        classes: how many; of a language, the words of its vocabulary.
+        count: examples; of a language, the words of all documents, ends of lines included.
 
     Returns:
         "wikitext103/valid", "wikitext103/test", "sst2/dev", "sst5/dev", "sst5/test", "imdb/test" or None.
     """
-    if examples.task == "language":
-        part = WIKITEXT_PARTS.get(words) if examples.classes == WIKITEXT_WORDS else None
+    if name == "wikitext":
+        part = WIKITEXT_PARTS.get(count) if classes == WIKITEXT_WORDS else None
         return None if part is None else f"wikitext103/{part}"
-    part = SENTENCES.get((examples.classes, len(examples.ids)))
-    return part if part is not None and part.startswith(examples.name) else None
+    part = SENTENCES.get((classes, count))
+    return part if part is not None and part.startswith(name) else None
 
 
 def language_references(

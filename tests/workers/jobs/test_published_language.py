@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,21 +19,6 @@ from workers.jobs.published_language import (
 SLIDING = {"window": "sliding", "length": None, "stride": 128}
 SWAPPED = SLIDING | {"rate": 0.05, "words": {"name": "fixed_word", "params": {"word": "AAA"}}}
 RPC = "RPC-Symmlm (4iter/layer1-4)"
-
-
-@dataclass
-class Set:
-    """What is looked at of a set."""
-
-    name: str
-    task: str
-    classes: int
-    n: int
-
-    @property
-    def ids(self) -> range:
-        """As many as there are."""
-        return range(self.n)
 
 
 def filled(name: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -104,10 +88,8 @@ def test_classifiers_are_told_to_be_other_models() -> None:
 
 
 def test_parts_are_known_by_their_counts() -> None:
-    wikitext = Set("wikitext", "language", 267_736, 60)
-    assert known_text(wikitext, words=245_569) == "wikitext103/test"  # type: ignore[arg-type]
-    assert known_text(wikitext, words=245_568) is None  # type: ignore[arg-type]
-    small = Set("wikitext", "language", 33_279, 60)
-    assert known_text(small, words=245_569) is None  # type: ignore[arg-type]
-    assert known_text(Set("sst", "sequence", 5, 2210)) == "sst5/test"  # type: ignore[arg-type]
-    assert known_text(Set("imdb", "sequence", 2, 872)) is None  # type: ignore[arg-type]
+    assert known_text("wikitext", 267_736, 245_569) == "wikitext103/test"
+    assert known_text("wikitext", 267_736, 245_568) is None
+    assert known_text("wikitext", 33_279, 245_569) is None
+    assert known_text("sst", 5, 2210) == "sst5/test"
+    assert known_text("imdb", 2, 872) is None
