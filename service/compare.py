@@ -28,6 +28,7 @@ from service.contract.warning_codes import WarningCode
 # Metrics that are the mean of a per-example column of the outcomes.
 COLUMN_OF = {
     "top1": "correct",
+    "accuracy": "clean_correct",
     "accuracy_under_attack": "correct",
     "top5": "correct5",
     "top1_8bit": "correct8",

@@ -20,6 +20,7 @@ PROPORTIONS = frozenset(
         "miou",
         "mean_accuracy",
         "pixel_accuracy",
+        "accuracy",
         "accuracy_under_attack",
         "attack_success_rate",
         "aupr",
@@ -33,6 +34,10 @@ PROPORTIONS = frozenset(
         "negative_terms",
         "rms_calibration_error",
         "aurra",
+        "words_changed",
+        "swapped_words",
+        "unknown_words",
+        "unknown_words_before",
     }
 )
 MAX_LISTED = 12

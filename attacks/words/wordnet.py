@@ -84,15 +84,11 @@ class WordNet:
         return tuple(sorted(found))
 
     def _entries(self, word: str, part: str) -> list[str]:
-        """The entries that a form may be one of."""
+        """The entries that a form may be one of: an ending is taken off once, as NLTK does it too."""
         known = self._index[part]
         irregular = self._forms[part].get(word)
-        forms = _shortened([word], part) if irregular is None else irregular
-        entries = [form for form in dict.fromkeys([word, *forms]) if form in known]
-        while irregular is None and forms and not entries:
-            forms = _shortened(forms, part)
-            entries = [form for form in dict.fromkeys(forms) if form in known]
-        return entries
+        forms = _shortened(word, part) if irregular is None else irregular
+        return [form for form in dict.fromkeys([word, *forms]) if form in known]
 
     def _words(self, part: str, offset: int) -> list[str]:
         data = self._data[part]
@@ -103,10 +99,9 @@ class WordNet:
         return [_unmarked(word) for word in fields[4 : 4 + 2 * count : 2]]
 
 
-def _shortened(forms: list[str], part: str) -> list[str]:
+def _shortened(form: str, part: str) -> list[str]:
     return [
         form[: len(form) - len(ending)] + instead
-        for form in forms
         for ending, instead in ENDINGS[part]
         if form.endswith(ending)
     ]

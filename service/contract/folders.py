@@ -57,8 +57,10 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
     return FolderProblem(f"there is no folder {name!r} under the data root", *_known(root, name))
 
 
-def check_folders(catalog: Catalog, data: Checked, root: Path | None, report: Report, loc: Loc) -> None:
-    """Report the folders of data that are no names under the data root, or not there.
+def check_folders(
+    catalog: Catalog, data: Checked, root: Path | None, report: Report, loc: Loc, hint: str = ""
+) -> None:
+    """Report the folders of data, or of an evaluation, that are no names under the data root, or not there.
 
     Args:
         catalog: Has the data sets that parameters of the data name.
@@ -66,8 +68,9 @@ def check_folders(catalog: Catalog, data: Checked, root: Path | None, report: Re
         root: The data root, or None where it is not known.
         report: Receives what is wrong.
         loc: Where the data stands in the body.
+        hint: What to do about it.
     """
-    _check_folders(catalog, data.component, data.params, root, report, loc)
+    _check_folders(catalog, data.component, data.params, root, report, loc, hint)
 
 
 def _check_folders(
@@ -77,6 +80,7 @@ def _check_folders(
     root: Path | None,
     report: Report,
     loc: Loc,
+    hint: str,
 ) -> None:
     for name, schema in data.parameters["properties"].items():
         marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
@@ -87,14 +91,14 @@ def _check_folders(
         if problem is not None:
             report.add(
                 (*loc, "params", name),
-                problem.message,
+                f"{problem.message}{hint}",
                 given=params[name],
                 allowed=problem.allowed,
                 nearest=problem.nearest,
             )
     for name, kind, reference in data.references(params):
         nested = catalog.find(kind, reference["name"])
-        _check_folders(catalog, nested, reference["params"], root, report, (*loc, "params", name))
+        _check_folders(catalog, nested, reference["params"], root, report, (*loc, "params", name), hint)
 
 
 def resolve_folder(name: str, root: Path) -> Path:

@@ -115,8 +115,10 @@ class EvaluationResult(Answer):
     attack_success_rate, top1_8bit, median_linf, median_l2, queries; in `corruption.py`: corrupted_top1, mce;
     in `calibration.py`: ece, rms_calibration_error, aurra; in `anomaly.py`: aupr. Of segmentation, in
     `segmentation.py`: miou, mean_accuracy, pixel_accuracy, under attack in `worst_case.py`; in
-    `corrupted_segmentation.py`: corrupted_miou, corrupted_mean_accuracy, corrupted_pixel_accuracy. Of
-    analyses, in `projection_loss.py`, `eigenvector_check.py` and `efficiency.py`.
+    `corrupted_segmentation.py`: corrupted_miou, corrupted_mean_accuracy, corrupted_pixel_accuracy. Of text,
+    in `perplexity.py`: perplexity; in `word_swap.py`: perplexity_unswapped, swapped_words, unknown_words,
+    unknown_words_before; in `text_attack.py`: accuracy, accuracy_under_attack, words_changed. Of analyses, in
+    `projection_loss.py`, `eigenvector_check.py` and `efficiency.py`.
     """
 
     name: str

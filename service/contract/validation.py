@@ -47,6 +47,7 @@ from service.contract.weights import (
 if TYPE_CHECKING:
     from service.contract.catalog import Catalog, Checked
 
+FOLDERS_OF_EVALUATIONS = "; docs/text-caches.md says how to fill it"
 EVALUATIONS = ("evaluation", "attack")
 MAX_EVALUATIONS = 500
 
@@ -206,6 +207,7 @@ class _Validation:
             check_fit(data, self._made_for(), report, (*loc, "data"))
         self._check_component(checked, data, report, loc)
         if checked is not None:
+            check_folders(self.catalog, checked, self.data_root, report, loc, FOLDERS_OF_EVALUATIONS)
             self._check_other_models(checked, data, report, loc)
             if self.model is not None and self.model.certain:
                 check_offers(self.catalog, checked.component, self.model, report, loc)

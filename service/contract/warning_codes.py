@@ -29,6 +29,9 @@ WarningCode = Literal[
     "black_box_stage_stronger",
     "library_backend",
     "top5_upper_bound",
+    "many_unknown_words",
+    "cut_texts",
+    "swapped_to_unknown",
     # about how it was run
     "reduced_batch",
     "screened",

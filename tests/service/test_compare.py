@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.compare import Comparison, JobResults, compare
+from service.compare import Comparison, JobResults, PairedTest, compare
 from service.contract.results import EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
 from service.contract.stored_cells import content_label
@@ -202,3 +202,16 @@ def test_more_jobs_are_compared_with_the_first() -> None:
     assert comparison.jobs == ["a", "b", "c"]
     assert [[value.job for value in row.values] for row in comparison.rows] == [["a", "b"], ["a", "c"]]
     assert codes(comparison) == ["incomplete"]
+
+
+def test_accuracies_before_and_under_an_attack_on_text_are_paired() -> None:
+    def attacked(job_id: str, before: list[int], after: list[int]) -> JobResults:
+        shares = {"accuracy": before, "accuracy_under_attack": after}
+        metrics = {name: metric(sum(column) / 4, 4) for name, column in shares.items()}
+        plain = job(job_id, after, name="pwws", params={"wordnet": "wordnet"}, metrics=metrics)
+        columns = {**plain.columns(0), "clean_correct": before}
+        return replace(plain, columns=lambda position: columns)
+
+    first, second = attacked("a", [1, 1, 1, 0], [1, 1, 0, 0]), attacked("b", [1, 1, 1, 1], [0, 0, 0, 1])
+    tests = {row.metric: row.test for row in compare([first, second]).rows}
+    assert [(test.b, test.c) for test in tests.values() if isinstance(test, PairedTest)] == [(0, 1), (2, 1)]

@@ -159,13 +159,13 @@ class Perplexity:
             nll=nll,
             tokens=tuple(stop - start for start, stop in ranges),
             unknown=tuple(int((stream[start:stop] == UNKNOWN).sum()) for start, stop in ranges),
-            windows=_passes(windows, ranges, len(stream)),
+            windows=passes_of(windows, ranges, len(stream)),
             nonfinite=sum(not math.isfinite(value) for value in nll),
             noted=found.noted,
         )
 
 
-def _passes(windows: Windows, ranges: Sequence[tuple[int, int]], words: int) -> tuple[int, ...]:
+def passes_of(windows: Windows, ranges: Sequence[tuple[int, int]], words: int) -> tuple[int, ...]:
     """How many windows each range is the first to need."""
     seen, counts = set[int](), []
     for own in ranges:

@@ -41,15 +41,20 @@ from workers.evaluation.segment_corrupted import segment_corrupted
 from workers.evaluation.sliding_window import SlidingWindow
 from workers.evaluation.sliding_window_corruptions import CorruptedWindows
 from workers.evaluation.stored_cells import CellOutcomes, StoredCells
+from workers.evaluation.text_attack import TextAttack
+from workers.evaluation.text_outcomes import TextOutcomes
 from workers.jobs.answers import keyed_answers
 from workers.jobs.attacked_pixels import attack_pixels, save_attacked
 from workers.jobs.data_fit import looking_at
 from workers.jobs.examples import examples_of
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import shard_sources
+from workers.jobs.texts import attack_text, data_root
+from workers.jobs.texts import save_adversarial as save_texts
 
 Report = Callable[[Mapping[str, Any]], None]
-Answers = Outcomes | PixelCounts | AttackedPixels | AnomalyScores | DocumentLosses | CellOutcomes | Measured
+Pixels = PixelCounts | AttackedPixels | CellOutcomes
+Answers = Outcomes | Pixels | AnomalyScores | DocumentLosses | TextOutcomes | Measured
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
@@ -97,6 +102,9 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     if isinstance(outcomes, Outcomes | AttackedPixels) and outcomes.adversarial is not None:
         name = f"adversarial-{number:03d}-{item['name']}-{request['start']:08d}.safetensors"
         extra["artifacts"] = [dict(save_adversarial(Path(request["folder"]) / name, outcomes))]
+    if isinstance(outcomes, TextOutcomes) and spec.get("save_adversarial"):
+        name = f"adversarial-{number:03d}-{item['name']}-{request['start']:08d}.jsonl"
+        extra["artifacts"] = [dict(save_texts(Path(request["folder"]) / name, outcomes))]
     return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
 
@@ -168,12 +176,15 @@ class Shard:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
         make = catalog.build("evaluation", item["name"], item["params"])
-        # Evaluations with chance in them take the job's seed.
-        chance = {"seed": self._spec["seed"]} if "seed" in inspect.signature(make).parameters else {}
-        component = make(**chance)
+        # Evaluations with chance in them take the job's seed, those that read folders the data root.
+        system = {"seed": self._spec["seed"], "root": data_root()}
+        wanted = inspect.signature(make).parameters
+        component = make(**{name: value for name, value in system.items() if name in wanted})
         if isinstance(component, Analysis):
             measured = (self._loaded.classifier, self._images, self._ids)
             return component.analyse(*measured, seed=self._spec["seed"], **self._common)
+        if isinstance(component, TextAttack):
+            return self._attack_text(component)
         if isinstance(component, StoredCells):
             return component(
                 self._loaded.classifier, self._images_of, self._labels(), self._ids, **self._common
@@ -205,6 +216,17 @@ class Shard:
             return segment_corrupted(*squares, kernels=kernels, seed=seed, classes=classes, **self._common)
         assert component is classify, "without parameters a segmentation is run on whole squares: clean"
         return segment(*squares, classes=classes, **self._common)
+
+    def _attack_text(self, attack: TextAttack) -> TextOutcomes:
+        return attack_text(
+            attack,
+            self._loaded,
+            cast(SentenceSet, self._data),
+            self._order,
+            batch_size=self._common["batch_size"],
+            autocast=self._common["dtype"] == "bfloat16",
+            progress=self._progress,
+        )
 
     def attack(
         self, item: Mapping[str, Any], planned: Mapping[str, Any] | None = None

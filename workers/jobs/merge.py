@@ -37,6 +37,8 @@ from workers.metrics.corruption import corruption_metrics
 from workers.metrics.perplexity import perplexity_metrics
 from workers.metrics.segmentation import segmentation_metrics
 from workers.metrics.summary import Summary
+from workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
+from workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 from workers.metrics.worst_case import is_attacked, worst_case
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
@@ -116,10 +118,13 @@ def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
         names = (*PIXEL_COLUMNS, *([CORRUPTED_PIXELS] if corrupted else ()))
     if any("anomaly" in row.columns for row in rows):
         names = ANOMALY_COLUMNS
+    if any("status" in row.columns for row in rows):
+        names = TEXT_COLUMNS
     if any("corrupted" in row.columns and "correct" not in row.columns for row in rows):
         names = STORED_COLUMNS
     if any("nll" in row.columns for row in rows):
-        names = DOCUMENT_COLUMNS
+        swapped = any("swapped" in row.columns for row in rows)
+        names = SWAPPED_COLUMNS if swapped else DOCUMENT_COLUMNS
     if any("analysis" in row.extra or is_attacked(row.columns) for row in rows):
         names = tuple(rows[0].columns)
     joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
@@ -199,6 +204,10 @@ def _metrics(
         return segmentation_metrics(columns)
     if "anomaly" in columns:
         return anomaly_metrics(columns)
+    if "status" in columns:
+        return text_attack_metrics(columns)
+    if "swapped" in columns:
+        return word_swap_metrics(columns)
     if "nll" in columns:
         return perplexity_metrics(columns)
     if "correct" not in columns:  # stored corrupted images
@@ -280,7 +289,7 @@ def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     of_pixels = (*PIXEL_COLUMNS, CORRUPTED_PIXELS)
     every = (*COLUMNS, *OPTIONAL_COLUMNS, *of_pixels, *ANOMALY_COLUMNS, *DOCUMENT_COLUMNS)
     known = [name for name in dict.fromkeys(every) if name in columns]
-    # Of an analysis the columns are in their own order.
+    # Of an analysis and of texts the columns are in their own order.
     names = list(columns) if set(columns) - set(every) else known
     writer.writerow(names)
     for row in zip(*(columns[name] for name in names), strict=True):

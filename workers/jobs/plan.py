@@ -31,6 +31,7 @@ from workers.jobs.preparing import preparation_seconds
 from workers.jobs.published import known_as
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import planned_sources
+from workers.jobs.texts import check_folders
 from workers.jobs.trained_on import doubts, trained_on
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
@@ -63,6 +64,7 @@ def run(
     shards: list[dict[str, Any]] = []
     hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
+        check_folders(item)
         examples = examples_of(session, spec, item)
         if isinstance(examples, StoredCorruptions):
             examples.check()

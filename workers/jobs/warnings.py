@@ -64,6 +64,8 @@ PROBED: dict[WarningCode, str] = {
 }
 UNDEFINED = {
     "attack_success_rate": "no example was right before the attack",
+    "queries": "no example was right before the attack",
+    "words_changed": "no example was broken",
     "median_linf": "no example was broken",
     "median_l2": "no example was broken",
     "miou": "no pixel has a class",
@@ -79,6 +81,9 @@ UNDEFINED = {
 }
 # Smallest number of classes for which the DLR losses are defined (they take the third or fourth logit).
 DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}
+# Above this share of unknown words a reader must know.
+MANY_UNKNOWN = 0.1
+OF_TEXTS = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
 # Attacks on one target class after the other, and how many AutoAttack has them try.
 TARGETED = frozenset({"apgd_t", "fab_t"})
 TARGETS = 9
@@ -140,6 +145,7 @@ def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]
         *_of_stages(row),
         *_of_run(plan, evidence, row),
         *_of_reading(row),
+        *_of_texts(evidence, row.planned["n"]),
     ]
 
 
@@ -280,3 +286,25 @@ def _of_reading(row: Row) -> Iterator[Warning]:
     if row.undefined:
         message = "; ".join(f"{name} has no value: {UNDEFINED[name]}" for name in row.undefined)
         yield Warning(code="undefined_metric", message=message, evidence={"metrics": [*row.undefined]})
+
+
+def _of_texts(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning]:
+    """What a model does not read of the texts that it is attacked with."""
+    found = {key: sum(shard.get(key, 0) for shard in evidence) for key in OF_TEXTS}
+    if found["unknown_words"] > MANY_UNKNOWN * found["words"]:
+        message = (
+            "{unknown_words} of {words} words are not in the model's vocabulary: it reads <unk> for them"
+            " already, so that changing them changes nothing"
+        )
+        counts = {key: found[key] for key in ("unknown_words", "words")}
+        yield Warning(code="many_unknown_words", message=message.format(**found), evidence=counts)
+    if cut := found["cut_texts"]:
+        message = f"{cut} of {n} texts are longer than what the model reads: their first words are read"
+        yield Warning(code="cut_texts", message=message, evidence={"count": cut, "n": n})
+    if found["swapped_unknown"]:
+        counts = {key: found[key] for key in ("swapped_unknown", "swapped")}
+        message = (
+            "{swapped_unknown} of the {swapped} swapped words became words that the vocabulary does not have:"
+            " the model reads and has to predict <unk> there"
+        )
+        yield Warning(code="swapped_to_unknown", message=message.format(**found), evidence=counts)

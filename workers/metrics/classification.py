@@ -113,6 +113,11 @@ def _bootstrapped(estimator: Callable[..., Estimate], values: Sequence[float], n
     )
 
 
+def bootstrapped_mean(values: Sequence[float], name: str) -> Metric:
+    """A mean that is better the higher it is, with its bootstrap interval; without values, None."""
+    return _bootstrapped(_mean, values, name)
+
+
 def _mean(values: Sequence[float], *, seed: str) -> Estimate:
     return bootstrap_mean(values, seed=seed, resamples=bootstrap_resamples(len(values)))
 

@@ -121,7 +121,9 @@ def test_every_metric_that_may_have_no_value_has_a_reason() -> None:
     segmentation = {"miou", "mean_accuracy", "pixel_accuracy"}
     segmentation |= {f"corrupted_{name}" for name in segmentation}
     confidence = {"aupr", "ece", "rms_calibration_error", "aurra"}
-    assert UNDEFINED.keys() == {"attack_success_rate", *MEDIANS, *segmentation, *confidence}
+    texts = {"queries", "words_changed"}
+    metrics = {"attack_success_rate", *MEDIANS, *segmentation, *confidence, *texts}
+    assert UNDEFINED.keys() == metrics
 
 
 def test_the_smallest_batch_of_all_shards_is_told() -> None:
@@ -242,3 +244,20 @@ def test_the_merge_hands_everything_on(store: Store) -> None:
         "undefined_metric",
     }
     assert all(isinstance(warning, Warning) for warning in result.warnings)
+
+
+@pytest.mark.parametrize(("unknown", "found"), [(10, {}), (11, {"unknown_words": 11, "words": 100})])
+def test_a_tenth_of_unknown_words_is_many(unknown: int, found: dict[str, int]) -> None:
+    shards = ({"words": 60, "unknown_words": unknown}, {"words": 40, "unknown_words": 0})
+    assert raised(*shards, attack=False) == ({"many_unknown_words": found} if found else {})
+
+
+def test_texts_longer_than_the_model_reads_are_counted() -> None:
+    assert raised({"cut_texts": 2}, {"cut_texts": 1}, attack=False) == {"cut_texts": {"count": 3, "n": 12}}
+
+
+def test_swapped_words_that_became_unknown_are_told() -> None:
+    counts = {"swapped": 4, "swapped_unknown": 3}
+    assert raised(counts, {"swapped": 1}, attack=False) == {
+        "swapped_to_unknown": {"swapped": 5, "swapped_unknown": 3}
+    }

@@ -1,0 +1,115 @@
+"""Attacks on text classifiers and word swaps as jobs: planned, run in shards, merged and compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.contract.catalog import load
+from service.store.rows import OutcomeRow
+from tests.support.texts import write_sst, write_wikitext
+from tests.support.wordnet_files import write_wordnet
+from workers.data.dataset import MissingData
+from workers.jobs import evaluate, plan
+from workers.jobs.merge import sorted_columns
+from workers.jobs.session import Session
+from workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
+from workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
+
+LM = {"width": 16, "depth": 1, "heads": 2, "hidden": 16, "length": 8}
+CLASSIFIER = {"name": "text_classifier", "params": {"backbone": {"name": "lm", "params": LM}}}
+RECIPES = ("deepwordbug", "pruthi", "homoglyph_swaps", "pwws")
+
+
+@pytest.fixture(autouse=True)
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_sst(tmp_path)
+    write_wikitext(tmp_path, "wt", train="a b c d e", test="a b c d e " * 8)
+    write_wordnet(tmp_path / "wordnet")
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def spec(*evaluations: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    body = {
+        "kind": "evaluate",
+        "model": CLASSIFIER,
+        "data": {"name": "sst"},
+        "evaluations": list(evaluations),
+        "execution": {"device": "cpu", "batch_size": 4},
+        "save_adversarial": True,
+    }
+    return load().validate(body | fields).spec
+
+
+def run(wanted: dict[str, Any], folder: Path, shard_seconds: float = 1e9) -> list[dict[str, Any]]:
+    """The answers of every shard."""
+    folder.mkdir(exist_ok=True)
+    session, request = Session(), {"spec": wanted, "weights": None, "folder": str(folder)}
+    made = plan.run(request | {"shard_seconds": shard_seconds}, session, lambda _: None)["plan"]
+    return [
+        evaluate.run(request | {"plan": made} | shard, session, lambda _: None) for shard in made["shards"]
+    ]
+
+
+def table(answers: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    rows = [
+        OutcomeRow(0, number, a["n"], a["columns"], a["seconds"], a["forward_passes"], 0, a["extra"])
+        for number, a in enumerate(answers)
+    ]
+    return sorted_columns(rows)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_attacks_every_example_once(tmp_path: Path, name: str) -> None:
+    answers = run(spec({"name": name}), tmp_path / "job")
+    columns = table(answers)
+    assert tuple(columns) == TEXT_COLUMNS
+    metrics = text_attack_metrics(columns)
+    assert metrics["accuracy_under_attack"].value is not None
+    assert metrics["accuracy"].value is not None
+    assert metrics["accuracy_under_attack"].value <= metrics["accuracy"].value
+    assert sum(columns["forward"]) == sum(answer["forward_passes"] for answer in answers)
+    (found,) = answers[0]["extra"]["artifacts"]
+    assert found["name"].startswith(f"adversarial-000-{name}-")
+    lines = (tmp_path / "job" / found["name"]).read_text().splitlines()
+    broken = [columns["id"][row] for row, status in enumerate(columns["status"]) if status == "succeeded"]
+    assert sorted(json.loads(line)["id"] for line in lines) == broken
+
+
+def test_shards_give_what_one_gives(tmp_path: Path) -> None:
+    wanted = spec({"name": "deepwordbug"}, execution={"device": "cpu", "batch_size": 1})
+    whole = table(run(wanted, tmp_path / "a"))
+    parts = run(wanted, tmp_path / "b", shard_seconds=1e-9)
+    assert len(parts) > 1
+    apart = table(parts)
+    assert apart.pop("loss") == pytest.approx(whole.pop("loss"), rel=1e-5)
+    assert apart == whole
+
+
+def test_the_plan_fails_without_wordnet(tmp_path: Path) -> None:
+    wanted = spec({"name": "clean"}, {"name": "pwws", "params": {"wordnet": "sst"}})
+    with pytest.raises(MissingData, match=r"index\.noun.*docs/text-caches\.md"):
+        run(wanted, tmp_path / "job")
+
+
+def test_a_word_swap_is_planned_and_measured(tmp_path: Path) -> None:
+    swap = {"name": "word_swap", "params": {"rate": 0.5, "window": "blocks"}}
+    body = {"model": {"name": "lm", "params": LM}, "data": {"name": "wikitext", "params": {"folder": "wt"}}}
+    answers = run(
+        spec(swap, {"name": "perplexity", "params": {"window": "blocks"}}, **body), tmp_path / "job"
+    )
+    columns = table([answer for answer in answers if "swapped" in answer["columns"]])
+    plain = table([answer for answer in answers if "swapped" not in answer["columns"]])
+    assert tuple(columns) == SWAPPED_COLUMNS
+    assert columns["tokens"] == plain["tokens"]
+    assert columns["unknown_before"] == plain["unknown"]
+    metrics = word_swap_metrics(columns)
+    assert 0.2 < (metrics["swapped_words"].value or 0) < 0.8
+    assert metrics["perplexity"].value != metrics["perplexity_unswapped"].value
+    evidence = answers[0]["extra"]["evidence"]
+    assert evidence["swapped_unknown"] == evidence["swapped"] == sum(columns["swapped"])

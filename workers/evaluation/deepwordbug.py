@@ -1,0 +1,36 @@
+"""The recipe DeepWordBug of TextAttack.
+
+Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.words import recipes
+from workers.evaluation.text_attack import TextAttack
+
+__all__ = ["deepwordbug"]
+
+TASKS = ("sequence",)
+PAPER = (
+    "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
+)
+# Once without each word, then four changes of each, until the prediction changes: of some 20 words.
+PASSES = ("60", "0")
+
+
+def deepwordbug(
+    *,
+    max_edit_distance: Annotated[int, Interval(ge=0, le=100_000)] = 30,
+    seed: Annotated[int, "system"] = 0,
+) -> TextAttack:
+    """Swapped, substituted, deleted and inserted characters, in the order of the words' importance.
+
+    Args:
+        max_edit_distance: Levenshtein distance from the unchanged text, at most.
+        seed: The job's.
+    """
+    return TextAttack(recipes.deepwordbug(max_edit_distance=max_edit_distance), seed)

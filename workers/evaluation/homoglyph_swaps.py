@@ -1,0 +1,28 @@
+"""Homoglyphs, searched for as DeepWordBug searches.
+
+Boucher et al. 2022, "Bad Characters: Imperceptible NLP Attacks", has the change. TextAttack has it too, but
+no recipe with it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from attacks.words import recipes
+from workers.evaluation.text_attack import TextAttack
+
+__all__ = ["homoglyph_swaps"]
+
+TASKS = ("sequence",)
+PAPER = "Boucher et al. 2022, Bad Characters: Imperceptible NLP Attacks"
+# Once without each word, then a look-alike of each character, until the prediction changes: of some 20 words.
+PASSES = ("60", "0")
+
+
+def homoglyph_swaps(*, seed: Annotated[int, "system"] = 0) -> TextAttack:
+    """Characters that look alike, one in each word, in the order of the words' importance.
+
+    Args:
+        seed: The job's.
+    """
+    return TextAttack(recipes.homoglyph_swaps(), seed)

@@ -1,0 +1,32 @@
+"""The recipe Pruthi2019 of TextAttack.
+
+Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.words import recipes
+from workers.evaluation.text_attack import TextAttack
+
+__all__ = ["pruthi"]
+
+TASKS = ("sequence",)
+PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
+# Every typing error of some seven words, for each word that may be changed.
+PASSES = ("250 * params.max_words", "0")
+
+
+def pruthi(
+    *, max_words: Annotated[int, Interval(ge=1, le=100)] = 1, seed: Annotated[int, "system"] = 0
+) -> TextAttack:
+    """Typing errors: swapped, deleted and inserted characters and neighbouring keys, in few words.
+
+    Args:
+        max_words: How many words may be changed, each once.
+        seed: The job's.
+    """
+    return TextAttack(recipes.pruthi(max_words=max_words), seed)

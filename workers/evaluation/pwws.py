@@ -1,0 +1,59 @@
+"""The recipe PWWS of TextAttack, with WordNet in a local folder.
+
+Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word
+Saliency".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from attacks.words import recipes
+from attacks.words.synonyms import synonyms
+from attacks.words.wordnet import missing_files
+from workers.data.dataset import CorruptData, MissingData
+from workers.data.folders import resolve_folder
+from workers.evaluation.text_attack import TextAttack
+
+__all__ = ["pwws"]
+
+TASKS = ("sequence",)
+PAPER = (
+    "Ren et al. 2019, Generating Natural Language Adversarial Examples through Probability Weighted Word"
+    " Saliency"
+)
+# Once without each word, then its synonyms twice, until the prediction changes: of some 20 words.
+PASSES = ("150", "0")
+HOW = "docs/text-caches.md says how to get WordNet; nothing is downloaded"
+
+
+def pwws(
+    *,
+    wordnet: Annotated[str, "folder"] = "wordnet",
+    root: Annotated[Path | None, "system"] = None,
+    seed: Annotated[int, "system"] = 0,
+) -> TextAttack:
+    """Synonyms of WordNet, in the order of the words' saliency times what their best synonym does.
+
+    Args:
+        wordnet: Folder of WordNet's files, relative to ASSAY_DATA_ROOT.
+        root: ASSAY_DATA_ROOT.
+        seed: The job's.
+
+    Raises:
+        MissingData: the files are not there; names them.
+        CorruptData: a file is not one of WordNet.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    try:
+        folder = resolve_folder(root, wordnet)
+    except MissingData as error:
+        raise MissingData(f"WordNet is wanted. {error} {HOW}.") from error
+    if missing := missing_files(folder):
+        raise MissingData(f"WordNet is not in {folder}: {', '.join(missing)} not found. {HOW}.")
+    try:
+        changes = synonyms(folder)
+    except ValueError as error:
+        raise CorruptData(f"{error}. {HOW}.") from error
+    return TextAttack(recipes.pwws(changes), seed)

@@ -1,0 +1,106 @@
+"""What an attack on text found out about each example."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Status = Literal["skipped", "succeeded", "failed"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One example.
+
+    Attributes:
+        id: its id.
+        label: its class.
+        prediction: the model's answer to the text that counts, -1 where its logits are not finite.
+        status: `skipped` where it was wrong before the attack, else whether the attack succeeded or failed.
+        loss: cross-entropy to the label on the text that counts; may be infinite or NaN.
+        queries: texts that the search asked about, the unchanged one included.
+        passes: texts that the model saw: a text that comes up again is remembered.
+        words: of the unchanged text.
+        changed: how many of them are others in the text that counts.
+        nonfinite: the logits of the text that counts are not finite.
+        original: the unchanged text.
+        text: the text that counts: the adversarial one, or the best that a failed search had.
+    """
+
+    id: str
+    label: int
+    prediction: int
+    status: Status
+    loss: float
+    queries: int
+    passes: int
+    words: int
+    changed: int
+    nonfinite: bool
+    original: str
+    text: str
+
+
+@dataclass(frozen=True)
+class TextOutcomes:
+    """One row per example, in the order of the shard, and what else warnings rest on."""
+
+    rows: tuple[Row, ...]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_notes(self, notes: Mapping[str, Any]) -> TextOutcomes:
+        """The same with more evidence for warnings."""
+        return replace(self, notes={**self.notes, **notes})
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Example ids."""
+        return tuple(row.id for row in self.rows)
+
+    @property
+    def forward(self) -> Tensor:
+        """Texts that the model saw, int64 (n,)."""
+        return torch.tensor([row.passes for row in self.rows], dtype=torch.int64)
+
+    @property
+    def backward(self) -> Tensor:
+        """No search takes a gradient: zeros, int64 (n,)."""
+        return torch.zeros(len(self.rows), dtype=torch.int64)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The rows as JSON columns; a loss that is not finite is None."""
+        rows = self.rows
+        return {
+            "id": [row.id for row in rows],
+            "label": [row.label for row in rows],
+            "prediction": [row.prediction for row in rows],
+            "correct": [row.status == "failed" for row in rows],
+            "clean_correct": [row.status != "skipped" for row in rows],
+            "status": [row.status for row in rows],
+            "loss": [row.loss if math.isfinite(row.loss) else None for row in rows],
+            "queries": [row.queries for row in rows],
+            "words": [row.words for row in rows],
+            "changed": [row.changed for row in rows],
+            "forward": [row.passes for row in rows],
+            "backward": [0] * len(rows),
+        }
+
+    def evidence(self) -> dict[str, Any]:
+        """The counts that warnings rest on; those of shards add up."""
+        return {"nonfinite": sum(row.nonfinite for row in self.rows), **self.notes}
+
+    def adversarial(self) -> bytes:
+        """The adversarial texts that were found, one JSON object in a line; empty where there are none."""
+        keys = ("id", "label", "prediction", "queries", "changed", "original", "text")
+        lines = (
+            json.dumps({key: getattr(row, key) for key in keys}, ensure_ascii=False) + "\n"
+            for row in self.rows
+            if row.status == "succeeded"
+        )
+        return "".join(lines).encode("utf-8", "surrogatepass")

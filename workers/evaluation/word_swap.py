@@ -1,0 +1,195 @@
+"""Perplexity of a language model on text in which words have been swapped.
+
+Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
+NeurIPS 2024, appendix A.4: words of the evaluated text are replaced by "AAA". The text itself is swapped, so
+that a swapped word is seen as context and has to be predicted as well. Neither the rate nor whether swapped
+words count as targets is stated: the rate is a parameter, and both perplexities are measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from annotated_types import Interval
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attacks.words.change import WordChange
+from attacks.words.fixed_word import fixed_word
+from attacks.words.swap import WordSwap
+from models.token_model import TokenModel
+from workers.data.text import LanguageSet
+from workers.data.vocabulary import UNKNOWN
+from workers.evaluation.feed import DType, Progress
+from workers.evaluation.likelihood import score
+from workers.evaluation.perplexity import RULES as PERPLEXITY_RULES
+from workers.evaluation.perplexity import DocumentLosses, Perplexity, passes_of
+
+__all__ = ["word_swap"]
+
+TASKS = ("language",)
+PAPER = (
+    "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
+    "analysis, NeurIPS 2024"
+)
+RULES = PERPLEXITY_RULES
+
+
+class Words(Protocol):
+    """Makes a change: one of the catalog, with the user's parameters bound."""
+
+    def __call__(self) -> WordChange:
+        """Make it."""
+        ...
+
+
+class SwappedText(NamedTuple):
+    """A text with words swapped, T words.
+
+    Attributes:
+        words: ids of the words, int64 (T,).
+        swapped: which of them were swapped, bool (T,).
+        eligible: which of them could have been, by document: how many.
+    """
+
+    words: Tensor
+    swapped: NDArray[np.bool_]
+    eligible: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SwappedLosses(DocumentLosses):
+    """One row per document, in the order of `ids`; `unknown` counts words that are unknown after the swap.
+
+    Attributes:
+        swapped: How many of the scored words were swapped.
+        kept_nll: Sum of the losses of the other ones.
+        unknown_before: How many of the scored words were unknown before the swap.
+        eligible: How many words of the document could have been swapped.
+    """
+
+    swapped: tuple[int, ...] = ()
+    kept_nll: tuple[float, ...] = ()
+    unknown_before: tuple[int, ...] = ()
+    eligible: tuple[int, ...] = ()
+
+    def columns(self) -> dict[str, list[object]]:
+        """The rows as JSON columns; a loss that is not finite is None."""
+        return {
+            **super().columns(),
+            "swapped": list(self.swapped),
+            "kept_nll": [value if math.isfinite(value) else None for value in self.kept_nll],
+            "unknown_before": list(self.unknown_before),
+            "eligible": list(self.eligible),
+        }
+
+
+@dataclass(frozen=True)
+class SwappedPerplexity(Perplexity):
+    """Scores documents of a text that has been swapped first.
+
+    Attributes:
+        swap: what is swapped.
+    """
+
+    swap: WordSwap
+
+    def __call__(
+        self,
+        model: TokenModel,
+        text: LanguageSet,
+        order: Sequence[int],
+        *,
+        longest: int,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        dtype: DType = "float32",
+        progress: Progress | None = None,
+    ) -> SwappedLosses:
+        """Score some documents; the arguments are those of `Perplexity`.
+
+        Raises:
+            ValueError: As for `Perplexity.windows`.
+        """
+        windows, before = self.windows(longest), text.stream()
+        after = swapped_text(text, self.swap)
+        ranges = [(max(text.starts[index], 1), text.starts[index + 1]) for index in order]
+        total = len(windows.numbers(ranges, len(before)))
+        tell = progress or (lambda done: None)
+        found = score(
+            model,
+            after.words,
+            ranges,
+            windows,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+            progress=lambda done: tell(done * len(order) // total),
+        )
+        unknown, kept = after.words.numpy() == UNKNOWN, ~after.swapped
+        nll = tuple(math.fsum(found.losses[start:stop]) for start, stop in ranges)
+        return SwappedLosses(
+            ids=tuple(text.ids[index] for index in order),
+            nll=nll,
+            tokens=tuple(stop - start for start, stop in ranges),
+            unknown=tuple(int(unknown[start:stop].sum()) for start, stop in ranges),
+            windows=passes_of(windows, ranges, len(before)),
+            nonfinite=sum(not math.isfinite(value) for value in nll),
+            noted=found.noted | _noted(after, unknown, ranges),
+            swapped=tuple(int(after.swapped[start:stop].sum()) for start, stop in ranges),
+            kept_nll=tuple(math.fsum(found.losses[start:stop][kept[start:stop]]) for start, stop in ranges),
+            unknown_before=tuple(int((before[start:stop] == UNKNOWN).sum()) for start, stop in ranges),
+            eligible=tuple(after.eligible[index] for index in order),
+        )
+
+
+def _noted(
+    after: SwappedText, unknown: NDArray[np.bool_], ranges: Sequence[tuple[int, int]]
+) -> dict[str, int]:
+    """How many scored words were swapped, and how many of these are unknown now."""
+    parts = [slice(start, stop) for start, stop in ranges]
+    return {
+        "swapped": sum(int(after.swapped[part].sum()) for part in parts),
+        "swapped_unknown": sum(int((after.swapped & unknown)[part].sum()) for part in parts),
+    }
+
+
+def swapped_text(text: LanguageSet, swap: WordSwap) -> SwappedText:
+    """The whole text with words swapped: a document is context of the next one, whichever are scored."""
+    words = torch.from_numpy(text.stream().astype(np.int64))
+    swapped, eligible = np.zeros(len(words), dtype=bool), []
+    for index, document in enumerate(text.ids):
+        found = swap(text.words(index), document)
+        part = slice(text.starts[index], text.starts[index + 1])
+        swapped[part] = found.swapped.numpy()
+        changed = found.swapped.nonzero().flatten()
+        words[part][changed] = text.vocabulary.ids([found.words[place] for place in changed.tolist()])
+        eligible.append(found.eligible)
+    return SwappedText(words, swapped, tuple(eligible))
+
+
+def word_swap(
+    *,
+    rate: Annotated[float, Interval(ge=0, le=1)] = 0.05,
+    words: Annotated[Words, "words"] = fixed_word,
+    window: Literal["sliding", "strided", "blocks"] = "sliding",
+    length: Annotated[int, Interval(ge=1, le=65536)] | None = None,
+    stride: Annotated[int, Interval(ge=1, le=65536)] = 128,
+    seed: Annotated[int, "system"] = 0,
+) -> SwappedPerplexity:
+    """Perplexity per word of text with swapped words, over all words and over those that were not swapped.
+
+    Args:
+        rate: Probability of each word that may be swapped; markup and punctuation stay.
+        words: What a swapped word becomes.
+        window: As of `perplexity`.
+        length: As of `perplexity`: words of a window; null is the model's length.
+        stride: As of `perplexity`: of strided windows.
+        seed: The job's.
+    """
+    return SwappedPerplexity(window, length, stride, WordSwap(rate, words(), seed))
