@@ -11,12 +11,14 @@ Every job is compared with the first one, so n jobs give n - 1 rows per metric.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from service.compare_cells import CellPairs
 from service.compare_pixels import PixelPairs
+from service.contract.document_losses import documents_of, paired_difference, perplexity_of, resamples_of
 from service.contract.fractions import parse_fraction
 from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
 from service.contract.statistics import mcnemar, paired_bootstrap
@@ -180,6 +182,8 @@ class _Pair:
             return row
         if common.of_pixels.there:
             return row.model_copy(update=common.pixels(name, metrics))
+        if name == "perplexity":
+            return row.model_copy(update=common.documents(metrics))
         pairs = common.pairs(name, metrics)
         return row if not pairs else row.model_copy(update=_paired(pairs, f"{name}/{evaluation.name}"))
 
@@ -234,6 +238,7 @@ class _Common:
 
     def __init__(self, first: Columns, second: Columns, evaluation: str) -> None:
         self.columns = (first, second)
+        self.evaluation = evaluation
         self.rows = (_rows(first), _rows(second))
         self.ids = sorted(self.rows[0].keys() & self.rows[1].keys())
         self.sizes = (len(self.rows[0]), len(self.rows[1]))
@@ -251,6 +256,23 @@ class _Common:
                 return None
             sides.append([int(column[rows[example]]) for example in self.ids])
         return list(zip(*sides, strict=True))
+
+    def documents(self, metrics: tuple[Metric, Metric]) -> dict[str, Any]:
+        """What a row says of a perplexity; nothing where it is not that of these documents."""
+        common = []
+        for rows, columns, whole in zip(self.rows, self.columns, metrics, strict=True):
+            documents = documents_of(columns) if "nll" in columns else []
+            known = [(loss, count) for loss, count in documents if loss is not None]
+            found = perplexity_of(known) if len(known) == len(documents) else None
+            if found is None or whole.value is None or not math.isclose(found, whole.value, rel_tol=1e-9):
+                return {}
+            common.append([known[rows[example]] for example in self.ids])
+        difference = paired_difference(*common, seed=f"compare/{self.evaluation}") if self.ids else None
+        if difference is None:
+            return {}
+        value, low, high, p_value = difference
+        test = PairedBootstrap(p_value=p_value, n=len(self.ids), resamples=resamples_of(len(self.ids)))
+        return {"difference": value, "ci_low": low, "ci_high": high, "test": test}
 
     def pixels(self, metric: str, metrics: tuple[Metric, Metric]) -> dict[str, Any]:
         """What a row says of a metric of segmentation; nothing when it is not one of the pixel counts'."""

@@ -199,8 +199,9 @@ def _load_words(
     if not reads_words(backbone):
         raise ValueError(f"the data set {data.name!r} is text, the model {model['name']!r} is for images")
     classifier, file = TokenModel(backbone), File({}, foreign=False)
-    if weights is not None and model["weights"].get("part") is not None:
+    if weights is not None:
         _check_same_words(Path(weights), data)
+    if weights is not None and model["weights"].get("part") is not None:
         load_backbone(backbone, model, Path(weights))
     elif weights is not None:
         file = load_weights(classifier, Path(weights), data, None)
@@ -208,13 +209,14 @@ def _load_words(
 
 
 def _check_same_words(path: Path, data: ExampleSet) -> None:
-    """Refuse weights of an encoder that was trained to read other words, where they tell."""
+    """Refuse weights that were trained to read other words, where they tell."""
     _, metadata = read_shapes(path)
     trained = json.loads(metadata.get("trained_on", "{}")).get("vocabulary")
     if trained is not None and trained != cast(TextSet, data).vocabulary.sha256:
         raise BadWeights(
-            f"the weights were trained with another vocabulary than that of {data.name!r}: give the data the"
-            " language data set that the weights were trained on, by its parameter vocabulary"
+            f"the weights were trained with another vocabulary than that of {data.name!r}: they would read"
+            " other words. A text for language models has the vocabulary of its own training part; labelled"
+            " texts take that of a language data set by their parameter vocabulary"
         )
 
 
