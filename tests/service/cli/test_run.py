@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from service.contract.catalog import load
 from service.job_lists import read, resolved
 
 ROOT = Path(__file__).resolve().parents[3]
+LISTS = sorted((ROOT / "docs").glob("*.jobs.json"))
 
 
 @pytest.fixture
@@ -125,14 +127,28 @@ class Training:
         self.spec = spec
 
 
-def test_the_list_of_the_models_page_is_valid() -> None:
+def validated(path: Path) -> list[dict[str, Any]]:
+    """The specs of a list, as the service would take them."""
     done: dict[str, Training] = {}
-    for job in read((ROOT / "docs" / "models.jobs.json").read_bytes()):
+    for job in read(path.read_bytes()):
         spec = resolved(job, {name: name for name in done})
         done[job["name"]] = Training(load().validate(spec, find_job=done.get).spec)
-    trained = [job.spec["model"] for job in done.values() if job.spec["kind"] == "train"]
-    named = [model["params"].get("attention") for model in trained if model["name"] == "vit"]
-    assert {attention["name"] for attention in named} == set(load().names("attention"))
-    sizes = ("_tiny", "_base", "_small")
-    free = {name for name in load().names("model") if not name.endswith(sizes)} - {"exported"}
-    assert {model["name"] for model in trained} == free
+    return [job.spec for job in done.values()]
+
+
+def without_size(model: str) -> str:
+    """What a model is called without the size that its name says."""
+    return re.sub("_(tiny|small|base)$", "", model)
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
+def test_every_list_of_the_documentation_is_valid(path: Path) -> None:
+    assert {spec["kind"] for spec in validated(path)} == {"train", "evaluate"}
+
+
+def test_the_lists_train_every_model_and_attention() -> None:
+    trained = [spec["model"] for path in LISTS for spec in validated(path) if spec["kind"] == "train"]
+    attentions = [model["params"]["attention"] for model in trained if model["name"] == "vit"]
+    assert {attention["name"] for attention in attentions} == set(load().names("attention"))
+    names = set(load().names("model")) - {"exported"}  # nothing trains it
+    assert {without_size(model["name"]) for model in trained} == {without_size(name) for name in names}
