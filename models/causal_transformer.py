@@ -7,6 +7,11 @@ of the attention without biases; ReLU between the layers of the MLP; weights beg
 deviation 0.02, biases at 0. Deviations: positions are counted from the beginning of a sequence (that code
 counts from its end, so that a word's vector depends on how long the sequence is), and LayerNorms begin at 1.
 
+So small weights suit long trainings with a long warm-up; a small model that is trained for minutes stays at
+the frequencies of the words. `initialization` "scaled" is for those: word vectors with standard deviation
+C^-1/2, so that they are as large as the positions, and layers as in Glorot and Bengio (AISTATS 2010),
+equation 16.
+
 B = batch, N = tokens, C = width, V = words of the vocabulary.
 """
 
@@ -14,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +29,7 @@ from models.adaptive_softmax import AdaptiveSoftmax
 from models.attention.heads import CausalFactory
 
 INITIAL_STD = 0.02
+Initialization = Literal["released", "scaled"]
 LONGEST_WAVE = 10_000.0
 
 
@@ -41,6 +47,7 @@ class CausalTransformer(nn.Module):
         hidden: hidden width of the MLPs.
         cutoffs: where clusters of the adaptive softmax begin; those that are not below V are left out.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
+        initialization: "released", as the authors' code begins, or "scaled", for short trainings.
 
     Raises:
         ValueError: a size does not divide as stated, or is below 1.
@@ -61,6 +68,7 @@ class CausalTransformer(nn.Module):
         hidden: int,
         cutoffs: Sequence[int],
         dropout: float = 0.0,
+        initialization: Initialization = "released",
     ) -> None:
         super().__init__()
         self.vocabulary = vocabulary
@@ -76,7 +84,7 @@ class CausalTransformer(nn.Module):
         )
         self.head: AdaptiveSoftmax | None = AdaptiveSoftmax(width, vocabulary, cutoffs)
         self.register_buffer("positions", sinusoids(length, width), persistent=False)
-        self.apply(_initialize)
+        self.apply(_initialize if initialization == "released" else _initialize_scaled)
 
     def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """What the last layer makes of tokens, int64 (B, N) in [0, V): (B, N, C).
@@ -182,3 +190,11 @@ def _initialize(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=INITIAL_STD)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+def _initialize_scaled(module: nn.Module) -> None:
+    _initialize(module)
+    if isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)

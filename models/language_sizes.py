@@ -35,7 +35,15 @@ def symmlm_tiny(
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words).
     """
-    return symmlm(classes, channels, length=length, dropout=dropout, cutoffs=CUTOFFS, **SIZE)
+    return symmlm(
+        classes,
+        channels,
+        length=length,
+        dropout=dropout,
+        cutoffs=CUTOFFS,
+        initialization="scaled",
+        **SIZE,
+    )
 
 
 def rpc_symmlm_tiny(
@@ -69,5 +77,6 @@ def rpc_symmlm_tiny(
         regularization=regularization,
         dropout=dropout,
         cutoffs=CUTOFFS,
+        initialization="scaled",
         **SIZE,
     )

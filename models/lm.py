@@ -9,7 +9,7 @@ from torch import nn
 from models.attention.heads import AttentionFactory, CausalFactory, has_causal_form
 from models.attention.lookup import find_attention
 from models.attention.softmax import SoftmaxAttention
-from models.causal_transformer import CausalTransformer
+from models.causal_transformer import CausalTransformer, Initialization
 from models.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
@@ -54,6 +54,7 @@ def lm(
     attention: Annotated[AttentionFactory | str, "attention:causal_form"] = "softmax",
     layers: Layers = "all",
     dropout: DropRate = 0.1,
+    initialization: Initialization = "released",
 ) -> nn.Module:
     """Transformer language model with any causal attention in all or some layers, softmax in the others.
 
@@ -72,6 +73,8 @@ def lm(
         attention: the attention mechanism with its parameters, or its name; one with a causal form.
         layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
+        initialization: "released", as the authors' code begins; or "scaled", larger weights, with which small
+            models learn within minutes.
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
@@ -95,4 +98,5 @@ def lm(
         hidden=hidden,
         cutoffs=cutoffs,
         dropout=dropout,
+        initialization=initialization,
     )

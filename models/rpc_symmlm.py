@@ -10,7 +10,7 @@ from models.attention import rpc
 from models.attention.heads import CausalFactory, Dropout
 from models.attention.rpc_causal import CausalRPCAttention, MuTokens
 from models.attention.symmetric import SymmetricAttention
-from models.causal_transformer import CausalTransformer
+from models.causal_transformer import CausalTransformer, Initialization
 from models.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
@@ -56,6 +56,7 @@ def rpc_symmlm(
     dual_sign: rpc.DualSign = -1,
     dropout: DropRate = 0.1,
     attention_dropout: Dropout = 0.0,
+    initialization: Initialization = "released",
 ) -> nn.Module:
     """Transformer language model with causal RPC-Attention in some layers, and symmetric in the rest.
 
@@ -82,6 +83,8 @@ def rpc_symmlm(
         dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
+        initialization: "released", as the authors' code begins; or "scaled", larger weights, with which small
+            models learn within minutes.
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
@@ -112,4 +115,5 @@ def rpc_symmlm(
         hidden=hidden,
         cutoffs=cutoffs,
         dropout=dropout,
+        initialization=initialization,
     )

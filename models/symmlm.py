@@ -9,7 +9,7 @@ from torch import nn
 from models.attention import symmetric
 from models.attention.heads import CausalFactory, Dropout
 from models.attention.symmetric import SymmetricAttention
-from models.causal_transformer import CausalTransformer
+from models.causal_transformer import CausalTransformer, Initialization
 from models.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
@@ -43,6 +43,7 @@ def symmlm(
     cutoffs: Cutoffs = PUBLISHED_CUTOFFS,
     dropout: DropRate = 0.1,
     attention_dropout: Dropout = 0.0,
+    initialization: Initialization = "released",
 ) -> nn.Module:
     """Transformer language model with symmetric attention in every layer.
 
@@ -60,6 +61,8 @@ def symmlm(
             with none it is a plain softmax.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         attention_dropout: dropout rate of the attention weights.
+        initialization: "released", as the authors' code begins; or "scaled", larger weights, with which small
+            models learn within minutes.
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
@@ -79,4 +82,5 @@ def symmlm(
         hidden=hidden,
         cutoffs=cutoffs,
         dropout=dropout,
+        initialization=initialization,
     )

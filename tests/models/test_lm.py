@@ -186,3 +186,12 @@ def test_attention_without_a_causal_form_is_refused() -> None:
     for name in ("rpc", "scaled_exact"):
         with pytest.raises(ValueError, match="must have a causal form"):
             made(attention=name)
+
+
+def test_the_scaled_start_is_larger_and_the_released_one_is_as_published() -> None:
+    for initialization, word, layer in (("released", 0.02, 0.02), ("scaled", 64**-0.5, (2 / 320) ** 0.5)):
+        model = lm(500, 500, width=64, depth=2, heads=4, hidden=256, initialization=initialization)  # type: ignore[arg-type]
+        assert isinstance(model, CausalTransformer)
+        assert model.embedding.weight.std().item() == pytest.approx(word, rel=0.05)
+        block = model.blocks[0]
+        assert block.fc1.weight.std().item() == pytest.approx(layer, rel=0.05)  # type: ignore[union-attr,operator]

@@ -29,6 +29,7 @@ from workers.jobs.data_fit import check_fit, check_vocabulary
 from workers.jobs.examples import examples_of
 from workers.jobs.preparing import preparation_seconds
 from workers.jobs.published import known_as
+from workers.jobs.published_language import known_text
 from workers.jobs.session import Loaded, Session
 from workers.jobs.sources import planned_sources
 from workers.jobs.texts import check_folders
@@ -114,7 +115,13 @@ def facts_of(examples: ExampleSet, n: int) -> dict[str, Any]:
         the published set has, where it has others.
     """
     facts: dict[str, Any] = {"n": n, "available": len(examples.ids), "classes": examples.classes}
-    name = known_as(examples.class_names, len(examples.ids), model_class_names(examples), task=examples.task)
+    if is_text(examples):
+        language = examples.task == "language"
+        count = cast(LanguageSet, examples).starts[-1] if language else len(examples.ids)
+        name = known_text(examples.name, examples.classes, count)
+    else:
+        shown = (examples.class_names, len(examples.ids), model_class_names(examples))
+        name = known_as(*shown, task=examples.task)
     published = getattr(examples, "published", None)
     if published is not None and published != len(examples.ids):
         facts["published"] = published

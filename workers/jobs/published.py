@@ -21,6 +21,7 @@ from service.contract.results import Reference
 from service.contract.stored_cells import TASK
 from workers.data.imagenet_classes import PUBLISHED, class_list
 from workers.jobs.published_corruptions import CORRUPTION_TABLES
+from workers.jobs.published_language import language_references
 from workers.jobs.published_numbers import (
     CORRUPTED_NOTE,
     MODELS,
@@ -96,13 +97,15 @@ def references(
         data: {"name", "params"}.
         evaluation: {"name", "params"}.
         protocol: the row's.
-        known_as: what `known_as` said of the data.
+        known_as: what `known_as`, or of text `known_text`, said of the data.
         defaults: the evaluation's default parameters; what a publication does not state is at these.
     """
     if known_as == ADE20K:
         return _segmented(model, evaluation, protocol, defaults)
     if known_as is None:
         return []
+    if "/" in known_as:
+        return language_references(model, evaluation, known_as)
     facts, prepared = architecture(model), _preparation(data["params"])
     found = []
     for table, attacked, rows in (*TABLES, *CORRUPTION_TABLES):

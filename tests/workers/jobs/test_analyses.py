@@ -118,7 +118,8 @@ def test_every_analysis_has_its_part_of_the_merge() -> None:
     analyses = [
         component.name
         for component in load().list("evaluation")
-        if isinstance(resolve(component)(), Analysis)
+        # Of text there are none; what attacks it reads folders when it is made.
+        if component.tasks != ["sequence"] and isinstance(resolve(component)(), Analysis)
     ]
     assert {"projection_loss", "eigenvector_check", "efficiency"} <= set(analyses)
     for name in analyses:

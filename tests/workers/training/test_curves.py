@@ -51,3 +51,14 @@ def test_everything_is_inside_the_picture(epochs: int) -> None:
 @pytest.mark.parametrize("loss", [0.0, -0.5, 1e-8, 1e6])
 def test_odd_losses(loss: float) -> None:
     assert len(lines(draw([record(1, loss, 0.5), record(2, loss, 0.5)]))) == 2
+
+
+def test_a_language_model_has_losses_only_with_that_of_the_evaluation_beside() -> None:
+    records = [
+        EpochRecord(epoch, 10 * epoch, 5.0 / epoch, None, 0.1, 1.0, evaluation_loss=6.0 / epoch)
+        for epoch in (1, 2)
+    ]
+    text = draw(records)
+    assert len(lines(text)) == 2
+    assert "of the evaluation split" in text
+    assert "accuracy" not in text

@@ -86,3 +86,10 @@ def test_whether_pixels_move() -> None:
     assert not Augmentation(mixup=1.0).moves
     assert Augmentation(flip=True).moves
     assert Augmentation(rotate=1.0).moves
+
+
+def test_steps_are_positive_and_hold_the_warm_up() -> None:
+    with pytest.raises(ValueError, match="steps is 0"):
+        Recipe(epochs=1, learning_rate=0.1, steps=0)
+    with pytest.raises(ValueError, match="warmup_steps is 11; allowed: a finite number from 0 to 10"):
+        Recipe(epochs=1, learning_rate=0.1, steps=10, warmup_steps=11)

@@ -206,3 +206,16 @@ def test_every_check_across_evaluations_can_fire_on_standard(
     ]
     found = {w.code for w in cross_checks([measured(i, t) for i, t in zip(items, planted, strict=True)])}
     assert found == ({code} if code else set())
+
+
+def test_the_suites_of_text_are_of_their_own_task() -> None:
+    text = {"model": {"name": "symmlm_tiny"}, "data": {"name": "pydoc"}}
+    body = {"kind": "evaluate", "evaluations": [{"suite": "rpc_wikitext"}], **text}
+    rows = [(item["name"], item["params"].get("rate")) for item in load().validate(body).spec["evaluations"]]
+    assert rows == [("perplexity", None), ("word_swap", 0.02), ("word_swap", 0.05), ("word_swap", 0.1)]
+    with pytest.raises(InvalidSpec) as caught:
+        load().validate(body | {"evaluations": [{"suite": "rpc_nlu"}]})
+    assert "is for classification and sequence" in caught.value.details[0].message
+    sentences = {"model": {"name": "text_classifier"}, "data": {"name": "sst"}}
+    spec = load().validate(body | sentences | {"evaluations": [{"suite": "rpc_nlu"}]}).spec
+    assert [item["name"] for item in spec["evaluations"]] == ["top1", "deepwordbug"]
