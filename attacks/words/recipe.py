@@ -6,7 +6,7 @@ goal is always the same here: any other class than the true one.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from attacks.words.change import WordChange
@@ -15,6 +15,8 @@ from attacks.words.moves import Moves, Rules
 from attacks.words.search import Answer, Search
 from attacks.words.text import Text
 
+Ahead = Callable[[Sequence[str]], None]
+"""Told the texts before they are attacked, for what is found faster for all of them together."""
 Session = Generator[list[Text], Sequence[Answer], "Finding"]
 """The attack on one example: it yields texts, is sent an answer for each, and returns what it found."""
 
@@ -53,12 +55,14 @@ class Recipe:
         changes: what may be done to a word.
         rules: what is allowed.
         search: how the text is found.
+        ahead: what can be found out for many texts together; it changes no outcome.
     """
 
     name: str
     changes: tuple[WordChange, ...]
     rules: Rules
     search: Search
+    ahead: Ahead | None = None
 
     def attack(self, sentence: str, example: str, seed: int) -> Session:
         """Begin the attack on one example.

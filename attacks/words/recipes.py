@@ -4,10 +4,15 @@ DeepWordBug: Gao et al. 2018, "Black-box Generation of Adversarial Text Sequence
 Classifiers". Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition".
 Homoglyphs: TextAttack has the change but no recipe with it; this one searches as DeepWordBug does. PWWS: Ren
 et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency",
-without its swap of named entities, which TextAttack does not have either.
+without its swap of named entities, which TextAttack does not have either. TextFooler: Jin et al. 2020, "Is
+BERT Really Robust?", as `TextFoolerJin2019`, but without its constraints on parts of speech and on the
+Universal Sentence Encoder, which want a tagger and TensorFlow: more texts are allowed than in the published
+recipe, and of those that change the prediction the one with the best score counts, not the most similar one.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from attacks.words.change import WordChange
 from attacks.words.deleted_character import deleted_character
@@ -15,10 +20,12 @@ from attacks.words.edits import within
 from attacks.words.homoglyphs import homoglyphs
 from attacks.words.inserted_letter import inserted_letter
 from attacks.words.moves import Rules
+from attacks.words.nearest_words import nearest_words, similar
 from attacks.words.neighbouring_key import neighbouring_key
+from attacks.words.neighbours import Neighbours
 from attacks.words.recipe import Recipe
-from attacks.words.search import greedy, greedy_by_importance, weighted_saliency, without_the_word
-from attacks.words.stop_words import ENGLISH
+from attacks.words.search import deleted, greedy, greedy_by_importance, weighted_saliency, without_the_word
+from attacks.words.stop_words import ENGLISH, TEXTFOOLER
 from attacks.words.substituted_letter import substituted_letter
 from attacks.words.swapped_characters import swapped_characters
 from attacks.words.text import Text
@@ -58,3 +65,15 @@ def homoglyph_swaps() -> Recipe:
 def pwws(synonyms: WordChange) -> Recipe:
     """Synonyms, in the order of weighted saliency."""
     return Recipe("pwws", (synonyms,), Rules(ENGLISH), greedy_by_importance(weighted_saliency))
+
+
+def textfooler(neighbours: Neighbours, *, min_similarity: float = 0.5) -> Recipe:
+    """The nearest words by word vectors, in the order of the words' importance."""
+    rules = Rules(TEXTFOOLER, taken=(similar(neighbours, min_similarity),))
+
+    def ahead(sentences: Sequence[str]) -> None:
+        words = {word for sentence in sentences for word in Text(sentence).words}
+        neighbours.prepare(word.lower() for word in words - rules.stop_words)
+
+    changes = (nearest_words(neighbours),)
+    return Recipe("textfooler", changes, rules, greedy_by_importance(deleted), ahead)

@@ -1,7 +1,7 @@
-"""Words that recipes leave as they are: NLTK's list of English stop words, as it was until 2024 (179 words).
+"""Words that recipes leave as they are: NLTK's list of English stop words (179), and TextFooler's (266).
 
-Later releases of NLTK's data list 198. With another list other words are attacked, so the list is here and
-not looked for on the machine.
+NLTK's list is that of its data until 2024; later releases list 198. With another list other words are
+attacked, so the lists are here and not looked for on the machine.
 """
 
 from __future__ import annotations
@@ -19,3 +19,19 @@ mightn't mustn mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't w
 wouldn wouldn't
 """
 ENGLISH = frozenset(TEXT.split())
+
+# Jin et al. 2020, "Is BERT Really Robust?", leave other words alone: how their list differs from NLTK's.
+NOT_OF_TEXTFOOLER = """
+be because did do does doing each few further had has have having m ma own re should so some very will
+"""
+ONLY_OF_TEXTFOOLER = """
+across afterwards almost alone along already also although among amongst another anyhow anyone anything
+anyway anywhere around back beforehand behind beside besides beyond cannot could due either else elsewhere
+empty enough even ever everyone everything everywhere except first former formerly hence hereafter hereby
+herein hereupon however hundred indeed latter latterly least may meanwhile mine moreover mostly must namely
+neither never nevertheless next nobody none noone nothing nowhere one onto others otherwise per please
+somehow something sometime somewhere thence thereafter thereby therefore therein thereupon throughout thru
+thus toward towards unless upon used whatever whence whenever whereafter whereas whereby wherein whereupon
+wherever whether whither whoever whole whose within without would yet
+"""
+TEXTFOOLER = (ENGLISH - set(NOT_OF_TEXTFOOLER.split())) | set(ONLY_OF_TEXTFOOLER.split())

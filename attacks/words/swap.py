@@ -3,7 +3,7 @@
 Each word that may be swapped is swapped with probability `rate`, by a draw of its own that is keyed by (seed,
 document id, position in the document). So a swap depends on no batch, window or shard, the words swapped at a
 lower rate are among those swapped at a higher one, and the share that is swapped differs from the rate by
-chance (0.0004 standard deviations for 250 000 words at rate 0.05).
+chance (by 0.0004, one standard deviation, for 250 000 words at rate 0.05).
 
 What may be swapped is a word of the text: it has a letter or a digit. Markup (`<eos>`, `<unk>`, anything in
 angle brackets), punctuation and the signs of WikiText (`=`, `@-@`) stay.

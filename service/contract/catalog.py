@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from service.contract import extras, validation
-from service.contract.components import Component
+from service.contract.components import EVALUATIONS, Component
 from service.contract.errors import NotFound
 from service.contract.parameters import INVALID, check, numbers
 from service.contract.report import Loc, Report, nearest, path_text, readable
@@ -30,9 +30,6 @@ from service.contract.weights import FindCheckpoint, FindJob
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 
 KINDS = ("attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "words")
-# What `evaluations[].name` may name; no name is in both kinds.
-EVALUATIONS = ("evaluation", "attack")
-
 # A reference to another component; a name alone means its default parameters.
 REFERENCE: Mapping[str, Any] = {
     "type": ["object", "string"],

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.contract.parameters import numbers
 from service.contract.specs import Protocol
 
+# What `evaluations[].name` may name; no name is in both kinds.
+EVALUATIONS = ("evaluation", "attack")
+
 
 class Rule(BaseModel):
     """A condition across parameters, and what to tell the user when it does not hold."""

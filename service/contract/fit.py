@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from service.contract.components import Component
-from service.contract.report import Loc, Report
+from service.contract.components import EVALUATIONS, Component
+from service.contract.report import Loc, Report, nearest
 from service.contract.stored_cells import TASK
 
 if TYPE_CHECKING:
@@ -93,25 +93,41 @@ def misfits(
 
 
 def check_tasks(
-    component: Component, model: Checked | None, data: Checked | None, report: Report, loc: Loc
+    catalog: Catalog,
+    component: Component,
+    model: Checked | None,
+    data: Checked | None,
+    report: Report,
+    loc: Loc,
 ) -> None:
     """Report a recipe or an evaluation that is for another task than the model or the data.
 
     Args:
+        catalog: Has those that are for it.
         component: The recipe or evaluation.
         model: The model, None where it is not known.
         data: The data, likewise.
         report: Receives at most one remark.
         loc: Where the component stands in the body.
     """
-    for other in (model, data):
-        tasks = _done_by(component.tasks) if other is model else component.tasks
-        if other is not None and not _share(tasks, other.component.tasks):
+    others = [other for other in (model, data) if other is not None]
+
+    def fits(one: Component, other: Checked) -> bool:
+        tasks = _done_by(one.tasks) if other is model else one.tasks
+        return _share(tasks, other.component.tasks)
+
+    for other in others:
+        if not fits(component, other):
             message = (
                 f"{component.name!r} is for {_list(component.tasks)}, the {other.component.kind}"
                 f" {other.component.name!r} is for {_list(other.component.tasks)}"
             )
-            report.add((*loc, "name"), message, given=component.name)
+            kinds = EVALUATIONS if component.kind in EVALUATIONS else (component.kind,)
+            able = [
+                one.name for kind in kinds for one in catalog.list(kind) if all(fits(one, o) for o in others)
+            ]
+            near = nearest(component.name, able)
+            report.add((*loc, "name"), message, given=component.name, allowed=able, nearest=near)
             break
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from service.contract.backbones import check_backbone, with_backbone
+from service.contract.components import EVALUATIONS
 from service.contract.estimate import estimate
 from service.contract.execution import check_execution
 from service.contract.fit import (
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from service.contract.catalog import Catalog, Checked
 
 FOLDERS_OF_EVALUATIONS = "; docs/text-caches.md says how to fill it"
-EVALUATIONS = ("evaluation", "attack")
 MAX_EVALUATIONS = 500
 
 
@@ -249,7 +249,7 @@ class _Validation:
         """Tasks and rules of a recipe or an evaluation."""
         if checked is None:
             return
-        check_tasks(checked.component, self.model, data, report, loc)
+        check_tasks(self.catalog, checked.component, self.model, data, report, loc)
         self._check_rules(checked, data, report, (*loc, "params"))
 
     def _check_rules(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:

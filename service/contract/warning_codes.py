@@ -32,6 +32,7 @@ WarningCode = Literal[
     "many_unknown_words",
     "cut_texts",
     "swapped_to_unknown",
+    "recipe_left_out",
     # about how it was run
     "reduced_batch",
     "screened",

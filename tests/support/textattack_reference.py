@@ -10,7 +10,8 @@ checkout:
 
 Nothing is downloaded: NLTK finds the list of stop words and a small WordNet in a folder that is made here.
 The only thing of TextAttack's that is replaced is where its random numbers come from: our draws, keyed by
-word.
+word. TextFooler is its recipe with the word vectors of the tests, less the two constraints that want a tagger
+and TensorFlow.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from attacks.words.stop_words import ENGLISH
 tests.__path__ = [str(Path(__file__).resolve().parents[1]), *tests.__path__]
 from tests.support.sentences import SENTENCES  # noqa: E402
 from tests.support.word_models import probabilities  # noqa: E402
+from tests.support.word_vectors import VECTORS as WORD_VECTORS  # noqa: E402
 from tests.support.wordnet_files import write_wordnet  # noqa: E402
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "textattack.json"
@@ -113,6 +115,32 @@ def wrapper(asked: list[str]) -> Any:
     return Model()
 
 
+def textfooler(model: Any) -> Any:
+    """Their recipe, built by them from our vectors; then the constraints that cannot be had are taken out."""
+    import numpy as np
+    import textattack.attack_recipes.textfooler_jin_2019 as recipe
+    import torch
+    from textattack.shared import WordEmbedding
+
+    words = {word: number for number, word in enumerate(WORD_VECTORS)}
+    matrix = np.array(list(WORD_VECTORS.values()))
+    # The nearest words are given, as in its cache: the code that would look for them ends with an error. So
+    # does the one for cosines, with an array of numpy.
+    nearest = (-matrix @ matrix.T).argsort(axis=1, kind="stable")
+    assert (nearest[:, 0] == np.arange(len(words))).all()
+    embedding = WordEmbedding(torch.tensor(matrix), words, dict(enumerate(words)), nearest)
+    WordEmbedding.counterfitted_GLOVE_embedding = staticmethod(lambda: embedding)
+
+    class LeftOut(recipe.WordEmbeddingDistance):
+        """Allows everything."""
+
+        def __init__(self, **_: Any) -> None:
+            super().__init__(embedding=embedding, min_cos_sim=-2.0)
+
+    recipe.PartOfSpeech = recipe.UniversalSentenceEncoder = LeftOut
+    return recipe.TextFoolerJin2019.build(model)
+
+
 def recipes(model: Any) -> dict[str, Any]:
     import textattack
     from textattack.attack_recipes import DeepWordBugGao2018, Pruthi2019, PWWSRen2019
@@ -128,6 +156,7 @@ def recipes(model: Any) -> dict[str, Any]:
         "pruthi": Pruthi2019.build(model),
         "homoglyph_swaps": textattack.Attack(goal, constraints, WordSwapHomoglyphSwap(), search),
         "pwws": PWWSRen2019.build(model),
+        "textfooler": textfooler(model),
     }
 
 

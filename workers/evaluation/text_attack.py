@@ -88,6 +88,8 @@ class TextAttack:
         running: dict[int, _Running] = {}
         rows: dict[int, Row] = {}
         begun = 0
+        if self.recipe.ahead is not None:
+            self.recipe.ahead(sentences)
         while len(rows) < len(ids):
             while len(running) < batch_size and begun < len(ids):
                 session = self.recipe.attack(sentences[begun], ids[begun], self.seed)

@@ -96,6 +96,10 @@ UPPER_BOUNDS = {
     " are masked it finds too little. An adaptive attack, made for this model, is needed before it is called"
     " robust",
 }
+# What the published recipe of an attack has beyond ours.
+LEFT_OUT = {
+    "textfooler": ("part_of_speech", "sentence_encoder"),
+}
 
 
 @dataclass(frozen=True)
@@ -283,6 +287,12 @@ def _of_reading(row: Row) -> Iterator[Warning]:
             " AlexNet's errors and the published numbers were measured"
         )
         yield Warning(code="regenerated_set", message=message)
+    if left_out := LEFT_OUT.get(row.name):
+        message = (
+            f"{row.name} ran without these constraints of the published recipe: {', '.join(left_out)}; it may"
+            " use texts that the recipe refuses: do not compare its success rate with published ones"
+        )
+        yield Warning(code="recipe_left_out", message=message, evidence={"left_out": [*left_out]})
     if row.undefined:
         message = "; ".join(f"{name} has no value: {UNDEFINED[name]}" for name in row.undefined)
         yield Warning(code="undefined_metric", message=message, evidence={"metrics": [*row.undefined]})

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from attacks.words.neighbours import Neighbours
 from attacks.words.recipe import Finding, Recipe
-from attacks.words.recipes import deepwordbug, homoglyph_swaps, pruthi, pwws
+from attacks.words.recipes import deepwordbug, homoglyph_swaps, pruthi, pwws, textfooler
 from attacks.words.search import Answer
 from attacks.words.synonyms import synonyms
+from attacks.words.vector_files import read_vectors
 from tests.support.sentences import SENTENCES
 from tests.support.word_models import probabilities
+from tests.support.word_vectors import write_vectors
 from tests.support.wordnet_files import write_wordnet
 
 SEED = 3
@@ -26,7 +29,8 @@ VECTORS = json.loads((Path(__file__).resolve().parents[2] / "vectors" / "textatt
 @pytest.fixture(scope="module")
 def recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
     wordnet = write_wordnet(tmp_path_factory.mktemp("wordnet"))
-    listed = (deepwordbug(), pruthi(), homoglyph_swaps(), pwws(synonyms(wordnet)))
+    near = Neighbours(*read_vectors(write_vectors(tmp_path_factory.mktemp("vectors"))), 50)
+    listed = (deepwordbug(), pruthi(), homoglyph_swaps(), pwws(synonyms(wordnet)), textfooler(near))
     return {recipe.name: recipe for recipe in listed}
 
 

@@ -37,6 +37,18 @@ def test_one_that_is_there_or_cannot_be_seen_is_taken(tmp_path: Path) -> None:
     load().validate(SPEC, data_root=None)
 
 
+def test_missing_word_vectors_are_refused_with_their_name_and_what_to_do(tmp_path: Path) -> None:
+    for folder in ("sst", "counter-fited"):
+        (tmp_path / folder).mkdir()
+    spec = SPEC | {"evaluations": [{"name": "textfooler", "params": {"neighbours": 0}}]}
+    with pytest.raises(InvalidSpec) as refused:
+        load().validate(spec, data_root=tmp_path)
+    assert [detail.loc[-1] for detail in refused.value.details] == ["neighbours", "vectors"]
+    detail = refused.value.details[1]
+    assert detail.nearest == "counter-fited"
+    assert "docs/text-caches.md" in detail.message
+
+
 def test_a_word_of_two_words_is_refused() -> None:
     words = {"name": "fixed_word", "params": {"word": "A B"}}
     swap = {"name": "word_swap", "params": {"words": words, "rate": 2}}

@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from attacks.words.draws import Draws
 from tests.support.sentences import SENTENCES
 from tests.support.word_models import probabilities
+from tests.support.word_vectors import write_vectors
 from tests.support.wordnet_files import write_wordnet
 from workers.data.dataset import CorruptData, MissingData
 from workers.evaluation.deepwordbug import deepwordbug
@@ -21,6 +23,7 @@ from workers.evaluation.pruthi import pruthi
 from workers.evaluation.pwws import pwws
 from workers.evaluation.text_attack import TextAttack
 from workers.evaluation.text_outcomes import TextOutcomes
+from workers.evaluation.textfooler import textfooler
 
 TEXTS = [text for text, _ in SENTENCES]
 LABELS = torch.tensor([label for _, label in SENTENCES])
@@ -45,12 +48,14 @@ class Model:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("root")
     write_wordnet(folder / "wordnet")
+    write_vectors(folder / "counter-fitted")
     return folder
 
 
 def made(name: str, root: Path) -> TextAttack:
     builders = {"deepwordbug": deepwordbug, "pruthi": pruthi, "homoglyph_swaps": homoglyph_swaps}
-    return pwws(root=root, seed=SEED) if name == "pwws" else builders[name](seed=SEED)
+    caches = {"pwws": pwws, "textfooler": textfooler}
+    return caches[name](root=root, seed=SEED) if name in caches else builders[name](seed=SEED)
 
 
 def run(
@@ -141,6 +146,42 @@ def test_a_broken_wordnet_is_named(tmp_path: Path) -> None:
     (folder / "index.verb").write_text("nothing of it\n")
     with pytest.raises(CorruptData, match=r"index\.verb is not an index of WordNet"):
         pwws(root=tmp_path)
+
+
+def test_missing_word_vectors_say_what_to_do(tmp_path: Path, root: Path) -> None:
+    for given in ({"root": None}, {"root": tmp_path}, {"root": root, "vectors": "counter-fited"}):
+        with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
+            textfooler(**given)  # type: ignore[arg-type]
+    with pytest.raises(MissingData, match=r"counter-fitted-vectors\.txt .*not found\. docs/text-caches\.md"):
+        textfooler(root=root, vectors="wordnet")
+    with pytest.raises(ValueError, match=r"must not contain"):
+        textfooler(root=root, vectors="../counter-fitted")
+
+
+def test_broken_word_vectors_are_named_and_read_again_once_they_are_mended(tmp_path: Path) -> None:
+    file = tmp_path / "counter-fitted" / "counter-fitted-vectors.txt"
+    file.parent.mkdir()
+    file.write_text("a 1 2\nb 1\n")
+    with pytest.raises(CorruptData, match=r"line 2 has 1 numbers, line 1 has 2.*docs/text-caches\.md"):
+        textfooler(root=tmp_path)
+    for text in ("a 1 2\nb 1 2\n", "a 1 2\nc 1 2.5\n"):
+        file.write_text(text)
+        (change,) = textfooler(root=tmp_path).recipe.changes
+        assert change.candidates("a", Draws()) == [text[6]]
+
+
+def test_the_numbers_of_textfooler_are_its_parameters(root: Path) -> None:
+    texts = ["a film"]
+    asked = {
+        (neighbours, least): textfooler(root=root, neighbours=neighbours, min_similarity=least)(
+            lambda texts: torch.tensor([[1.0, 0.0]] * len(texts)), texts, LABELS[:1] * 0, ["a"], batch_size=8
+        )
+        .rows[0]
+        .queries
+        for neighbours, least in ((50, 0.5), (7, 0.5), (50, 1.0), (50, 0.0))
+    }
+    # The text, the text without the word, and what the word may become.
+    assert asked == {(50, 0.5): 52, (7, 0.5): 9, (50, 1.0): 2, (50, 0.0): 52}
 
 
 def test_a_text_of_signs_alone_has_nothing_to_change() -> None:

@@ -85,6 +85,12 @@ def test_what_is_for_classification_is_refused_with_the_reason() -> None:
         "the model 'segmenter' is for segmentation"
         for number, name in enumerate(["pgd", "autoattack"])
     }
+    with pytest.raises(InvalidSpec) as caught:
+        load().validate(evaluating(evaluations=[{"name": "pgd"}]))
+    (detail,) = caught.value.details
+    assert detail.nearest == "segpgd"
+    assert {"segpgd", "sea", "sliding_window"} <= set(detail.allowed)
+    assert "pgd" not in detail.allowed
     message = "'small_vit' is for classification, the model 'segmenter' is for segmentation"
     assert problems(training(recipe={"name": "small_vit"})) == {"recipe.name": message}
     message = "'digits' is data for classification, the model 'segmenter' is for segmentation"

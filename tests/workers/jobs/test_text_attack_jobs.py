@@ -12,6 +12,7 @@ import pytest
 from service.contract.catalog import load
 from service.store.rows import OutcomeRow
 from tests.support.texts import write_sst, write_wikitext
+from tests.support.word_vectors import write_vectors
 from tests.support.wordnet_files import write_wordnet
 from workers.data.dataset import MissingData
 from workers.jobs import evaluate, plan
@@ -22,7 +23,7 @@ from workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 
 LM = {"width": 16, "depth": 1, "heads": 2, "hidden": 16, "length": 8}
 CLASSIFIER = {"name": "text_classifier", "params": {"backbone": {"name": "lm", "params": LM}}}
-RECIPES = ("deepwordbug", "pruthi", "homoglyph_swaps", "pwws")
+RECIPES = ("deepwordbug", "pruthi", "homoglyph_swaps", "pwws", "textfooler")
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_sst(tmp_path)
     write_wikitext(tmp_path, "wt", train="a b c d e", test="a b c d e " * 8)
     write_wordnet(tmp_path / "wordnet")
+    write_vectors(tmp_path / "counter-fitted")
     monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
     return tmp_path
 
@@ -94,6 +96,12 @@ def test_shards_give_what_one_gives(tmp_path: Path) -> None:
 def test_the_plan_fails_without_wordnet(tmp_path: Path) -> None:
     wanted = spec({"name": "clean"}, {"name": "pwws", "params": {"wordnet": "sst"}})
     with pytest.raises(MissingData, match=r"index\.noun.*docs/text-caches\.md"):
+        run(wanted, tmp_path / "job")
+
+
+def test_the_plan_fails_without_word_vectors(tmp_path: Path) -> None:
+    wanted = spec({"name": "clean"}, {"name": "textfooler", "params": {"vectors": "sst"}})
+    with pytest.raises(MissingData, match=r"counter-fitted-vectors\.txt.*docs/text-caches\.md"):
         run(wanted, tmp_path / "job")
 
 

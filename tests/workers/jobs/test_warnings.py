@@ -256,6 +256,12 @@ def test_texts_longer_than_the_model_reads_are_counted() -> None:
     assert raised({"cut_texts": 2}, {"cut_texts": 1}, attack=False) == {"cut_texts": {"count": 3, "n": 12}}
 
 
+def test_what_a_recipe_leaves_out_is_told() -> None:
+    found = {"recipe_left_out": {"left_out": ["part_of_speech", "sentence_encoder"]}}
+    assert raised(name="textfooler", attack=False) == found
+    assert raised(name="pwws", attack=False) == {}
+
+
 def test_swapped_words_that_became_unknown_are_told() -> None:
     counts = {"swapped": 4, "swapped_unknown": 3}
     assert raised(counts, {"swapped": 1}, attack=False) == {

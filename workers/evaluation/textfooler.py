@@ -1,0 +1,73 @@
+"""The recipe TextFooler of TextAttack, with word vectors in a local folder, without two of its constraints.
+
+Jin et al. 2020, "Is BERT Really Robust? A Strong Baseline for Natural Language Attack on Text Classification
+and Entailment". The published recipe also wants like parts of speech, and sentences that the Universal
+Sentence Encoder holds for similar. Neither is here, so that more texts are allowed.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Interval
+
+from attacks.words import recipes
+from attacks.words.neighbours import Neighbours
+from attacks.words.vector_files import missing_vectors, read_vectors, written
+from workers.data.dataset import CorruptData, MissingData
+from workers.data.folders import resolve_folder
+from workers.evaluation.text_attack import TextAttack
+
+__all__ = ["textfooler"]
+
+TASKS = ("sequence",)
+PAPER = "Jin et al. 2020, Is BERT Really Robust?"
+# Once without each word, then up to 50 others for each, until the prediction changes: of some 20 words.
+PASSES = ("150", "0")
+HOW = "docs/text-caches.md says how to get word vectors; nothing is downloaded"
+
+
+def textfooler(
+    *,
+    vectors: Annotated[str, "folder"] = "counter-fitted",
+    neighbours: Annotated[int, Interval(ge=1, le=200)] = 50,
+    min_similarity: Annotated[float, Interval(ge=0.0, le=1.0)] = 0.5,
+    root: Annotated[Path | None, "system"] = None,
+    seed: Annotated[int, "system"] = 0,
+) -> TextAttack:
+    """Words with near vectors, in the order of importance; without parts of speech and sentence encoder.
+
+    Args:
+        vectors: Folder of word vectors, relative to ASSAY_DATA_ROOT.
+        neighbours: The nearest words of a word that are tried, at most.
+        min_similarity: Cosine of a word's vector and that of what it becomes, at least.
+        root: ASSAY_DATA_ROOT.
+        seed: The job's.
+
+    Raises:
+        MissingData: the files are not there; names them.
+        CorruptData: a file is none of word vectors.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    try:
+        folder = resolve_folder(root, vectors)
+    except MissingData as error:
+        raise MissingData(f"Word vectors are wanted. {error} {HOW}.") from error
+    if missing := missing_vectors(folder):
+        raise MissingData(f"Word vectors are not in {folder}: {missing} not found. {HOW}.")
+    try:
+        near = _read(folder, neighbours, written(folder))
+    except ValueError as error:
+        raise CorruptData(f"{error}. {HOW}.") from error
+    return TextAttack(recipes.textfooler(near, min_similarity=min_similarity), seed)
+
+
+@functools.lru_cache(maxsize=1)
+def _read(folder: Path, neighbours: int, _written: tuple[int, ...]) -> Neighbours:
+    """Once in an evaluator: its shards and jobs share the vectors, and the neighbours found so far.
+
+    Files that were written anew since are read again.
+    """
+    return Neighbours(*read_vectors(folder), neighbours)
