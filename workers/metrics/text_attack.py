@@ -37,8 +37,8 @@ def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metri
         columns: of `TEXT_COLUMNS`, each (n,); n >= 1.
 
     Returns:
-        `accuracy`: share of the n examples that were right before the attack.
-        `accuracy_under_attack`: share of the n examples that are right under it.
+        `accuracy_under_attack`: share of the n examples that are right under the attack; it comes first, as
+        the number that tables show. `accuracy`: share of them that were right before it.
         `attack_success_rate`: of the examples that were right, the share that the attack broke.
         `queries`: mean number of texts that the search asked about, the unchanged one included, over the
         examples that were right; bootstrap interval. `words_changed`: of the adversarial texts, the mean
@@ -52,8 +52,8 @@ def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metri
     shares = [changed / max(count, 1) for changed, count in words]
     n = len(status)
     return {
-        "accuracy": proportion(sum(attacked), n, higher_is_better=True),
         "accuracy_under_attack": proportion(status.count("failed"), n, higher_is_better=True),
+        "accuracy": proportion(sum(attacked), n, higher_is_better=True),
         "attack_success_rate": proportion(sum(broken), sum(attacked), higher_is_better=False),
         "queries": bootstrapped_mean(list(compress(columns["queries"], attacked)), "queries"),
         "words_changed": bootstrapped_mean(list(compress(shares, broken)), "words_changed"),
