@@ -116,9 +116,9 @@ class EvaluationResult(Answer):
     in `calibration.py`: ece, rms_calibration_error, aurra; in `anomaly.py`: aupr. Of segmentation, in
     `segmentation.py`: miou, mean_accuracy, pixel_accuracy, under attack in `worst_case.py`; in
     `corrupted_segmentation.py`: corrupted_miou, corrupted_mean_accuracy, corrupted_pixel_accuracy. Of text,
-    in `perplexity.py`: perplexity; in `word_swap.py`: perplexity_unswapped, swapped_words, unknown_words,
-    unknown_words_before; in `text_attack.py`: accuracy, accuracy_under_attack, words_changed. Of analyses, in
-    `projection_loss.py`, `eigenvector_check.py` and `efficiency.py`.
+    in `perplexity.py`: perplexity; in `word_swap.py`: perplexity_unswapped, perplexity_unswapped_before,
+    swapped_words, unknown_words, unknown_words_before; in `text_attack.py`: accuracy, accuracy_under_attack,
+    words_changed. Of analyses, in `projection_loss.py`, `eigenvector_check.py` and `efficiency.py`.
     """
 
     name: str

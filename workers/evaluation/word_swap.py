@@ -3,7 +3,9 @@
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
 NeurIPS 2024, appendix A.4: words of the evaluated text are replaced by "AAA". The text itself is swapped, so
 that a swapped word is seen as context and has to be predicted as well. Neither the rate nor whether swapped
-words count as targets is stated: the rate is a parameter, and both perplexities are measured.
+words count as targets is stated: the rate is a parameter, and both perplexities are measured. The words that
+stay are scored in the text as it was, too: they are others than all words, so that only two perplexities of
+these same words say what the swap does. That doubles the passes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from models.token_model import TokenModel
 from workers.data.text import LanguageSet
 from workers.data.vocabulary import UNKNOWN
 from workers.evaluation.feed import DType, Progress
-from workers.evaluation.likelihood import score
+from workers.evaluation.likelihood import Scores, score
 from workers.evaluation.perplexity import RULES as PERPLEXITY_RULES
 from workers.evaluation.perplexity import DocumentLosses, Perplexity, passes_of
 
@@ -69,21 +71,26 @@ class SwappedLosses(DocumentLosses):
     Attributes:
         swapped: How many of the scored words were swapped.
         kept_nll: Sum of the losses of the other ones.
+        kept_nll_before: The same sum in the text before the swap.
         unknown_before: How many of the scored words were unknown before the swap.
         eligible: How many words of the document could have been swapped.
     """
 
     swapped: tuple[int, ...] = ()
     kept_nll: tuple[float, ...] = ()
+    kept_nll_before: tuple[float, ...] = ()
     unknown_before: tuple[int, ...] = ()
     eligible: tuple[int, ...] = ()
 
     def columns(self) -> dict[str, list[object]]:
         """The rows as JSON columns; a loss that is not finite is None."""
+        sums = {"kept_nll": self.kept_nll, "kept_nll_before": self.kept_nll_before}
         return {
             **super().columns(),
             "swapped": list(self.swapped),
-            "kept_nll": [value if math.isfinite(value) else None for value in self.kept_nll],
+            **{
+                name: [one if math.isfinite(one) else None for one in values] for name, values in sums.items()
+            },
             "unknown_before": list(self.unknown_before),
             "eligible": list(self.eligible),
         }
@@ -121,16 +128,20 @@ class SwappedPerplexity(Perplexity):
         ranges = [(max(text.starts[index], 1), text.starts[index + 1]) for index in order]
         total = len(windows.numbers(ranges, len(before)))
         tell = progress or (lambda done: None)
-        found = score(
-            model,
-            after.words,
-            ranges,
-            windows,
-            batch_size=batch_size,
-            device=device,
-            dtype=dtype,
-            progress=lambda done: tell(done * len(order) // total),
-        )
+
+        def scored(words: Tensor, first: int) -> Scores:
+            return score(
+                model,
+                words,
+                ranges,
+                windows,
+                batch_size=batch_size,
+                device=device,
+                dtype=dtype,
+                progress=lambda done: tell((first + done) * len(order) // (2 * total)),
+            )
+
+        found, plain = scored(after.words, 0), scored(torch.from_numpy(before), total)
         unknown, kept = after.words.numpy() == UNKNOWN, ~after.swapped
         nll = tuple(math.fsum(found.losses[start:stop]) for start, stop in ranges)
         return SwappedLosses(
@@ -138,11 +149,14 @@ class SwappedPerplexity(Perplexity):
             nll=nll,
             tokens=tuple(stop - start for start, stop in ranges),
             unknown=tuple(int(unknown[start:stop].sum()) for start, stop in ranges),
-            windows=passes_of(windows, ranges, len(before)),
+            windows=tuple(2 * count for count in passes_of(windows, ranges, len(before))),
             nonfinite=sum(not math.isfinite(value) for value in nll),
-            noted=found.noted | _noted(after, unknown, ranges),
+            noted=plain.noted | found.noted | _noted(after, unknown, ranges),
             swapped=tuple(int(after.swapped[start:stop].sum()) for start, stop in ranges),
             kept_nll=tuple(math.fsum(found.losses[start:stop][kept[start:stop]]) for start, stop in ranges),
+            kept_nll_before=tuple(
+                math.fsum(plain.losses[start:stop][kept[start:stop]]) for start, stop in ranges
+            ),
             unknown_before=tuple(int((before[start:stop] == UNKNOWN).sum()) for start, stop in ranges),
             eligible=tuple(after.eligible[index] for index in order),
         )
@@ -182,7 +196,7 @@ def word_swap(
     stride: Annotated[int, Interval(ge=1, le=65536)] = 128,
     seed: Annotated[int, "system"] = 0,
 ) -> SwappedPerplexity:
-    """Perplexity per word of text with swapped words, over all words and over those that were not swapped.
+    """Perplexity per word of text with swapped words, of all words and of those that stayed, also before.
 
     Args:
         rate: Probability of each word that may be swapped; markup and punctuation stay.

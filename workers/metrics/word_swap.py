@@ -16,6 +16,7 @@ SWAPPED_COLUMNS = (
     "unknown",
     "swapped",
     "kept_nll",
+    "kept_nll_before",
     "unknown_before",
     "eligible",
     "forward",
@@ -31,14 +32,15 @@ def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]
 
     Returns:
         `perplexity`: over all words, the swapped ones as they are now; interval over documents, as for
-        `perplexity_unswapped`.
-        `perplexity_unswapped`: over the words that were not swapped, which have swapped ones before them.
+        the next two. `perplexity_unswapped`: over the words that were not swapped, which have swapped ones
+        before them. `perplexity_unswapped_before`: over the same words in the text as it was.
         `swapped_words`: share of the scored words that were swapped; markup and punctuation are not.
         `unknown_words`, `unknown_words_before`: share of the scored words that the model reads as `<unk>`,
         after the swap and before. Intervals of shares are Wilson's, over words.
     """
     pairs = zip(columns["tokens"], columns["swapped"], strict=True)
-    kept = {"nll": columns["kept_nll"], "tokens": [tokens - swapped for tokens, swapped in pairs]}
+    stayed = [tokens - swapped for tokens, swapped in pairs]
+    kept, before = ({"nll": columns[name], "tokens": stayed} for name in ("kept_nll", "kept_nll_before"))
     total = sum(columns["tokens"])
     shares = {
         "swapped_words": "swapped",
@@ -48,6 +50,7 @@ def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]
     return {
         **perplexity_metrics(columns),
         "perplexity_unswapped": perplexity_metrics(kept)["perplexity"],
+        "perplexity_unswapped_before": perplexity_metrics(before)["perplexity"],
         **{
             name: proportion(sum(columns[column]), total, higher_is_better=False)
             for name, column in shares.items()

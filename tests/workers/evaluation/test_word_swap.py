@@ -63,7 +63,8 @@ def by_hand(rate: float, words: list[str]) -> list[tuple[float, bool]]:
 def test_without_a_swap_it_is_the_perplexity() -> None:
     plain = perplexity()(TokenModel(Copying(len(WORDS))), documents(WORDS), (0, 1), longest=8, batch_size=4)
     found = run(0.0)
-    assert found.nll == found.kept_nll == plain.nll
+    assert found.nll == found.kept_nll == found.kept_nll_before == plain.nll
+    assert found.windows == tuple(2 * count for count in plain.windows)
     assert found.swapped == (0, 0)
     assert found.unknown == found.unknown_before == plain.unknown
 
@@ -116,5 +117,11 @@ def test_metrics_are_over_all_words_and_over_those_that_stayed() -> None:
     )
     kept = [loss for loss, swapped in wanted if not swapped]
     assert metrics["perplexity_unswapped"].value == pytest.approx(math.exp(sum(kept) / len(kept)), rel=1e-6)
+    ids = Vocabulary(WORDS).ids([word for document in TEXT for word in document])
+    before = -Copying(len(WORDS)).table.double().log_softmax(1)[ids[:-1], ids[1:]]
+    same = [loss for loss, (_, swapped) in zip(before.tolist(), wanted, strict=True) if not swapped]
+    assert metrics["perplexity_unswapped_before"].value == pytest.approx(
+        math.exp(sum(same) / len(same)), rel=1e-6
+    )
     assert metrics["swapped_words"].value == (n - len(kept)) / n
     assert metrics["swapped_words"].n == n
