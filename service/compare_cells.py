@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 from service.contract.cell_counts import COLUMN, CellCounts, Draw, Ratios, draw, mean_ratios
 from service.contract.pixel_counts import PixelDifference
 from service.contract.statistics import difference_from
+from service.paired_columns import PairedColumns
 
 TOLERANCE = 1e-9
 PREFIX = "corrupted_"
 
 
-class CellPairs:
-    """Two models' pixel counts of the same images under corruptions. Nothing is computed before it is asked.
-
-    Args:
-        columns: Outcome columns of both, in any order of the examples.
-        rows: The row of each example in them.
-        ids: The examples that both have.
-        seed: Key of the draws.
-    """
-
-    def __init__(
-        self,
-        columns: tuple[Mapping[str, Sequence[Any]], Mapping[str, Sequence[Any]]],
-        rows: tuple[Mapping[str, int], Mapping[str, int]],
-        ids: Sequence[str],
-        seed: str,
-    ) -> None:
-        self._columns = columns
-        self._rows = rows
-        self._ids = ids
-        self._seed = seed
+class CellPairs(PairedColumns):
+    """Two models' pixel counts of the same images under corruptions."""
 
     def has(self, metric: str) -> bool:
         """Whether the metric is made of these counts, and both have them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,31 +13,13 @@ from service.contract.pixel_counts import (
     ratios,
     total,
 )
+from service.paired_columns import PairedColumns
 
 TOLERANCE = 1e-9
 
 
-class PixelPairs:
-    """Two models' pixel counts of the same images. Nothing is computed before it is asked for.
-
-    Args:
-        columns: Outcome columns of both, in any order of the examples.
-        rows: The row of each example in them.
-        ids: The examples that both have.
-        seed: Key of the draws.
-    """
-
-    def __init__(
-        self,
-        columns: tuple[Mapping[str, Sequence[Any]], Mapping[str, Sequence[Any]]],
-        rows: tuple[Mapping[str, int], Mapping[str, int]],
-        ids: Sequence[str],
-        seed: str,
-    ) -> None:
-        self._columns = columns
-        self._rows = rows
-        self._ids = ids
-        self._seed = seed
+class PixelPairs(PairedColumns):
+    """Two models' pixel counts of the same images."""
 
     @property
     def there(self) -> bool:

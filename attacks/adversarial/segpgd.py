@@ -8,14 +8,13 @@ pixels counts; the default step is that of `pgd`, 0.15 epsilon.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 from annotated_types import Interval
 
-from attacks.segmentation.ascent import PixelAscent
+from attacks.segmentation.ascent import ascending
 from attacks.segmentation.kernel import PixelEnsemble
-from attacks.threat import Ball, Fraction
+from attacks.threat import Fraction
 
 __all__ = ["segpgd"]
 
@@ -45,15 +44,12 @@ def segpgd(
     Raises:
         ValueError: If a value is out of its range.
     """
-    if steps < 1:
-        raise ValueError(f"steps is {steps}, it must be at least 1")
-    step = relative_step_size * epsilon if step_size is None else step_size
-    kernel = partial(
-        PixelAscent,
+    return ascending(
         "segpgd",
-        ball=Ball("Linf", epsilon),
-        step_size=step,
+        "segpgd",
+        epsilon=epsilon,
         steps=steps,
+        step_size=step_size,
+        relative_step_size=relative_step_size,
         random_start=random_start,
     )
-    return PixelEnsemble("segpgd", kernel, ("segpgd",))

@@ -9,6 +9,7 @@ pixels, which is never weaker than either in pixel accuracy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from attacks.kernel import Setting, State
 from attacks.segmentation.kernel import (
     LAST_PART,
     Forward,
+    PixelEnsemble,
     PixelExamples,
     begin,
     look,
@@ -24,8 +26,45 @@ from attacks.segmentation.kernel import (
     random_cube,
     record,
 )
-from attacks.segmentation.losses import PixelLoss
+from attacks.segmentation.losses import LossName, PixelLoss
 from attacks.threat import Ball, as_column, clip_to
+
+
+def ascending(
+    name: str,
+    loss: LossName,
+    *,
+    epsilon: float,
+    steps: int,
+    step_size: float | None,
+    relative_step_size: float,
+    random_start: bool,
+) -> PixelEnsemble:
+    """An attack that ascends on one loss within an Linf ball.
+
+    Args:
+        name: Catalog name.
+        loss: What is raised.
+        epsilon: Radius, in pixel units.
+        steps: Gradient steps.
+        step_size: Change of a value in a step; None takes `relative_step_size * epsilon`.
+        relative_step_size: Length of a step as a share of epsilon.
+        random_start: Begin at a random point of the ball.
+
+    Raises:
+        ValueError: If there is no step.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}, it must be at least 1")
+    kernel = partial(
+        PixelAscent,
+        name,
+        ball=Ball("Linf", epsilon),
+        step_size=relative_step_size * epsilon if step_size is None else step_size,
+        steps=steps,
+        random_start=random_start,
+    )
+    return PixelEnsemble(name, kernel, (loss,))
 
 
 @dataclass(frozen=True)

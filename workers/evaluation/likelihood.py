@@ -28,8 +28,8 @@ from models.token_model import TokenModel
 from workers.evaluation.feed import DType, Progress
 from workers.evaluation.passes import Limit
 
-# On a CPU, words of a pass: what the layers make of more no longer fits into its caches. A model of the
-# published size took 71 ms for each window of 256 words in passes of 8, and 97 ms in passes of 64.
+# On a CPU, words of a pass: what the layers make of more no longer fits into its caches. A window of the
+# published size took a third longer in passes of 64 windows than in passes of 8.
 CPU_WORDS = 2048
 
 
