@@ -7,7 +7,6 @@ bytes of JSON that begin with `{`, then the tensors without gaps. The JSON maps 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 
 from service.body import parse_json
 from service.contract.errors import MalformedJson
-from service.contract.report import Report, readable
+from service.contract.report import LARGEST_INTEGER, Report, readable
 
 BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
@@ -29,6 +28,8 @@ LENGTH_BYTES = 8
 # The largest models have some thousand tensors of a hundred bytes of header each.
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 8
+# As many as torch can index; the reader of exported programs takes no more either.
+MAX_DIMENSIONS = 16
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def read_header(path: Path) -> Header:
     except MalformedJson as error:
         _refuse(f"its header: {error.message.replace('the body', 'the text')}")
     metadata = _metadata(content.pop(METADATA, {}))
-    tensors = {name: _tensor(name, entry) for name, entry in content.items()}
+    tensors = {name: _tensor(name, entry, size) for name, entry in content.items()}
     _check_data([offsets for _, offsets in tensors.values()], size - LENGTH_BYTES - length)
     return Header({name: shape for name, (shape, _) in tensors.items()}, metadata)
 
@@ -78,22 +79,45 @@ def _metadata(found: Any) -> dict[str, str]:
     return dict(found)
 
 
-def _tensor(name: str, entry: Any) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Shape and place of a tensor."""
+def _tensor(name: str, entry: Any, file_size: int) -> tuple[tuple[int, ...], tuple[int, int]]:
+    """Shape and place of a tensor in a file of this size."""
     shown = repr(readable(name))
     if not isinstance(entry, dict) or set(entry) != FIELDS:
         _refuse(f"tensor {shown} must have the fields {', '.join(sorted(FIELDS))}")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BYTES:
         _refuse(f"tensor {shown} has the dtype {readable(str(dtype))!r}, allowed: {', '.join(sorted(BYTES))}")
+    # Before anything looks at the sizes: a header has room for millions of them.
+    if isinstance(shape, list) and len(shape) > MAX_DIMENSIONS:
+        _refuse(f"tensor {shown} has {len(shape)} dimensions, allowed: at most {MAX_DIMENSIONS}")
     if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
         _refuse(f"tensor {shown} must have a shape, and two data_offsets, of integers of at least 0")
-    needed, (begin, end) = math.prod(shape) * BYTES[dtype], offsets
+    begin, end = offsets
+    needed = _bytes(shape, BYTES[dtype], file_size)
+    if needed is None:
+        _refuse(
+            f"tensor {shown} of shape {shape} and {dtype} takes more than the {file_size} bytes that the file"
+            " has"
+        )
     if end - begin != needed:
         _refuse(
             f"tensor {shown} of shape {shape} and {dtype} takes {needed} bytes, its offsets {end - begin}"
         )
     return tuple(shape), (begin, end)
+
+
+def _bytes(shape: list[int], item: int, most: int) -> int | None:
+    """What a tensor takes; None beyond `most`, found before a product is made that is larger."""
+    if max(shape, default=0) > LARGEST_INTEGER:
+        return None
+    if 0 in shape:
+        return 0
+    needed = item
+    for size in shape:
+        if size > most // needed:
+            return None
+        needed *= size
+    return needed
 
 
 def _counts(values: Any) -> bool:

@@ -13,6 +13,7 @@ content.
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +25,12 @@ MAGIC = b"PK\x03\x04"
 MAX_ENTRIES = 50_000
 MAX_DIRECTORY_BYTES = 8 * 2**20
 MAX_NAME = 1000
+# `zipfile` copies the rest of them at every field, the square of their length; torch writes at most 28 bytes.
+MAX_EXTRA_BYTES = 256
 CHUNK_BYTES = 2**20
+# An entry of the directory: a mark, then a fixed part with the lengths of name, extra fields and comment.
+RECORD, RECORD_BYTES = b"PK\x01\x02", 46
+LENGTHS, LENGTHS_AT = struct.Struct("<3H"), 28
 MARKS = {"archive_format": b"pt2", "archive_version": b"0", "byteorder": b"little"}
 HOW = "save it again with torch.export.save of torch 2.10 or newer"
 # What else an archive may hold, by how the names of its entries begin.
@@ -101,13 +107,30 @@ def open_program(path: Path) -> ProgramFile:
 class _Bounded(io.BufferedReader):
     """Reads no more at once than a directory may take: `zipfile` reads it whole, however long it is."""
 
+    in_directory = True
+
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or size < 0 or size > MAX_DIRECTORY_BYTES:
             content = super().read(MAX_DIRECTORY_BYTES + 1)
             if len(content) > MAX_DIRECTORY_BYTES:
                 raise zipfile.BadZipFile(f"its directory takes more than {MAX_DIRECTORY_BYTES} bytes")
             return content
-        return super().read(size)
+        content = super().read(size)
+        if self.in_directory:
+            _check_extras(content)
+        return content
+
+
+def _check_extras(content: bytes) -> None:
+    """Refuses a directory with long extra fields before `zipfile` looks at them."""
+    at = 0
+    while content.startswith(RECORD, at) and at + RECORD_BYTES <= len(content):
+        name, extra, comment = LENGTHS.unpack_from(content, at + LENGTHS_AT)
+        if extra > MAX_EXTRA_BYTES:
+            raise zipfile.BadZipFile(
+                f"an entry has {extra} bytes of extra fields, allowed: at most {MAX_EXTRA_BYTES}"
+            )
+        at += RECORD_BYTES + name + extra + comment
 
 
 @contextmanager
@@ -115,6 +138,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     with _Bounded(path.open("rb", buffering=0)) as file:
         with _damage():
             archive = zipfile.ZipFile(file)
+        file.in_directory = False
         with archive:
             yield archive
 

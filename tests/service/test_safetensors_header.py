@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 import safetensors.torch
 import torch
 
+from service import safetensors_header
 from service.contract.errors import InvalidSpec
-from service.safetensors_header import MAX_HEADER_BYTES, read_header
+from service.safetensors_header import MAX_HEADER_BYTES, _bytes, _tensor, read_header
 from tests.support.tensors import tensor_file, with_header
 
 
@@ -61,6 +63,16 @@ WRONG = {
     "a negative size": (with_header({"t": entry(shape=(-2,))}, 8), "integers of at least 0"),
     "a true size": (with_header({"t": entry(shape=(True, 2))}, 8), "integers of at least 0"),
     "three offsets": (with_header({"t": entry(offsets=(0, 4, 8))}, 8), "two data_offsets"),
+    "too many dimensions": (
+        with_header({"t": entry(shape=(1,) * 17)}, 8),
+        "17 dimensions, allowed: at most 16",
+    ),
+    "dimensions without end": (with_header({"t": entry(shape=(10**24,) * 40_000)}, 8), "40000 dimensions"),
+    "large dimensions": (with_header({"t": entry(shape=(10**24,) * 16)}, 8), "bytes that the file has"),
+    "a product beyond the file": (with_header({"t": entry(shape=(2**20, 2**20))}, 8), "takes more than the"),
+    "no elements of a large size": (with_header({"t": entry(shape=(0, 10**24))}, 8), "takes more than the"),
+    "an endless integer": (with_header(b'{"t": ' + b"9" * 5000 + b"}", 0), "an integer has 5000 characters"),
+    "endless nesting": (with_header(b'{"t": ' + b"[" * 10**6 + b"}", 0), "nested too deeply"),
     "a lie about the size": (with_header({"t": entry(shape=(3,))}, 8), "takes 12 bytes, its offsets 8"),
     "offsets in reverse": (with_header({"t": entry(offsets=(8, 0))}, 8), "takes 8 bytes, its offsets -8"),
     "an overlap": (with_header({"a": entry(), "b": entry(offsets=(4, 12))}, 12), "overlap at byte 4"),
@@ -83,6 +95,52 @@ def test_what_is_no_such_file_is_refused_with_the_reason(tmp_path: Path, case: s
     assert reason in caught.value.message
     assert caught.value.details[0].loc == ["body"]
     json.dumps(caught.value.envelope().model_dump(mode="json"))
+
+
+class Counted(list[int]):
+    """A list that counts how many of its items are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for item in super().__iter__():
+            type(self).looks += 1
+            yield item
+
+
+def test_no_size_of_too_many_is_looked_at() -> None:
+    Counted.looks = 0
+    with pytest.raises(InvalidSpec, match="'t' has 1000000 dimensions"):
+        _tensor("t", entry(shape=Counted([1] * 10**6)), 100)
+    assert Counted.looks == 0
+
+
+def test_no_product_is_larger_than_the_file() -> None:
+    assert _bytes([2, 3], 4, 24) == 24
+    assert _bytes([2, 3], 4, 23) is None
+    assert _bytes([], 8, 8) == 8
+    assert _bytes([5, 0, 2**62, 2**62], 4, 24) == 0
+    sizes = Counted([2] * 16)
+    Counted.looks = 0
+    assert _bytes(sizes, 4, 4 * 2**3) is None
+    # Once for the largest of them; then it stops at the fourth, which is one too many.
+    assert Counted.looks == 16 + 4
+
+
+def test_the_first_of_many_wrong_tensors_ends_the_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_tensor, names = safetensors_header._tensor, []
+
+    def counted(name: str, *more: Any) -> Any:
+        names.append(name)
+        return read_tensor(name, *more)
+
+    monkeypatch.setattr(safetensors_header, "_tensor", counted)
+    wrong = {f"t{number}": entry(shape=(10**24,) * 300) for number in range(200)}
+    with pytest.raises(InvalidSpec, match="'t0' has 300 dimensions, allowed: at most 16"):
+        read(tmp_path, with_header(wrong, 8))
+    assert names == ["t0"]
 
 
 def test_every_shorter_file_is_refused(tmp_path: Path) -> None:

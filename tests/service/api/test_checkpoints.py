@@ -99,6 +99,14 @@ BAD = {
         with_header({"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 4]}}, 4),
         "takes 36 bytes",
     ),
+    "large dimensions": (
+        with_header({"a": {"dtype": "F32", "shape": [10**24] * 300, "data_offsets": [0, 4]}}, 4),
+        "tensor 'a' has 300 dimensions, allowed: at most 16",
+    ),
+    "a large product": (
+        with_header({"a": {"dtype": "F32", "shape": [10**18] * 16, "data_offsets": [0, 4]}}, 4),
+        "bytes that the file has",
+    ),
     "no header": (b"PK\x08\x08 not tensors at all", "safetensors"),
     "no archive": (b"PK\x03\x04 not tensors at all", "no exported program"),
     "empty": (b"", "0 bytes"),

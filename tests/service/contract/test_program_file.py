@@ -148,3 +148,24 @@ def test_encrypted_entries_are_refused(tmp_path: Path) -> None:
     at = content.index(b"PK\1\2")
     content[at + 8] |= 1
     refused(tmp_path, bytes(content), "compressed or encrypted")
+
+
+def test_long_extra_fields_are_refused_before_zipfile_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_extra(length: int) -> bytes:
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as file:
+            entry = zipfile.ZipInfo("net/a")
+            entry.extra = struct.pack("<HH", 0x9999, 0) * (length // 4)
+            file.writestr(entry, b"x")
+        return content.getvalue()
+
+    refused(tmp_path, with_extra(256), "no entry 'archive_format'")
+
+    def never(self: zipfile.ZipInfo) -> None:
+        raise AssertionError("zipfile reads them")
+
+    monkeypatch.setattr(zipfile.ZipInfo, "_decodeExtra", never)
+    refused(tmp_path, with_extra(260), "an entry has 260 bytes of extra fields, allowed: at most 256")
+    refused(tmp_path, with_extra(65_532), "65532 bytes")
