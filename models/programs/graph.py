@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from models.programs.guards import guarded
 from models.programs.operators import RANDOM, SKIPPED, TRAINING, find_operator, on_numbers
 from models.programs.payload import DTYPES, STRIDED
 from models.programs.reading import field, integer, listed, of_type, real, refuse, shown, union
@@ -153,7 +154,7 @@ def _node(call: _Call, stored: set[str]) -> Node:
         refuse(f"{target} lacks the argument {missing[0]}")
     positional = tuple(given.get(a.name, a.default_value) for a in by_position)
     keywords = {a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given}
-    return Node(operator, positional, keywords, call.results)
+    return Node(guarded(operator), positional, keywords, call.results)
 
 
 def _refuse_training(target: str, given: Mapping[str, Any]) -> None:

@@ -1,9 +1,11 @@
 """Which operators an exported program may call: functions of tensors and numbers that touch nothing else.
 
-What is not listed is refused by name. Left out on purpose: what reads files or memory that nobody has written
-(`from_file`, `empty`, `resize_`, `set_`), what does not check its indices (`_unsafe_index`), what exists on
-one kind of device alone, what gives values back to Python (`item`), custom operators, and everything outside
-`aten` but a few functions of numbers, which programs with a dynamic batch calculate shapes with.
+What is not listed is refused by name. Left out on purpose: what reads files or uninitialised memory
+(`from_file`, `empty`, `resize_`, `set_`), what does not check its indices (`_unsafe_index`) or its strides
+(`as_strided`, `_reshape_alias`, which `torch.export` does not write), what exists on one kind of device
+alone, what gives values back to Python (`item`), overloads that are not of tensors, custom operators, and
+everything outside `aten` but a few functions of numbers, which programs with a dynamic batch calculate shapes
+with. Some of the listed operators check too little: `guards.py` does it for them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave repl
 replication_pad2d replication_pad3d reshape reshape_as resolve_conj resolve_neg roll rot90 select
 select_scatter slice slice_scatter split split_with_sizes squeeze stack swapaxes swapdims t tensor_split
 tile transpose trapezoid tril triu unbind unflatten unfold unsafe_chunk unsafe_split unsafe_split_with_sizes
-unsqueeze view view_as view_as_complex view_as_real vsplit vstack zero _reshape_alias _unsafe_view
+unsqueeze view view_as view_as_complex view_as_real vsplit vstack zero _unsafe_view
 """
 _MAKING = """
 arange eye full full_like lift_fresh lift_fresh_copy linspace logspace meshgrid new_full new_ones new_zeros
@@ -94,6 +96,8 @@ ALLOWED = RANDOM.union(
     *(group.split() for group in (_ELEMENTWISE, _REDUCTIONS, _SHAPES, _MAKING, _INDEXING, _LINEAR, _LAYERS)),
     ("sym_size", "sym_numel", "sym_stride"),
 )
+# They trust the lengths of packed sequences, which no listed operator makes.
+PACKED = {("gru", "data"), ("lstm", "data")}
 # They compare shapes and types with those at the export (the check at upload runs the program instead), or
 # worked out a type that stands in the graph as a constant.
 SKIPPED = re.compile(
@@ -185,9 +189,21 @@ def find_operator(target: str) -> OpOverload[..., Any]:
     if packet is None or overload not in packet.overloads():
         refuse(f"it calls {target}, which the torch of this worker ({torch.__version__}) does not have")
     found = getattr(packet, overload)
+    if (name, overload) in PACKED or not _of_tensors(found):
+        refuse(
+            f"it calls {target}, which is not among the operators that are allowed: of {name}, those are that"
+            " give tensors and take no packed sequences"
+        )
     if not isinstance(found, OpOverload) or any(argument.is_out for argument in found._schema.arguments):
         refuse(f"it calls {target}, which writes to a tensor that is given")
     return found
+
+
+def _of_tensors(found: Any) -> bool:
+    """Whether an overload gives tensors, or sizes of one; others, of texts and numbers, are TorchScript's."""
+    schema = found._schema
+    kinds = {str(result.type) for result in schema.returns}
+    return schema.name.startswith("aten::sym_") or (bool(kinds) and kinds <= {"Tensor", "List[Tensor]"})
 
 
 def _refuse_other(target: str) -> NoReturn:

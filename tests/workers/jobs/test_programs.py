@@ -88,6 +88,11 @@ def _mixed(net: Any, x: Tensor) -> Any:
     return net.plain(x - x.mean(0, keepdim=True))
 
 
+def _lowest_by_minus_one(net: Any, x: Tensor) -> Any:
+    lowest = -torch.full((1,), 2**63 - 1) - 1
+    return net.plain(x) + torch.div(lowest, -1, rounding_mode="trunc")
+
+
 def _by_rank(net: Any, x: Tensor) -> Any:
     return net.plain(x) * (1 + torch.arange(x.shape[0], dtype=torch.float32)[:, None])
 
@@ -111,6 +116,8 @@ def _by_rank(net: Any, x: Tensor) -> Any:
             "answers differently when they come alone: an answer depends on the other images of the batch",
         ),
         (_by_rank, "answers differently when they come alone"),
+        # The processor would stop at this quotient, and the evaluator with it.
+        (_lowest_by_minus_one, "mode with other -1, allowed: other divisors of -9223372036854775808"),
     ],
 )
 def test_what_cannot_be_attacked_is_rejected_with_the_reason(
