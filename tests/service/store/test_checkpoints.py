@@ -225,6 +225,19 @@ def test_a_check_that_was_cut_off_and_finished_counts(store: Store) -> None:
     assert store.checkpoints.get("ours", tenant=None).state == "ready"
 
 
+def test_a_claim_two_fences_old_does_not_take_a_queued_check_back(store: Store) -> None:
+    row = upload(store)[0]
+    first = claim(store, "slow", lease_seconds=-1)
+    assert store.shards.expire() == 1
+    store.shards.release(claim(store, "quick"))
+    before = store.shards.of(row.job_id)
+    assert not store.checkpoints.checked(first, FAULTY, "late")
+    assert store.shards.of(row.job_id) == before
+    assert store.checkpoints.get("ours", tenant=None).state == "checking"
+    check(store)
+    assert store.checkpoints.get("ours", tenant=None).state == "ready"
+
+
 def test_the_files_of_checkpoints_never_expire(store: Store) -> None:
     row = upload(store)[0]
     check(store)

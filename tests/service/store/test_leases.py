@@ -42,6 +42,31 @@ def test_a_stale_claim_writes_nothing(store: Store, write: str, again: bool) -> 
     assert answer == {"renew": "lost", "fail": before[0]}.get(write)
 
 
+def test_a_claim_two_fences_old_does_not_take_a_queued_shard_back(store: Store) -> None:
+    """Back in `running` without a lease, no worker could claim it and no lease would ever end."""
+    job_id = planned(store, 1)
+    first = claim(store, "slow", lease_seconds=-1)
+    assert store.shards.expire() == 1
+    store.shards.release(claim(store, "quick"))
+    before = store.shards.of(job_id)
+    assert store.shards.finish(first, outcome(first)) is None
+    assert store.shards.of(job_id) == before
+    third = claim(store)
+    assert (third.shard_id, third.fence) == (first.shard_id, first.fence + 2)
+
+
+def test_a_stale_claim_does_not_count_what_another_finished_as_its_own(store: Store) -> None:
+    job_id = planned(store, 1)
+    slow = claim(store, "slow", lease_seconds=-1)
+    assert store.shards.expire() == 1
+    quick = claim(store, "quick")
+    finished = store.shards.finish(quick, outcome(quick))
+    assert finished is not None
+    assert finished.job_done
+    assert store.shards.finish(slow, outcome(slow)) is None
+    assert len(store.results.outcomes(job_id, None)) == 1
+
+
 def test_an_outcome_counts_until_somebody_else_claims_the_shard(store: Store) -> None:
     """Its fence is still the newest: measuring again would give the same numbers."""
     job_id = planned(store, 2)
@@ -149,6 +174,19 @@ def test_the_cap_of_losses_fails_the_job(store: Store) -> None:
     assert job.state == "failed"
     assert job.error is not None
     assert job.error["type"] == "lost_too_often"
+
+
+def test_a_retry_forgives_the_losses(store: Store) -> None:
+    job_id = planned(store, 1)
+    for _ in range(2):
+        claim(store, lease_seconds=-1)
+        assert store.shards.expire(cap=2) == 1
+    assert states(store, job_id) == ["failed"]
+    store.jobs.retry(job_id)
+    assert {row.losses for row in store.shards.of(job_id) if row.kind == "evaluate"} == {0}
+    assert claim(store, lease_seconds=-1).losses == 0
+    assert store.shards.expire(cap=2) == 1
+    assert states(store, job_id) == ["running"]
 
 
 def test_failures_and_losses_are_counted_apart_and_a_checkpoint_forgets_both(store: Store) -> None:

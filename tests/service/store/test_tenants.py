@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -94,6 +94,45 @@ def test_no_method_reaches_the_job_behind_a_checkpoint(store: Store, ours: Tenan
         for look in (store.seen_by(view).jobs.get, store.seen_by(view).jobs.source):
             with pytest.raises(NotFound):
                 look(job_id)
+
+
+NAME, SIZES = "one name", {"ours": 1, "theirs": 2, "admins": 4, None: 8}
+VIEWS = {view.tenant: view for view in (OURS, THEIRS, ADMIN, NO_KEYS)}
+ROOM = Quota(count=2, size=100)
+
+
+def upload(store: TenantStore, tenant: str | None, name: str = NAME) -> str:
+    content: dict[str, Any] = {"sha256": "a", "size": SIZES[tenant], "place": lambda _: None, "quota": ROOM}
+    reading = {"normalization": None, "positions": None}
+    return store.checkpoints.add(name, model={"name": "vit", "params": {}}, reading=reading, **content)[
+        0
+    ].job_id
+
+
+# What each method of a tenant's checkpoints comes to, by what the tenant has itself.
+OWN: dict[str, Callable[[TenantStore, str | None, str], bool]] = {
+    "add": lambda store, tenant, job_id: upload(store, tenant) == job_id,
+    "room": lambda store, tenant, _: store.checkpoints.room("other", 0, ROOM) == 100 - SIZES[tenant],
+    "get": lambda store, _, job_id: store.checkpoints.get(NAME).job_id == job_id,
+    "page": lambda store, _, job_id: [row.job_id for row in store.checkpoints.page()[0]] == [job_id],
+    "delete": lambda store, _, job_id: store.checkpoints.delete(NAME) == job_id,
+}
+
+
+@pytest.mark.parametrize("caller", SIZES)
+def test_every_method_of_checkpoints_means_the_callers_own(store: Store, caller: str | None) -> None:
+    methods = inspect.getmembers(store.seen_by(OURS).checkpoints, inspect.ismethod)
+    assert {name for name, _ in methods if not name.startswith("_")} == set(OWN)
+    views = {tenant: store.seen_by(view) for tenant, view in VIEWS.items()}
+    ids = {tenant: upload(views[tenant], tenant) for tenant in SIZES}
+    assert len(set(ids.values())) == len(SIZES), "a name is free in every tenant"
+    for method, means_own in OWN.items():
+        assert means_own(views[caller], caller, ids[caller]), method
+    assert views[caller].checkpoints.page() == ([], None)
+    for tenant in set(SIZES) - {caller}:
+        assert views[tenant].checkpoints.get(NAME).job_id == ids[tenant]
+        with pytest.raises(NotFound):
+            views[caller].checkpoints.get(NAME)
 
 
 def test_what_is_not_filtered_is_not_there(ours: TenantStore) -> None:
