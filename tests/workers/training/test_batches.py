@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workers.training import batches as module
 from workers.training.batches import Batches
+from workers.training.recipe import Augmentation
 
 CPU = torch.device("cpu")
 
@@ -39,6 +40,22 @@ def test_an_epoch_shows_no_example_twice_and_drops_the_rest(standins: ModuleType
     matches = (epoch[:, None] == data.images(range(43), standins.SIZE)[None]).flatten(2).all(dim=2)
     assert torch.all(matches.sum(dim=1) == 1)
     assert matches.sum(dim=0).max() == 1
+
+
+def test_consecutive_steps_move_the_same_image_otherwise(standins: ModuleType) -> None:
+    moving = Augmentation(shift=0.2, rotate=20, scale=0.1)
+    made = Batches(
+        standins.Stripes(1),
+        seed=0,
+        image_size=standins.SIZE,
+        batch_size=1,
+        device=CPU,
+        augmentation=moving,
+    )
+    first, second = (images for images, _ in made.between(4, 6))
+    assert not torch.equal(first, second)
+    ((again, _),) = made.between(5, 6)
+    assert torch.equal(again, second)
 
 
 def test_images_belong_to_their_labels(standins: ModuleType) -> None:

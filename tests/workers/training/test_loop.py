@@ -88,6 +88,23 @@ def test_the_log_has_a_line_per_epoch(standins: ModuleType, tmp_path: Path) -> N
     assert [record["seconds"] for record in log] == sorted(record["seconds"] for record in log)
 
 
+def test_it_is_in_train_mode_in_every_step_and_in_eval_mode_between_epochs(
+    standins: ModuleType, tmp_path: Path
+) -> None:
+    model = standins.classifier()
+    modes: list[bool] = []
+    between: list[bool] = []
+    model.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+
+    def held_out_loss(classifier: nn.Module) -> float:
+        between.append(classifier.training)
+        return 1.0
+
+    standins.run(tmp_path, classifier=model, recipe=PLAIN, held_out_loss=held_out_loss)
+    assert modes == [True] * 20
+    assert between == [False] * 4
+
+
 def test_the_weights_file_holds_the_trained_weights_and_the_metadata(
     standins: ModuleType, tmp_path: Path
 ) -> None:
@@ -183,21 +200,9 @@ def test_checkpoints_come_by_the_clock(
     assert saved[-1] == 20
 
 
-class Overflowing(nn.Module):
-    """Its gradients leave the range of float16 when the loss is scaled by 2 ** 16, as it is at first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(x.flatten(1))
-        return logits * 100.0
-
-
 @pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
 def test_float16_leaves_out_steps_whose_gradients_overflow(standins: ModuleType, optimiser: str) -> None:
-    model, data = Overflowing(), standins.Stripes(8)
+    model, data = standins.Overflowing(), standins.Stripes(8)
     before = model.linear.weight.detach().clone()
     recipe = dataclasses.replace(PLAIN, optimiser=optimiser)  # type: ignore[arg-type]
     learner = Learner(model, recipe, seed=0, data=data, device=torch.device("cpu"), dtype=torch.float16)

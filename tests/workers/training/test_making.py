@@ -66,6 +66,13 @@ def test_a_repeated_example_is_made_anew() -> None:
     assert len(first.images.unique(dim=0)) == BATCH
 
 
+def test_consecutive_epochs_make_the_same_example_otherwise() -> None:
+    made = MadeBatches(Noise(1), seed=3, batch_size=1, device=CPU)
+    assert made.steps_per_epoch == 1
+    first, second = (batch.images for batch in made.between(4, 6))
+    assert not torch.equal(first, second)
+
+
 def test_an_example_of_an_epoch_is_the_same_in_batches_of_any_size() -> None:
     def by_place(batch_size: int) -> torch.Tensor:
         made = MadeBatches(Noise(), seed=3, batch_size=batch_size, device=CPU, repeats=2)

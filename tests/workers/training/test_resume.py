@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from workers.training import batches, loop
+from workers.training.checkpoint import Checkpoints
 from workers.training.outcome import WEIGHTS_NAME, Trained
 from workers.training.training_log import LOG_NAME
 
@@ -83,6 +84,21 @@ def test_interrupted_with_other_schedules_optimisers_and_arithmetic(
     for step in (4, 17):
         interrupt(standins, tmp_path / "cut", step, recipe=recipe, dtype=dtype)
     assert outcome(standins.run(tmp_path / "cut", recipe=recipe, dtype=dtype)) == undisturbed
+
+
+def test_interrupted_after_the_scale_of_the_loss_has_fallen(standins: ModuleType, tmp_path: Path) -> None:
+    """With the first scale again, its next steps would overflow and be left out."""
+
+    def run(folder: str, step: int | None = None) -> dict[str, Any]:
+        torch.manual_seed(0)
+        given = {"classifier": standins.Overflowing(), "dtype": torch.float16}
+        if step is not None:
+            interrupt(standins, tmp_path / folder, step, **given)
+            return Checkpoints(tmp_path / folder).newest().state["learner"]["scaler"]  # type: ignore[union-attr]
+        return outcome(standins.run(tmp_path / folder, **given))
+
+    assert run("cut", 7)["scale"] < 2.0**16
+    assert run("cut") == run("whole")
 
 
 def test_interrupted_many_times(standins: ModuleType, tmp_path: Path, undisturbed: dict[str, object]) -> None:
