@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -233,6 +234,20 @@ def test_revoking_a_key_works_at_once(api: httpx.Client, app_store: Store) -> No
     header = {"Authorization": f"Bearer {text}"}
     assert api.get("/api/v1/jobs", headers=header).status_code == 200
     app_store.keys.revoke(row.id)
+    refused(api.get("/api/v1/jobs", headers=header))
+
+
+def test_a_key_that_another_process_revokes_is_refused_within_two_seconds(
+    api: httpx.Client, app_store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [1000.0]
+    monkeypatch.setattr("service.store.keys.time", SimpleNamespace(monotonic=lambda: times[-1]))
+    row, text = app_store.keys.create("n", ["read"])
+    header = {"Authorization": f"Bearer {text}"}
+    assert api.get("/api/v1/jobs", headers=header).status_code == 200
+    with open_store(settings.database, migrate=False) as other:
+        other.keys.revoke(row.id)
+    times.append(1002.0)
     refused(api.get("/api/v1/jobs", headers=header))
 
 
