@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,21 @@ import pytest
 import torch
 
 from workers import provenance
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"service", "workers", "models", "attacks"}
+MEASURING = (
+    "models", "attacks", "workers/data", "workers/evaluation", "workers/metrics", "workers/training"
+)  # fmt: skip
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules that a file names in its imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +65,24 @@ def test_the_hash_changes_with_any_file_that_computes(tree: Path) -> None:
     (tree / "service" / "app.py").touch()
     (tree / "models" / "notes.txt").touch()
     assert source_sha256() in seen, "neither does the service compute numbers, nor a text"
+
+
+@pytest.mark.parametrize("folder", provenance.CODE)
+def test_the_hash_changes_with_a_file_of_every_folder(tree: Path, folder: str) -> None:
+    before = source_sha256()
+    (changed,) = (tree / folder).iterdir()
+    changed.write_text("other")
+    assert source_sha256() != before
+
+
+def test_the_hash_covers_all_code_that_computes() -> None:
+    """What the code that measures imports of ours; the store only keeps numbers."""
+    sources = [path for folder in MEASURING for path in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 100
+    imported = {name for path in sources for name in imports(path) if name.split(".")[0] in PACKAGES}
+    assert "service.contract.statistics" in imported
+    covered = tuple(f"{folder.replace('/', '.')}." for folder in provenance.CODE)
+    assert {name for name in imported if not f"{name}.".startswith(covered)} == set()
 
 
 def test_an_installed_package_does_not_take_the_commit_of_the_repository_around_it(tree: Path) -> None:
