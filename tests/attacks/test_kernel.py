@@ -4,7 +4,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.kernel import Examples, Setting, begin, concatenate, evaluate, frozen, judged, record, select
+from attacks.kernel import (
+    Examples,
+    Setting,
+    begin,
+    concatenate,
+    evaluate,
+    frozen,
+    judged,
+    record,
+    select,
+    unconverged,
+)
 from attacks.randomness import Randomness
 
 WEIGHTS = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
@@ -139,3 +150,33 @@ def test_frozen_restores_modes_and_flags_even_after_an_error() -> None:
     assert not any(inside)
     assert [module.training for module in model.modules()] == modes
     assert [parameter.requires_grad for parameter in model.parameters()] == flags
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "rises"),
+    [
+        # Large ones by more than a twentieth, of either sign.
+        (10.0, 10.49, False),
+        (10.0, 10.51, True),
+        (-10.0, -9.51, False),
+        (-10.0, -9.49, True),
+        # Small ones by more than a hundredth.
+        (0.1, 0.109, False),
+        (0.1, 0.111, True),
+        (0.0, 0.009, False),
+        (0.0, 0.011, True),
+        (10.0, 5.0, False),
+        (torch.nan, 5.0, False),
+    ],
+)
+def test_unconverged_is_a_rise_of_more_than_a_twentieth_and_a_hundredth(
+    before: float, now: float, rises: bool
+) -> None:
+    state = some_state(2) | {
+        "plateau": torch.tensor([before] * 2, dtype=torch.float64),
+        "objective": torch.tensor([now] * 2, dtype=torch.float64),
+        "broken": torch.tensor([False, True]),
+    }
+    assert unconverged(state).tolist() == [rises, False]
+    del state["plateau"]
+    assert unconverged(state).tolist() == [False, False]

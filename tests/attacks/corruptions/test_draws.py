@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +67,29 @@ def test_angles_fill_their_range() -> None:
     counts = torch.histc(drawn, 9, -45, 45)
     assert float(counts.sum()) == 2000
     assert float(((counts - 2000 / 9) ** 2 / (2000 / 9)).sum()) < 30
+
+
+@pytest.mark.parametrize("name", ["motion_blur", "snow"])
+def test_angles_have_the_bounds_of_the_released_code(
+    name: str, photographs: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, list[tuple[float, float]]] = {"ours": [], "released": []}
+
+    def note(who: str, draw: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            asked[who].append(arguments[-2:])
+            return draw(*arguments)
+
+        return noted
+
+    monkeypatch.setattr(f"attacks.corruptions.{name}.between", note("ours", between))
+    monkeypatch.setattr(np.random, "uniform", note("released", np.random.uniform))
+    image = photographs[0]
+    for severity in range(1, 6):
+        corruption(name, severity).draws(("one",), image.shape, seed=0)
+        corrupt(image.to(torch.uint8).permute(1, 2, 0).contiguous().numpy(), severity, name)
+    assert len(asked["ours"]) == 5
+    assert asked["ours"] == asked["released"]
 
 
 def test_an_alias_table_holds_its_probabilities() -> None:

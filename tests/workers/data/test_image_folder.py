@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
+from workers.data import ade20k, camvid, stored_corruptions
 from workers.data import image_folder as module
 from workers.data.dataset import CorruptData, DataSet, MissingData
 from workers.data.image_folder import image_folder
@@ -143,3 +145,11 @@ def test_missing_folder_is_explained(root: Path) -> None:
         image_folder(root, "test", folder="bird")
     with pytest.raises(MissingData, match="ASSAY_DATA_ROOT"):
         image_folder(None, "test", folder="birds")
+
+
+def test_images_are_normalised_as_every_imagenet_model_expects(root: Path) -> None:
+    data = image_folder(root, "test", folder="birds")
+    assert (data.mean, data.std) == (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
+    assert (ade20k.MEAN, ade20k.STD) == (camvid.MEAN, camvid.STD) == (data.mean, data.std)
+    corrupted = stored_corruptions.StoredCorruptions
+    assert (corrupted.mean, corrupted.std) == (data.mean, data.std)

@@ -69,6 +69,19 @@ def test_interval_covers_and_shrinks() -> None:
     assert 0.15 < widths[1] / widths[0] < 0.4
 
 
+def test_the_interval_is_that_of_the_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anomalies of one confidence pass at once, with that share of the others which is less confident."""
+    monkeypatch.setattr(anomaly_module, "RESAMPLES", 2000)
+    anomalies, others, below = 100, 800, 400
+    confidence = [0.5] * anomalies + [0.1] * below + [0.9] * (others - below)
+    metric = anomaly_metrics({"anomaly": [1] * anomalies + [0] * others, "confidence": confidence})["aupr"]
+    deviation = (others * 0.25) ** 0.5
+    low, high = (anomalies / (anomalies + below + side * 1.96 * deviation) for side in (1, -1))
+    assert metric.value == anomalies / (anomalies + below)
+    assert metric.ci_low == pytest.approx(low, abs=0.1 * (metric.value - low))
+    assert metric.ci_high == pytest.approx(high, abs=0.1 * (high - metric.value))
+
+
 @pytest.mark.parametrize(
     ("anomaly", "confidence"), [([1, 1], [0.1, 0.2]), ([0, 0], [0.1, 0.2]), ([1, 0], [None, 0.2])]
 )

@@ -116,6 +116,20 @@ def test_intervals_hold_the_value_and_shrink() -> None:
     assert 0.15 < widths[1] / widths[0] < 0.4
 
 
+def test_intervals_are_those_of_the_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one confidence all measures are linear in the accuracy."""
+    monkeypatch.setattr(calibration, "RESAMPLES", 2000)
+    n = 400
+    found = calibration_metrics(
+        {"confidence": [0.9] * n, "correct": [1, 0] * (n // 2)}, rms_bin_size=n, rms_bins="all"
+    )
+    half = 1.96 * math.sqrt(0.25 / n)
+    for name, value in (("ece", 0.4), ("rms_calibration_error", 0.4), ("aurra", 0.5)):
+        assert found[name].value == pytest.approx(value)
+        assert found[name].ci_low == pytest.approx(value - half, abs=0.1 * half), name
+        assert found[name].ci_high == pytest.approx(value + half, abs=0.1 * half), name
+
+
 def test_the_interval_of_an_error_holds_it_where_noise_is_all_there_is() -> None:
     draws = random.Random(3)
     confidence = [draws.random() for _ in range(3000)]

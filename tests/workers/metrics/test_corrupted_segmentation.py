@@ -51,6 +51,17 @@ def test_values_by_hand() -> None:
     assert {metric.n for part in (metrics, *parts.values()) for metric in part.values()} == {2}
 
 
+def test_the_interval_of_pixel_accuracy_is_that_of_its_standard_error() -> None:
+    n = 400
+    given = {"target": [[4, 0]] * n, "corrupted_pixels": ["0=4/4", "0=2/2 1=0/2"] * (n // 2)}
+    metrics, _ = corrupted_segmentation_metrics(given, [("fog", 2)])
+    metric = metrics["corrupted_pixel_accuracy"]
+    half = 1.96 * 0.25 / n**0.5
+    assert metric.value == 0.75
+    assert metric.ci_low == pytest.approx(0.75 - half, abs=0.1 * half)
+    assert metric.ci_high == pytest.approx(0.75 + half, abs=0.1 * half)
+
+
 def test_means_are_over_the_cells_of_a_severity_and_of_a_corruption() -> None:
     metrics, breakdown = corrupted_segmentation_metrics(columns(12), CELLS)
     parts = by_label(breakdown)

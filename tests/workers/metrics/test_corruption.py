@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import random
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,13 @@ from service.contract.stored_cells import SEVERITIES, cells_of
 from workers.metrics.corruption import ALEXNET_ERRORS, corruption_metrics
 
 FIFTEEN = list(ALEXNET_ERRORS)
+VECTORS = Path(__file__).parents[2] / "vectors" / "published.csv"
+# Where accuracy and error of a table contradict each other.
+CONTRADICTIONS = {
+    ("contrast", "SymViT"),
+    ("brightness", "RPC-SymViT (2iter/all-layer)"),
+    ("motion_blur", "RPC-SymViT (2iter/all-layer)"),
+}
 
 
 def outcomes(n: int, cells: int) -> list[str]:
@@ -21,6 +30,31 @@ def outcomes(n: int, cells: int) -> list[str]:
 
 def test_alexnets_corruptions_are_the_fifteen() -> None:
     assert tuple(ALEXNET_ERRORS) == NAMES
+
+
+def published(place: str) -> dict[tuple[str, str], float]:
+    """By model and column."""
+    with VECTORS.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["place"] == place]
+    return {(row["model"], row["column"]): float(row["printed"]) for row in rows}
+
+
+def test_alexnets_errors_are_the_authors() -> None:
+    assert {name: error for (_, name), error in published("ImageNet-C").items()} == {
+        name.split("_")[0]: error for name, error in ALEXNET_ERRORS.items()
+    }
+
+
+def test_the_papers_accuracies_and_errors_of_each_corruption_agree_by_alexnets() -> None:
+    cells = published("table 4")
+    models = {model for model, _ in cells}
+    assert len(models) == 5
+    for name, alexnet in ALEXNET_ERRORS.items():
+        printed = "JPEG Compression" if name == "jpeg_compression" else name.replace("_", " ").title()
+        for model in models:
+            error = (100 - cells[model, f"{printed} Top-1"]) / alexnet
+            agrees = error == pytest.approx(cells[model, f"{printed} mCE"], abs=0.03)
+            assert agrees is ((name, model) not in CONTRADICTIONS), (name, model)
 
 
 def test_mce_is_the_mean_of_errors_relative_to_alexnet() -> None:

@@ -29,6 +29,18 @@ def test_the_interval_narrows_with_the_number_of_documents_and_repeats_bit_for_b
     assert 0.15 < width / (few.ci_high - few.ci_low) < 0.4  # type: ignore[operator]
 
 
+def test_the_interval_is_that_of_the_standard_error() -> None:
+    """Of documents of one word the logarithm of the perplexity is a mean."""
+    n = 400
+    metric = perplexity_metrics({"nll": [3.0, 5.0] * (n // 2), "tokens": [1] * n})["perplexity"]
+    half = 1.96 / math.sqrt(n)
+    assert metric.value == pytest.approx(math.exp(4))
+    assert metric.ci_low is not None
+    assert metric.ci_high is not None
+    assert math.log(metric.ci_low) == pytest.approx(4 - half, abs=0.1 * half)
+    assert math.log(metric.ci_high) == pytest.approx(4 + half, abs=0.1 * half)
+
+
 @pytest.mark.parametrize(("losses", "tokens"), [([1.0, None], [1, 1]), ([], []), ([0.0], [0]), ([1e5], [1])])
 def test_no_value_where_there_is_no_finite_one(losses: list[float | None], tokens: list[int]) -> None:
     metric = perplexity_metrics({"nll": losses, "tokens": tokens})["perplexity"]

@@ -79,7 +79,7 @@ def after(steps: list[int], kind: str = "labels", recipe: Recipe = PLAIN) -> Rec
 def test_consecutive_steps_drop_others(kind: str) -> None:
     first, second = after([4, 5], kind).masks
     assert not torch.equal(first, second)
-    assert torch.equal(after([5], kind).masks[0], second), "whatever came before"
+    assert torch.equal(after([5], kind).masks[0], second), "of any step before"
 
 
 @pytest.mark.parametrize("augmentation", [Augmentation(mixup=1.0), Augmentation(cutmix=1.0)], ids=str)
