@@ -82,7 +82,9 @@ def test_consecutive_steps_drop_others(kind: str) -> None:
     assert torch.equal(after([5], kind).masks[0], second), "of any step before"
 
 
-@pytest.mark.parametrize("augmentation", [Augmentation(mixup=1.0), Augmentation(cutmix=1.0)], ids=str)
+@pytest.mark.parametrize(
+    "augmentation", [Augmentation(mixup=1.0), Augmentation(cutmix=1.0)], ids=["mixup", "cutmix"]
+)
 def test_consecutive_steps_mix_otherwise(augmentation: Augmentation) -> None:
     recipe = Recipe(epochs=1, learning_rate=0.01, augmentation=augmentation)
     first, second = after([4, 5], recipe=recipe).seen
