@@ -20,6 +20,8 @@ from workers.extensions import packages_of
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "cleverhans", "safetensors")
 CODE = ("models", "attacks", "workers", "service/contract")
+# With what is read beside it, such as the classes of ImageNet-A among those of ImageNet.
+SUFFIXES = (".py", ".json")
 
 
 def collect(device: torch.device, dtype: torch.dtype, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def code() -> dict[str, Any]:
     """
     digest = hashlib.sha256()
     for folder in CODE:
-        for path in sorted((ROOT / folder).rglob("*.py")):
+        for path in sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES):
             digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
     return {"version": _version("assay-robustness"), "commit": _commit(), "source_sha256": digest.hexdigest()}
 

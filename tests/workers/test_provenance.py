@@ -62,6 +62,9 @@ def test_the_hash_changes_with_any_file_that_computes(tree: Path) -> None:
     (tree / "workers" / "new.py").touch()
     seen.add(source_sha256())
     assert len(seen) == 4
+    (tree / "service" / "contract" / "class_lists.json").write_text("{}")
+    seen.add(source_sha256())
+    assert len(seen) == 5, "the classes of a data set decide which answers are right"
     (tree / "service" / "app.py").touch()
     (tree / "models" / "notes.txt").touch()
     assert source_sha256() in seen, "neither does the service compute numbers, nor a text"
