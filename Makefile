@@ -27,7 +27,7 @@ install: $(STAMP) ## make .venv with the service, the worker and the `assay` com
 	@echo "installed: $(BIN)/assay"
 
 demo: $(STAMP) ## train, attack and compare two transformers through the real service (minutes)
-	@$(BIN)/python -m service.demo
+	@$(BIN)/python -P -m service.demo
 
 test: $(STAMP) ## run the tests
 	@$(PYTEST)

@@ -31,4 +31,4 @@ ENV PATH=/opt/assay/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFER
 WORKDIR /opt/assay
 USER 10001:10001
 EXPOSE 8000
-CMD ["python", "-m", "service.server"]
+CMD ["python", "-P", "-m", "service.server"]

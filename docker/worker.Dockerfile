@@ -38,4 +38,4 @@ ENV PATH=/opt/assay/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFER
 # Python looks for modules here first, so it is a folder that the process cannot write to.
 WORKDIR /opt/assay
 USER 10001:10001
-CMD ["python", "-m", "workers.nodes"]
+CMD ["python", "-P", "-m", "workers.nodes"]

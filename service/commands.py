@@ -64,9 +64,12 @@ def demo(options: Options) -> int:
 
 
 def run_module(module: str, arguments: list[str], environment: dict[str, str]) -> int:
-    """Becomes `python -m module`: the service package never imports what runs."""
+    """Becomes `python -P -m module`: the service package never imports what runs.
+
+    `-P` keeps Python from looking for modules in the current folder, which is the user's.
+    """
     sys.stdout.flush()
-    command = [sys.executable, "-m", module, *arguments]
+    command = [sys.executable, "-P", "-m", module, *arguments]
     os.execve(sys.executable, command, os.environ | environment)  # noqa: S606 (our own interpreter and module)
 
 

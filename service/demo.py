@@ -65,7 +65,7 @@ def service(state: Path, *, workers: int) -> Iterator[AssayClient]:
     state.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{state}.log").open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "workers.embedded"], env=environment, stdout=output, stderr=output
+            [sys.executable, "-P", "-m", "workers.embedded"], env=environment, stdout=output, stderr=output
         )
         try:
             with AssayClient(f"http://127.0.0.1:{port}") as client:

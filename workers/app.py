@@ -1,6 +1,6 @@
 """The Celery application of a node: where it listens, and what its processes do when they start and end.
 
-    celery -A workers.app worker -P prefork -c 1
+    python -P -m workers.tasks worker --pool prefork --concurrency 1
 
 Celery carries the doorbell and nothing else: no results, no retries, no limits of its own. The one pool
 process of a node is its supervisor (`workers.node`).
@@ -33,7 +33,7 @@ if settings.mode != "distributed":
         "ASSAY_MODE: Celery nodes are for the distributed mode; `assay serve` brings its own workers"
     )
 
-app = Celery("assay", broker=settings.redis, include=["workers.tasks"])
+app = Celery("assay", broker=settings.redis)
 app.conf.update(
     task_queues=[
         Queue(f"assay.{device}", Exchange(**exchange(device)), routing_key=RING, durable=False)

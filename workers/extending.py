@@ -53,7 +53,7 @@ def extend_catalog(state: Path) -> None:
 def _written(file: Path) -> str | None:
     """Have the file written; what went wrong, or None."""
     file.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "workers.catalog", "--skip-broken", "--out", str(file)]
+    command = [sys.executable, "-P", "-m", "workers.catalog", "--skip-broken", "--out", str(file)]
     try:
         done = subprocess.run(  # noqa: S603 (our own program)
             command,

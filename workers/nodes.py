@@ -69,7 +69,7 @@ class Slot:
 
 def command(name: str) -> list[str]:
     """The command line of a node."""
-    celery = [sys.executable, "-m", "celery", "--quiet", "--app", "workers.app", "worker"]
+    celery = [sys.executable, "-P", "-m", "workers.tasks", "--quiet", "worker"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     return [*celery, "--pool", "prefork", "--concurrency", "1", "--hostname", f"{name}@%h", *quiet]
 

@@ -99,7 +99,7 @@ class WorkerSettings(Connections):
     @property
     def evaluator_argv(self) -> list[str]:
         """The command line of an evaluator process."""
-        return shlex.split(self.evaluator_command) or [sys.executable, "-m", "workers.evaluator"]
+        return shlex.split(self.evaluator_command) or [sys.executable, "-P", "-m", "workers.evaluator"]
 
     def folder(self, job_id: str) -> Path:
         """The folder of a job's files."""

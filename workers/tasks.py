@@ -1,6 +1,13 @@
-"""The one task of Celery: the doorbell."""
+"""The one task of Celery, the doorbell, and the command line of a node.
+
+    python -P -m workers.tasks worker --pool prefork --concurrency 1
+
+is `celery worker` without its search for the application, which would look into the current folder first.
+"""
 
 from __future__ import annotations
+
+import sys
 
 from service.contract.doorbell import RING
 from workers import node
@@ -8,8 +15,12 @@ from workers.app import app
 
 
 def ring(job_id: str) -> None:
-    """Wakes the supervisor of this process; what there is to do stands in the database."""
+    """Wakes the supervisor of this process; the work is in the database."""
     node.ring()
 
 
 app.task(ring, name=RING)
+
+
+if __name__ == "__main__":
+    app.worker_main(sys.argv[1:])

@@ -36,8 +36,10 @@ CHUNK = 1 << 16
 # In the folder that the processes of a training share.
 REQUEST, REPORTS, DEATH = "request.json", "reports", "death.json"
 PREFIX = "assay-training-"
-# Of one box: no connection leaves it.
+# No connection leaves the machine.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+# torchrun starts its processes without -P: they would look for modules in the current folder.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
 def train_on_devices(request: Mapping[str, Any], report: Report) -> Trained:
@@ -82,13 +84,14 @@ def _command(count: int, folder: Path) -> list[str]:
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
     box = ["--nnodes=1", f"--nproc-per-node={count}", "--max-restarts=0", "--local-addr=127.0.0.1"]
     logs = [f"--log-dir={folder / 'logs'}"]  # made even where nothing is written to it
-    launcher = [sys.executable, "-m", "workers.jobs.launcher", str(folder / DEATH)]
+    launcher = [sys.executable, "-P", "-m", "workers.jobs.launcher", str(folder / DEATH)]
     return [*launcher, *meeting, *box, *logs, "-m", "workers.jobs.rank", str(folder)]
 
 
 def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
     """Relay reports until all processes have ended; None where they did not get to the end."""
-    launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=LOOPBACK | dict(os.environ))  # noqa: S603
+    environment = LOOPBACK | dict(os.environ) | SAFE_PATH
+    launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)  # noqa: S603
     trained: Trained | None = None
     try:
         ended, pending = False, b""
