@@ -18,10 +18,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all chaos check fmt catalog lock clean
+.PHONY: help install demo test test-all test-portable chaos check fmt catalog lock clean
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with the service, the worker and the `assay` command
 	@echo "installed: $(BIN)/assay"
@@ -34,6 +34,9 @@ test: $(STAMP) ## run the tests
 
 test-all: $(STAMP) ## run the tests, the slow ones too
 	@$(PYTEST) -m ''
+
+test-portable: $(STAMP) ## run the tests that train, with sums rounded as on an older processor
+	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow'
 
 chaos: $(STAMP) ## 200 jobs while everything around them breaks (many minutes); SEED=n for a known storm
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm.storm $(if $(SEED),--seed $(SEED))

@@ -1,4 +1,4 @@
-"""What holds for every test: no network, one thread, a fixed seed."""
+"""What holds for every test: no network, one thread, a fixed seed, no training without its mark."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ LOCAL_NAMES = {"", "localhost"}
 
 class NetworkBlockedError(RuntimeError):
     """A test reached for an address that is not on this machine."""
+
+
+class UnmarkedTrainingError(RuntimeError):
+    """A test trained a network, and its mark does not say so."""
 
 
 def _is_local(host: object) -> bool:
@@ -70,6 +74,26 @@ def no_network() -> Iterator[None]:
     patch.setattr(socket, "getaddrinfo", guarded_getaddrinfo)
     yield
     patch.undo()
+
+
+def _refuse_training(optimizer: Any, *_: object) -> None:
+    weights = (weight for group in optimizer.param_groups for weight in group["params"])
+    if any(isinstance(weight, sys.modules["torch"].nn.Parameter) for weight in weights):
+        raise UnmarkedTrainingError("load a network of tests/support/networks.py, or mark the test `trains`")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Only a test with the mark `trains` may change weights: `make test-portable` runs those."""
+    if "torch" not in sys.modules or item.get_closest_marker("trains"):
+        return (yield)
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    handle = register_optimizer_step_pre_hook(_refuse_training)
+    try:
+        return (yield)
+    finally:
+        handle.remove()
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from attacks.kernel import Attack, Examples, Setting, State, frozen, judged
 from attacks.randomness import Randomness
 from attacks.threat import PIXELS, Box
+from tests.support import networks
 
 Run = Callable[..., State]
 
@@ -19,24 +19,13 @@ Run = Callable[..., State]
 @pytest.fixture(scope="session")
 def digits() -> tuple[Tensor, Tensor]:
     """Handwritten digits, (1797, 1, 8, 8) in [0, 1], and their classes."""
-    bunch = load_digits()
-    pixels = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
-    return pixels, torch.tensor(bunch.target, dtype=torch.int64)
+    return networks.digits()
 
 
 @pytest.fixture(scope="session")
-def network(digits: tuple[Tensor, Tensor]) -> nn.Module:
+def network() -> nn.Module:
     """A network that knows the digits."""
-    torch.manual_seed(0)
-    pixels, labels = digits
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(60):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(pixels), labels).backward()
-        optimizer.step()
-    model.zero_grad()
-    return model
+    return networks.network("undefended").train()
 
 
 def finished(state: State) -> Tensor:

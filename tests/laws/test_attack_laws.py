@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import attacks.adversarial
@@ -26,12 +25,13 @@ from attacks.kernel import Attack
 from attacks.randomness import Randomness
 from attacks.threat import sizes
 from service.contract.catalog import load
+from tests.support import networks
 from tests.support.components import foreign_modules
 from workers.evaluation.engine import attack_paper, attack_pixel, classify
 from workers.evaluation.verification import FORWARD_PASSES
 from workers.jobs.libraries import draws_for_a_batch
 
-N = 40
+N = networks.REGULARISED_FROM
 IDS = [f"digit-{number:04d}" for number in range(N)]
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
@@ -108,8 +108,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def digits() -> tuple[Tensor, Tensor]:
-    bunch = load_digits()
-    return torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16, torch.tensor(bunch.target).long()
+    return networks.digits()
 
 
 class Network(nn.Module):
@@ -117,12 +116,10 @@ class Network(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backbone = nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)
-        )
+        self.backbone = networks.network("regularised")
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        return (pixels - 0.3) / 0.4
+        return (pixels - networks.MEAN) / networks.STD
 
     def forward(self, pixels: Tensor) -> Tensor:
         logits: Tensor = self.backbone(self.normalize(pixels))
@@ -130,17 +127,8 @@ class Network(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def network(digits: tuple[Tensor, Tensor]) -> Network:
-    torch.manual_seed(0)
-    pixels, labels = digits[0][N:], digits[1][N:]
-    model = Network()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(40):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(pixels), labels).backward()
-        optimizer.step()
-    model.zero_grad()
-    return model.double()
+def network() -> Network:
+    return Network().train().double()
 
 
 def run(

@@ -6,38 +6,24 @@ import functools
 from dataclasses import dataclass
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from attacks.kernel import Attack, Examples, Setting, frozen, select
 from attacks.randomness import LibraryStream, Randomness
 from attacks.threat import PIXELS, Box
-
-TRAINING_EPSILON = {"undefended": 0.0, "fgsm-trained": 0.15}
+from tests.support import networks
 
 
 @functools.cache
 def digits() -> tuple[Tensor, Tensor]:
     """Handwritten digits, (1797, 1, 8, 8) in [0, 1], and their classes."""
-    bunch = load_digits()
-    return torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16, torch.tensor(bunch.target).long()
+    return networks.digits()
 
 
 @functools.cache
 def network(name: str) -> nn.Module:
     """A network that knows the digits, trained on FGSM examples or not."""
-    torch.manual_seed(0)
-    pixels, labels = digits()
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(60):
-        batch = pixels.clone().requires_grad_(True)
-        (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(model(batch), labels), batch)
-        batch = (pixels + TRAINING_EPSILON[name] * gradient.sign()).clamp(0, 1)
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(batch), labels).backward()
-        optimizer.step()
-    return model.eval().requires_grad_(False)
+    return networks.network(name).requires_grad_(False)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from attacks.adversarial.auto_pgd import windows
 from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, frozen, judged, select
 from attacks.randomness import LibraryStream, Randomness
 from attacks.threat import Norm
+from tests.support import networks
 
-N = 60
+N = networks.CONVOLUTIONAL_FROM
 ATTACKS: dict[str, Callable[..., Attack]] = {"apgd_ce": apgd_ce, "apgd_dlr": apgd_dlr, "apgd_t": apgd_t}
 # Radii that break some examples and not all, of the undefended and of the trained network.
 EPSILON = {("usual", "Linf"): 0.1, ("usual", "L2"): 0.6, ("trained", "Linf"): 0.15, ("trained", "L2"): 0.8}
@@ -28,39 +29,13 @@ EPSILON = {("usual", "Linf"): 0.1, ("usual", "L2"): 0.6, ("trained", "Linf"): 0.
 Case = tuple[nn.Module, Tensor, Tensor]
 
 
-def train(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
-    """A small network, trained on FGSM examples where epsilon is above 0."""
-    torch.manual_seed(0)
-    layers = [
-        nn.Conv2d(1, 6, 3, 2, 1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(96, 32),
-        nn.ReLU(),
-        nn.Linear(32, 10),
-    ]
-    model = nn.Sequential(*layers)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for _ in range(8):
-        for rows in torch.randperm(len(pixels)).split(64):
-            batch = pixels[rows].clone().requires_grad_(True)
-            loss = nn.functional.cross_entropy(model(batch), labels[rows])
-            (gradient,) = torch.autograd.grad(loss, batch)
-            batch = (batch.detach() + epsilon * gradient.sign()).clamp(0, 1)
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(batch), labels[rows]).backward()
-            optimizer.step()
-    model.zero_grad()
-    return model.eval()
-
-
 @pytest.fixture(scope="module")
 def cases(digits: tuple[Tensor, Tensor]) -> dict[str, Case]:
     """An undefended and an adversarially trained network, with examples that they did not see."""
     pixels, labels = digits
     return {
-        name: (train(pixels[N:], labels[N:], epsilon), pixels[:N], labels[:N])
-        for name, epsilon in [("usual", 0.0), ("trained", 0.15)]
+        name: (networks.network(stored), pixels[:N], labels[:N])
+        for name, stored in [("usual", "convolutional"), ("trained", "convolutional-fgsm-trained")]
     }
 
 

@@ -7,27 +7,22 @@ from functools import cache
 
 import pytest
 import torch
+from torch import nn
 
 from attacks.randomness import Randomness
-from models.layers import Classifier
-from models.rpc_symvit import rpc_symvit
-from models.symvit import symvit
+from tests.support import networks
 from workers.data.digits import digits
 from workers.data.sampling import evaluation_order
 from workers.evaluation.outcomes import Outcomes
 from workers.jobs.evaluate import Shard
 from workers.jobs.session import Loaded
-from workers.training.loop import train
-from workers.training.recipes.small_vit import small_vit
 
 SIZE = 32
-SHAPE = {"image_size": SIZE, "patch_size": 8, "depth": 1, "width": 32, "heads": 2, "drop_path": 0.0}
 EXAMPLES = 500
 BATCH_SIZES = (7, 64, 500)
 STEPS = 12
 # Breaks neither few nor nearly all, so that examples leave their batches at many different steps.
 EPSILON = {"symvit": 0.015, "rpc_symvit": 0.015}
-BUILDERS = {"symvit": symvit, "rpc_symvit": rpc_symvit}
 
 
 @dataclass(frozen=True)
@@ -39,33 +34,13 @@ class Run:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Classifier]:
+def trained() -> dict[str, nn.Module]:
     """Both models, trained for some seconds."""
-    data, found = digits(None, "train"), {}
-    torch.set_num_threads(1)
-    for name, build in BUILDERS.items():
-        with torch.random.fork_rng([]):
-            torch.manual_seed(0)
-            classifier = Classifier(build(data.classes, data.channels, **SHAPE), data.mean, data.std)
-        train(
-            classifier,
-            data,
-            small_vit(epochs=9, learning_rate=4e-3, warmup_epochs=1, shift=0.0, rotate=0.0, scale=0.0),
-            seed=0,
-            image_size=SIZE,
-            batch_size=64,
-            device=torch.device("cpu"),
-            dtype=torch.float32,
-            folder=tmp_path_factory.mktemp(name),
-            checkpoint_seconds=3600,
-            report=lambda _: None,
-        )
-        found[name] = classifier.requires_grad_(False)
-    return found
+    return {name: networks.network(name).requires_grad_(False) for name in EPSILON}
 
 
 @pytest.fixture(scope="session")
-def attacked(trained: dict[str, Classifier]):
+def attacked(trained: dict[str, nn.Module]):
     """Runs PGD with a random start; remembers what it has run."""
     data = digits(None, "train")
     order = evaluation_order(data.name, data.ids, EXAMPLES)
@@ -100,7 +75,7 @@ def attacked(trained: dict[str, Classifier]):
     return run
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", EPSILON)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_batch_sizes_change_nothing_but_rounding(
     attacked, name: str, dtype: str, record_property, capsys: pytest.CaptureFixture[str]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import safetensors
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from models.layers import Classifier
@@ -19,6 +18,7 @@ from service.api.results import finished_results
 from service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
 from service.store.rows import Claim, OutcomeRow
 from service.store.session import Store, open_store
+from tests.support import networks
 from tests.support.jobs import add, claim, evaluate_spec, succeeded, train_spec
 from workers.catalog import load
 from workers.finishing import merge_and_finish
@@ -146,18 +146,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 class Plain(nn.Module):
     """Knows the digits, and never looks at the first pixel, which is always white."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, stored: str = "blind") -> None:
         super().__init__()
-        torch.manual_seed(seed)
-        self.layers = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
-        bunch = load_digits()
-        pixels, labels = torch.tensor(bunch.images).float().flatten(1) / 16, torch.tensor(bunch.target).long()
-        optimizer = torch.optim.Adam(self.parameters(), lr=0.02)
-        for _ in range(80):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(self._logits(pixels), labels).backward()
-            optimizer.step()
-        self.zero_grad()
+        self.layers = networks.network(stored)
 
     def _logits(self, flat: Tensor) -> Tensor:
         seen = torch.cat([torch.zeros_like(flat[:, :1]), flat[:, 1:]], 1)
@@ -357,7 +348,7 @@ def test_a_transfer_attack_uses_the_other_model(bench: Bench) -> None:
     params = {"epsilon": EPSILON, "job": "twin"}
     attack = {"name": "transfer", "params": params}
     direct = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 40}}
-    results = bench.run(Plain(), attack, direct, others={"twin": Plain(seed=1)})
+    results = bench.run(Plain(), attack, direct, others={"twin": Plain("blind-twin")})
     transferred, attacked = results.evaluations
     clean = transferred.metrics["attack_success_rate"]
     assert 0 < clean.value < attacked.metrics["attack_success_rate"].value
@@ -372,7 +363,7 @@ def test_a_transfer_attack_uses_the_other_model(bench: Bench) -> None:
 def test_a_masked_model_falls_to_a_transfer_attack(bench: Bench) -> None:
     attack = {"name": "transfer", "params": {"epsilon": EPSILON, "job": "twin"}}
     direct = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 40}}
-    results = bench.run(Masked(), attack, direct, others={"twin": Plain(seed=1)})
+    results = bench.run(Masked(), attack, direct, others={"twin": Plain("blind-twin")})
     assert "black_box_stronger_than_white_box" in across(results)
 
 
