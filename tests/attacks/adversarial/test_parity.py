@@ -60,9 +60,23 @@ def bounds(box: Box | None) -> dict[str, float]:
     return {} if box is None else {"clip_min": box[0], "clip_max": box[1]}
 
 
-def assert_same(model: nn.Module, ours: Tensor, theirs: Tensor, labels: Tensor) -> None:
+def rounding(model: nn.Module, images: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+    """How far rounding may move the result of an attack along normalized gradients, (B, 1, 1, 1).
+
+    The gradient of an example of confidence p is a difference of numbers near 1, which leaves 1 - p: its
+    direction has an error of about a unit in the last place over 1 - p. Up to 3.3 times that was seen.
+    """
+    p = model.double()(images.double()).softmax(1).gather(1, labels[:, None])[:, 0].detach()
+    model.to(images.dtype)
+    return (10 * epsilon * torch.finfo(images.dtype).eps / (1 - p))[:, None, None, None]
+
+
+def assert_same(
+    model: nn.Module, ours: Tensor, theirs: Tensor, labels: Tensor, more: Tensor | None = None
+) -> None:
     theirs = theirs.detach()
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=TOLERANCE[ours.dtype])
+    allowed = TOLERANCE[ours.dtype] + (0 if more is None else more)
+    assert ((ours - theirs).abs() <= allowed).all()
     flags = [model(images).argmax(1) == labels for images in (ours, theirs)]
     assert torch.equal(*flags)
     assert 0 < int(flags[0].sum()) < len(labels), "an epsilon that breaks some and not all"
@@ -74,7 +88,8 @@ def test_fgsm(case: Any, run: Any, norm: Norm, epsilon: float, box: Box | None) 
     model, images, labels = case
     state = run(fgsm(epsilon=epsilon, norm=norm), model, images, labels, box=box)
     theirs = fast_gradient_method(model, images, epsilon, ORDER[norm], y=labels, **bounds(box))
-    assert_same(model, state["best"], theirs, labels)
+    more = rounding(model, images, labels, epsilon) if norm == "L2" else None
+    assert_same(model, state["best"], theirs, labels, more)
     assert torch.equal(state["broken"], model(theirs).argmax(1) != labels)
 
 
@@ -106,7 +121,8 @@ def test_pgd(
         sanity_checks=False,
         **bounds(box),
     )
-    assert_same(model, state["best"], theirs, labels)
+    more = rounding(model, images, labels, epsilon) if norm == "L2" else None
+    assert_same(model, state["best"], theirs, labels, more)
 
 
 def test_targeted_pgd(case: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +148,12 @@ def test_noise(case: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["fgsm", "pgd", "pgd_l2", "uniform_noise"])
 def test_the_library_as_a_backend_does_the_same(
-    name: str, digits: tuple[Tensor, Tensor], network: nn.Module, run: Any
+    name: str, digits: tuple[Tensor, Tensor], network: nn.Module, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, labels = digits[0][:100], digits[1][:100]
+    if name == "pgd_l2":  # the direction of a gradient is not settled in float32: see `rounding`
+        monkeypatch.setattr(torch, "float", torch.float64)
+        network, images = copy.deepcopy(network).double(), images.double()
     make: dict[str, Any] = {
         "fgsm": lambda backend: fgsm(epsilon=0.08, backend=backend),
         "pgd": lambda backend: pgd(epsilon=0.05, restarts=2, cycle_detection=False, backend=backend),

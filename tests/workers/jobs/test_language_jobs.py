@@ -18,6 +18,8 @@ from workers.jobs.final import final_evaluation
 from workers.jobs.session import Session
 from workers.metrics.perplexity import perplexity_metrics
 
+pytestmark = pytest.mark.trains
+
 LM = {"width": 16, "depth": 1, "heads": 2, "hidden": 16, "length": 8, "dropout": 0.1}
 TEXT = " ".join(f"w{number * number % 7}" for number in range(60))
 EXECUTION = {"device": "cpu", "batch_size": 4}

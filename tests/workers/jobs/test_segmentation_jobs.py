@@ -119,6 +119,7 @@ def test_shards_add_up_to_the_whole(tmp_path: Path) -> None:
     assert (targets.shape, bool((targets.sum(1) <= 32 * 32).all())) == ((100, 5), True)
 
 
+@pytest.mark.trains
 def test_a_trained_model_is_measured_as_at_the_end_of_its_training(tmp_path: Path) -> None:
     answer = trained(tmp_path)
     assert answer["extra"]["plan"]["evaluations"] == [{"n": 200, "available": 200, "classes": 5}]
@@ -130,6 +131,7 @@ def test_a_trained_model_is_measured_as_at_the_end_of_its_training(tmp_path: Pat
     assert again["columns"] == answer["columns"]
 
 
+@pytest.mark.trains
 def test_segmenters_recipe_trains_on_crops_and_is_measured_in_windows(tmp_path: Path) -> None:
     params = {"epochs": 2, "crop_size": 24, "short_side": 32, "learning_rate": 0.05}
     answer = trained(tmp_path, recipe={"name": "segmenter", "params": params})
@@ -208,6 +210,7 @@ def test_attention_for_so_many_patches_takes_no_larger_windows_and_crops() -> No
     load().validate(evaluating(evaluations=windows(33)))
 
 
+@pytest.mark.trains
 def test_training_learns_more_than_the_background(tmp_path: Path) -> None:
     columns = joined([trained(tmp_path, recipe={"name": "small_segmenter", "params": {"epochs": 6}})])
     nothing_found = {

@@ -11,6 +11,8 @@ import torch
 from workers.jobs import train
 from workers.jobs.session import Session
 
+pytestmark = pytest.mark.trains
+
 
 def answer(spec: dict[str, Any], recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
     spec = spec | {"kind": "train", "recipe": recipe}

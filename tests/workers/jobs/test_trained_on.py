@@ -75,6 +75,7 @@ def test_weights_that_say_nothing_raise_no_doubt(spec: dict[str, Any]) -> None:
     assert doubted(spec, gone, data("pets")) == {}
 
 
+@pytest.mark.trains
 def test_a_training_remembers_its_data(spec: dict[str, Any], tmp_path: Path) -> None:
     answer = trained(spec | {"data": data("pets", "all")}, tmp_path / "run")
     assert answer["extra"]["plan"]["evaluations"] == [{"n": 20, "available": 20, "classes": 2, "seen": 20}]

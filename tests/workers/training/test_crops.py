@@ -152,6 +152,7 @@ def test_batches_of_crops_whoever_makes_them() -> None:
         batches(0)
 
 
+@pytest.mark.trains
 def test_an_interrupted_training_ends_with_the_same_bits(standins: ModuleType, tmp_path: Path) -> None:
     settings = crops(scales=(0.5, 2.0), flip=True, photometric=True)
     recipe = Recipe(epochs=3, learning_rate=0.1, schedule="polynomial", optimiser="sgd", crops=settings)

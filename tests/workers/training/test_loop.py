@@ -23,6 +23,8 @@ from workers.training.recipe import Recipe
 from workers.training.schedule import SCHEDULES
 from workers.training.training_log import LOG_NAME
 
+pytestmark = pytest.mark.trains
+
 PLAIN = Recipe(epochs=4, learning_rate=0.02)
 
 

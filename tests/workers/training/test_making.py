@@ -156,6 +156,7 @@ for _ in batches:
 """
 
 
+@pytest.mark.trains
 def test_makers_die_with_the_process_that_they_work_for() -> None:
     root = Path(__file__).parents[3]
     environment = os.environ | {"PYTHONPATH": str(root)}

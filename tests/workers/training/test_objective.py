@@ -26,6 +26,8 @@ from workers.training.outcome import Trained
 from workers.training.randomness import generator
 from workers.training.recipe import AdversarialTraining, Augmentation, Recipe
 
+pytestmark = pytest.mark.trains
+
 PGD_AT = AdversarialTraining("pgd_at", epsilon=0.1, steps=5, step_size=0.04)
 TRADES = dataclasses.replace(PGD_AT, objective="trades", beta=3.0)
 BOTH = pytest.mark.parametrize("training", [PGD_AT, TRADES], ids=lambda training: training.objective)

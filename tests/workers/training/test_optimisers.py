@@ -29,6 +29,7 @@ def test_only_weight_matrices_decay() -> None:
     assert decayed == {"0.linear.weight", "1.weight"}
 
 
+@pytest.mark.trains
 def test_decay_shrinks_what_decays_and_nothing_else() -> None:
     model = Tokens()
     optimiser = optimiser_of(model, RECIPE)
@@ -54,6 +55,7 @@ def test_nothing_to_train_is_refused() -> None:
         optimiser_of(nn.Linear(2, 2).requires_grad_(False), RECIPE)
 
 
+@pytest.mark.trains
 def test_sgd_is_torchs_with_momentum() -> None:
     recipe = Recipe(epochs=1, learning_rate=0.1, optimiser="sgd", momentum=0.5)
     weight = nn.Linear(1, 1, bias=False).double()

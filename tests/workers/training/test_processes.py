@@ -20,6 +20,8 @@ from workers.training.outcome import AVERAGE_NAME, WEIGHTS_NAME
 from workers.training.processes import ALONE, Processes
 from workers.training.training_log import LOG_NAME
 
+pytestmark = pytest.mark.trains
+
 SCRIPT = Path(__file__).with_name("sharing.py")
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 NAMES = ("affine", "timm", "odd", "fewer", "pgd_at", "trades", "maps", "crops", "sgd", "float16")

@@ -23,6 +23,8 @@ from workers.training.checkpoint import Checkpoints
 from workers.training.outcome import WEIGHTS_NAME, Trained
 from workers.training.training_log import LOG_NAME
 
+pytestmark = pytest.mark.trains
+
 ROOT = Path(__file__).parents[3]
 
 

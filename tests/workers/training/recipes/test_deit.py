@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import torch
 
 from models.vit import vit
@@ -42,6 +43,7 @@ def test_parameters_reach_the_recipe() -> None:
     assert (recipe.adversarial.objective, recipe.adversarial.step_size) == ("trades", 1 / 255)
 
 
+@pytest.mark.trains
 def test_two_steps_of_it(standins: ModuleType, tmp_path: Path) -> None:
     """Each part of the recipe takes part, and the same steps give the same weights."""
     recipe = deit(epochs=1, warmup_epochs=0, learning_rate=0.5)

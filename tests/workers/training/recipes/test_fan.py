@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from workers.training.recipes.deit import deit
 from workers.training.recipes.fan import fan
 
@@ -16,6 +18,7 @@ def test_the_published_values() -> None:
     assert recipe.augmentation == deit().augmentation
 
 
+@pytest.mark.trains
 def test_two_steps_of_it(standins: ModuleType, tmp_path: Path) -> None:
     trained = standins.run(tmp_path, data=standins.Stripes(16), recipe=fan(epochs=1, warmup_epochs=1))
     assert trained.steps == 2
