@@ -24,6 +24,7 @@ from attacks.adversarial.segpgd import segpgd
 from attacks.randomness import Randomness
 from attacks.segmentation.losses import IGNORE, class_weights
 from service.contract.catalog import load
+from service.contract.validation import validate
 from workers.data.shapes import shapes
 from workers.evaluation.attacked_pixels import AttackedPixels
 from workers.evaluation.segment_attacked import attack_segmentation
@@ -41,14 +42,15 @@ MODEL = {
 
 def trained() -> nn.Module:
     """A Segmenter after 20 epochs on `shapes`, with its normalisation inside."""
-    spec = load().validate(
+    spec = validate(
+        load(),
         {
             "kind": "train",
             "model": MODEL,
             "data": {"name": "shapes"},
             "recipe": {"name": "small_segmenter", "params": {"epochs": 20}},
             "execution": {"device": "cpu", "batch_size": 32},
-        }
+        },
     )
     with tempfile.TemporaryDirectory() as folder:
         common = {"weights": None, "folder": Path(folder), "checkpoint_seconds": 3600, "job": "j", "cores": 1}

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import insert, text
 
 from service.contract.catalog import load
+from service.contract.validation import validate
 from service.store.ids import new_id
 from service.store.session import Store
 from service.store.tables import events, jobs, shards, tags
@@ -57,7 +58,7 @@ def _spec() -> dict[str, Any]:
         "kind": "evaluate", "name": "an evaluation", "model": {"name": "symvit"}, "data": {"name": "digits"},
         "evaluations": [{"name": "clean"}, {"name": "fgsm"}, {"name": "pgd", "params": {"epsilon": "1/255"}}],
     }  # fmt: skip
-    return load().validate(body, data_root=None, find_job=lambda job_id: None).spec
+    return validate(load(), body, data_root=None, find_job=lambda job_id: None).spec
 
 
 def _model(number: int) -> str:

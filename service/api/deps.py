@@ -67,7 +67,7 @@ async def _system_store(request: Request) -> Store:
 
 
 async def _store(request: Request) -> TenantStore:
-    return (await _system_store(request)).seen_by(caller_in(request.scope).view)
+    return TenantStore(await _system_store(request), caller_in(request.scope).view)
 
 
 async def _catalog(request: Request) -> Catalog:

@@ -38,6 +38,7 @@ from service.contract.errors import (
 )
 from service.contract.results import Job, Page
 from service.contract.states import JobState
+from service.contract.validation import validate
 from service.dispatch import Dispatcher
 from service.store.rows import JobRow
 from service.store.tenants import TenantStore
@@ -98,7 +99,8 @@ def submit(
         known = store.jobs.known(idempotency_key, digest)
         if known is not None:
             return _submitted(store, known, created=False)
-    valid = catalog.validate(
+    valid = validate(
+        catalog,
         body,
         data_root=settings.data_root,
         find_job=job_finder(store),

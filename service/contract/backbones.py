@@ -8,13 +8,11 @@ need not be of one name: the form of their attention may differ as long as the l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from service.contract.catalog import Catalog, Checked
 from service.contract.report import Loc, Report
 from service.contract.weights import LOC, check_same_params
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked
 
 PARAMETER = "backbone"
 PLACE: Loc = ("model", "params", PARAMETER)

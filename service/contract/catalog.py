@@ -19,13 +19,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from service.contract import extras, validation
+from service.contract import extras
 from service.contract.components import EVALUATIONS, Component
 from service.contract.errors import NotFound
 from service.contract.parameters import INVALID, check, numbers
 from service.contract.report import Loc, Report, nearest, path_text, readable
 from service.contract.rules import Namespaces, UnknownName, check_syntax, evaluate
-from service.contract.weights import FindCheckpoint, FindJob
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 
@@ -164,30 +163,6 @@ class Catalog:
             message += f"; installed packages whose components are left out: {readable(reasons)}"
         report.add(loc, message, given=name, allowed=known, nearest=nearest(name, known))
         return None
-
-    def validate(
-        self,
-        body: object,
-        *,
-        data_root: Path | None = None,
-        find_job: FindJob | None = None,
-        find_checkpoint: FindCheckpoint | None = None,
-    ) -> validation.ValidSpec:
-        """Check a job's spec and fill in every default.
-
-        Args:
-            body: The parsed JSON of `POST /jobs`.
-            data_root: Where data folders are looked up; None where it is not visible from here.
-            find_job: Job id to the job, or None when there is no such job. Without it, weights that come
-                from a job are taken on trust.
-            find_checkpoint: The same for the names of uploaded checkpoints.
-
-        Raises:
-            InvalidSpec: with a detail for every wrong field.
-        """
-        return validation.validate(
-            self, body, data_root=data_root, find_job=find_job, find_checkpoint=find_checkpoint
-        )
 
     def check_reference(
         self, kinds: Sequence[str], reference: Mapping[str, Any], report: Report, loc: Loc

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from service.contract.catalog import Catalog, Checked
 from service.contract.reading import Normalization, Positions
 from service.contract.report import Loc, Report
 from service.contract.results import Answer, JobError
 from service.contract.weights import check_same_model
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked
 
 # A name and never a path: no separators, no leading dot.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from service.contract.catalog import Catalog
+from service.contract.components import Component
 from service.contract.parameters import numbers
 from service.contract.rules import Namespaces, UnknownName, evaluate
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Catalog
-    from service.contract.components import Component
 
 
 def estimate(catalog: Catalog, spec: Mapping[str, Any]) -> dict[str, int | None]:

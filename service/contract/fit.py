@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from service.contract.catalog import Catalog, Checked
 from service.contract.components import EVALUATIONS, Component
 from service.contract.report import Loc, Report, nearest
 from service.contract.stored_cells import TASK
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 FIT = ("classes", "channels")

@@ -6,13 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from service.contract.catalog import Catalog, Checked
+from service.contract.components import Component
 from service.contract.report import Loc, Report, nearest
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked
-    from service.contract.components import Component
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50

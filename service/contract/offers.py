@@ -8,13 +8,11 @@ layer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from service.contract.catalog import Catalog, Checked
+from service.contract.components import Component
 from service.contract.report import Loc, Report
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked
-    from service.contract.components import Component
 
 WORDS = {"softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen"}
 

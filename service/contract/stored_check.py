@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from service.contract.catalog import Checked
 from service.contract.class_lists import class_list
 from service.contract.folders import check_folder
 from service.contract.report import Loc, Report
 from service.contract.stored_cells import LAYOUT, TASK, Tree, cells_of, find_gaps
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Checked
 
 # ImageNet-C has 3.75 million files. A request waits until so many names have been compared; the plan compares
 # all of them.

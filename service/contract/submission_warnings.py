@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from service.contract.catalog import Catalog
 from service.contract.suites import left_out_warnings
 from service.contract.weights import Source
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Catalog
 
 
 def submission_warnings(

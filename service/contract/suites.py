@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from service.contract.catalog import Checked
 from service.contract.components import Component
 from service.contract.report import Loc, Report, path_text
 from service.contract.results import Warning
 from service.contract.shape import check_evaluation_shape
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Checked
 
 # Checks one evaluation, fills in its defaults, and reports what is wrong with it.
 CheckEvaluation = Callable[[Mapping[str, Any], Report, Loc], dict[str, Any] | None]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from service.contract.backbones import check_backbone, with_backbone
+from service.contract.catalog import Catalog, Checked
 from service.contract.components import EVALUATIONS
 from service.contract.estimate import estimate
 from service.contract.execution import check_execution
@@ -45,9 +46,6 @@ from service.contract.weights import (
     find_source,
 )
 
-if TYPE_CHECKING:
-    from service.contract.catalog import Catalog, Checked
-
 FOLDERS_OF_EVALUATIONS = "; docs/text-caches.md says how to fill it"
 MAX_EVALUATIONS = 500
 
@@ -71,11 +69,23 @@ def validate(
     catalog: Catalog,
     body: object,
     *,
-    data_root: Path | None,
-    find_job: FindJob | None,
+    data_root: Path | None = None,
+    find_job: FindJob | None = None,
     find_checkpoint: FindCheckpoint | None = None,
 ) -> ValidSpec:
-    """See `Catalog.validate`."""
+    """Check a job's spec against the catalog and fill in every default.
+
+    Args:
+        catalog: What there is.
+        body: The parsed JSON of `POST /jobs`.
+        data_root: Where data folders are looked up; None where it is not visible from here.
+        find_job: Job id to the job, or None when there is no such job. Without it, weights that come
+            from a job are taken on trust.
+        find_checkpoint: The same for the names of uploaded checkpoints.
+
+    Raises:
+        InvalidSpec: with a detail for every wrong field.
+    """
     report = Report()
     shape = check_shape(body, report)
     validation = _Validation(catalog, report, data_root, find_job, find_checkpoint)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from service.contract.catalog import Checked
+from service.contract.components import Component
 from service.contract.parameters import check
 from service.contract.report import Loc, Report
-
-if TYPE_CHECKING:
-    from service.contract.catalog import Checked
-    from service.contract.components import Component
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"

@@ -27,7 +27,6 @@ from service.store.keys import Keys
 from service.store.logins import Logins
 from service.store.results import Results
 from service.store.shards import Shards
-from service.store.tenants import TenantStore, View
 from service.store.workers import Workers
 
 
@@ -46,10 +45,6 @@ class Store:
         self.keys = Keys(database)
         self.logins = Logins(database)
         self.counters = Counters(database)
-
-    def seen_by(self, view: View) -> TenantStore:
-        """The store as one caller of the service sees it."""
-        return TenantStore(self, view)
 
     def overview(self) -> overview.Overview:
         """How things stand, in few numbers."""

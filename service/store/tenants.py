@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from service.contract.errors import NotFound
 from service.contract.needs import needs_of
@@ -18,10 +18,8 @@ from service.store.needing import cannot_give
 from service.store.quotas import Quota
 from service.store.reading import unknown_job
 from service.store.rows import ArtifactRow, CheckpointRow, EventRow, JobRow, OutcomeRow, SourceRow, Standing
+from service.store.session import Store
 from service.store.workers import Workers
-
-if TYPE_CHECKING:
-    from service.store.session import Store
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
+from service.contract.validation import validate
 from service.contract.weights import EXPORTED
 from workers import catalog
 
@@ -94,7 +95,7 @@ def accepted(model: str, params: Mapping[str, Any], task: str) -> dict[str, Any]
         "recipe": {"name": RECIPES[task]},
     }
     try:
-        return dict(load().validate(body).spec["model"]["params"])
+        return dict(validate(load(), body).spec["model"]["params"])
     except InvalidSpec:
         return None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.contract.catalog import load as load_catalog
+from service.contract.validation import validate
 from tests.e2e.jobs import attacking, pgd, training
 
 EXAMPLES = 2
@@ -68,7 +69,7 @@ def spec_of(wish: Wish, ids: dict[str, str]) -> dict[str, Any]:
         ids: the ids of the jobs that were submitted before, by key.
     """
     body = wish.body
-    valid = load_catalog().validate(body, data_root=None, find_job=None).spec
+    valid = validate(load_catalog(), body, data_root=None, find_job=None).spec
     if wish.weights_of is not None:
         valid["model"]["weights"] = {"job": ids[wish.weights_of]}
     return valid

@@ -16,6 +16,7 @@ from attacks.adversarial.sparse_l1_descent import sparse_l1_descent
 from attacks.kernel import Attack, Examples, Setting, State
 from attacks.randomness import Randomness
 from service.contract.errors import InvalidSpec
+from service.contract.validation import validate
 from workers import catalog
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
@@ -131,8 +132,9 @@ def test_what_cannot_be_averaged_is_refused(name: str) -> None:
 def test_the_service_refuses_it_too(name: str) -> None:
     def check(**params: Any) -> None:
         spec = {"kind": "evaluate", "model": {"name": "symvit", "params": {"image_size": 16}}}
-        catalog.load().validate(
-            spec | {"data": {"name": "digits"}, "evaluations": [{"name": name, "params": params}]}
+        validate(
+            catalog.load(),
+            spec | {"data": {"name": "digits"}, "evaluations": [{"name": name, "params": params}]},
         )
 
     check(eot=2)

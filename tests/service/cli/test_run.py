@@ -13,6 +13,7 @@ from service import cli, commands
 from service import client as client_module
 from service.client import AssayClient
 from service.contract.catalog import load
+from service.contract.validation import validate
 from service.job_lists import read, resolved
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -132,7 +133,7 @@ def validated(path: Path) -> list[dict[str, Any]]:
     done: dict[str, Training] = {}
     for job in read(path.read_bytes()):
         spec = resolved(job, {name: name for name in done})
-        done[job["name"]] = Training(load().validate(spec, find_job=done.get).spec)
+        done[job["name"]] = Training(validate(load(), spec, find_job=done.get).spec)
     return [job.spec for job in done.values()]
 
 

@@ -10,6 +10,7 @@ import pytest
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.needs import needs_of
+from service.contract.validation import validate
 
 VIT = {"image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 3}
 
@@ -41,7 +42,7 @@ def of_classifier(data: str = "image_folder", **params: Any) -> Job:
         "data": {"name": data, "params": {"folder": "x"} if data == "image_folder" else {}},
         "recipe": {"name": "small_vit"},
     }
-    return Job(load().validate(body).spec)
+    return Job(validate(load(), body).spec)
 
 
 def spec(params: dict[str, Any], weights: dict[str, Any], source: Job | None = None, **changes: Any) -> Any:
@@ -52,9 +53,9 @@ def spec(params: dict[str, Any], weights: dict[str, Any], source: Job | None = N
         "recipe": {"name": "small_segmenter"},
         **changes,
     }
-    checkpoint = Checkpoint(load().validate(of_classifier().spec).spec["model"])
+    checkpoint = Checkpoint(validate(load(), of_classifier().spec).spec["model"])
     found = source or of_classifier()
-    return load().validate(body, find_job=lambda _: found, find_checkpoint=lambda _: checkpoint).spec
+    return validate(load(), body, find_job=lambda _: found, find_checkpoint=lambda _: checkpoint).spec
 
 
 def problems(*arguments: Any, **changes: Any) -> dict[str, str]:
@@ -74,7 +75,7 @@ def test_what_is_not_said_of_the_backbone_is_the_trained_ones() -> None:
         )
         assert made["model"]["weights"] == FROM_JOB
         assert [need.job for need in needs_of(made)] == ["source"]
-        again = load().validate(made, find_job=lambda _: of_classifier()).spec
+        again = validate(load(), made, find_job=lambda _: of_classifier()).spec
         assert again == made
 
 
@@ -100,7 +101,7 @@ def test_another_segmenter_gives_its_backbone() -> None:
         "data": {"name": "camvid"},
         "recipe": {"name": "segmenter"},
     }
-    source = Job(load().validate(body).spec)
+    source = Job(validate(load(), body).spec)
     made = spec({"decoder": "linear"}, FROM_JOB, source)  # 11 classes there, 5 here
     assert made["model"]["params"]["backbone"] == source.spec["model"]["params"]["backbone"]
 
@@ -127,9 +128,10 @@ def test_where_no_part_can_be_taken() -> None:
         "evaluations": [{"name": "clean"}],
     }
     with pytest.raises(InvalidSpec, match=r"part: only training begins with the weights of a part"):
-        load().validate(evaluation, find_job=lambda _: of_classifier())
+        validate(load(), evaluation, find_job=lambda _: of_classifier())
     with pytest.raises(InvalidSpec, match="has no part 'backbone'"):
-        load().validate(
+        validate(
+            load(),
             {
                 "kind": "train",
                 "model": {"name": "vit", "params": VIT, "weights": FROM_JOB},
@@ -153,5 +155,5 @@ def test_whole_weights_are_written_as_ever() -> None:
         "data": {"name": "cifar10"},
         "evaluations": [{"name": "clean"}],
     }
-    made = load().validate(body, find_job=lambda _: of_classifier("cifar10")).spec
+    made = validate(load(), body, find_job=lambda _: of_classifier("cifar10")).spec
     assert made["model"]["weights"] == {"job": "source"}

@@ -16,7 +16,7 @@ import pytest
 from service.contract.catalog import Catalog, load
 from service.contract.errors import InvalidSpec, NotFound
 from service.contract.report import MAX_DETAILS, path_text
-from service.contract.validation import ValidSpec
+from service.contract.validation import ValidSpec, validate
 from service.contract.weights import EXPIRED
 
 FRACTION = {"type": ["number", "string"], "fraction": True, "minimum": 0, "maximum": 1}
@@ -106,13 +106,13 @@ def train_body(**changes: Any) -> dict[str, Any]:
 
 
 def valid(body: object, **more: Any) -> ValidSpec:
-    return CATALOG.validate(body, **more)
+    return validate(CATALOG, body, **more)
 
 
 def problems(body: object, **more: Any) -> dict[str, str]:
     """Path to message; several remarks about one place are joined."""
     with pytest.raises(InvalidSpec) as caught:
-        CATALOG.validate(body, **more)
+        validate(CATALOG, body, **more)
     json.dumps(caught.value.envelope().model_dump(), allow_nan=False, ensure_ascii=False).encode()
     found: dict[str, str] = {}
     for detail in caught.value.details:
@@ -228,11 +228,11 @@ class TestValidSpecs:
         execution = {"device": "auto", "dtype": "float32", "batch_size": 64}
         shared = {"model": model, "data": {"name": "digits"}, "execution": execution}
         recipe = {"name": "small_vit", "params": {"epochs": 60}}
-        trained = load().validate({"kind": "train", "recipe": recipe, **shared})
+        trained = validate(load(), {"kind": "train", "recipe": recipe, **shared})
         assert trained.spec["model"]["params"]["rpc_layers"] == "first"
         evaluations = [{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "2/255", "steps": 20}}]
-        evaluated = load().validate(
-            {"kind": "evaluate", "evaluations": [*evaluations, {"suite": "quick"}], **shared}
+        evaluated = validate(
+            load(), {"kind": "evaluate", "evaluations": [*evaluations, {"suite": "quick"}], **shared}
         )
         assert len(evaluated.spec["evaluations"]) == 15
         assert evaluated.estimate["forward_passes"] is not None
@@ -276,7 +276,7 @@ class TestShape:
         found = problems(body)
         assert set(found) == {"kind", "seed", "evaluations[0].name", "model.name"}
         with pytest.raises(InvalidSpec) as caught:
-            CATALOG.validate(body)
+            validate(CATALOG, body)
         assert caught.value.details[0].allowed == ["train", "evaluate"]
         assert caught.value.details[0].nearest == "evaluate"
         assert "is required" in problems({})["kind"]
@@ -335,7 +335,7 @@ class TestShape:
 
     def test_no_size_is_too_much(self) -> None:
         with pytest.raises(InvalidSpec) as caught:
-            CATALOG.validate(evaluate_body(evaluations=[{"name": f"x{n}"} for n in range(400)]))
+            validate(CATALOG, evaluate_body(evaluations=[{"name": f"x{n}"} for n in range(400)]))
         assert len(caught.value.details) == MAX_DETAILS
         assert list(problems(evaluate_body(evaluations=[{"name": "clean"}] * 100_000))) == ["evaluations"]
         assert list(problems(evaluate_body(evaluations=[]))) == ["evaluations"]
@@ -353,7 +353,7 @@ class TestShape:
 class TestNames:
     def test_unknown_names_have_the_nearest(self) -> None:
         with pytest.raises(InvalidSpec) as caught:
-            CATALOG.validate(evaluate_body(evaluations=[{"name": "pdg"}]))
+            validate(CATALOG, evaluate_body(evaluations=[{"name": "pdg"}]))
         [detail] = caught.value.details
         assert detail.loc == ["evaluations", 0, "name"]
         assert detail.nearest == "pgd"
@@ -473,8 +473,8 @@ class TestFolders:
         (tmp_path / "pictures").mkdir()
         valid(train_body(data={"name": "big", "params": {"folder": "pictures"}}), data_root=tmp_path)
         with pytest.raises(InvalidSpec) as caught:
-            CATALOG.validate(
-                train_body(data={"name": "big", "params": {"folder": "picture"}}), data_root=tmp_path
+            validate(
+                CATALOG, train_body(data={"name": "big", "params": {"folder": "picture"}}), data_root=tmp_path
             )
         [detail] = caught.value.details
         assert detail.loc == ["data", "params", "folder"]
@@ -604,7 +604,7 @@ def test_nothing_but_invalid_spec_is_ever_raised() -> None:
         body = json.loads(json.dumps(body))
         try:
             json.dumps(
-                CATALOG.validate(body, find_job=find).spec, allow_nan=False, ensure_ascii=False
+                validate(CATALOG, body, find_job=find).spec, allow_nan=False, ensure_ascii=False
             ).encode()
         except InvalidSpec as error:
             refused += 1

@@ -9,6 +9,7 @@ import pytest
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.report import path_text
+from service.contract.validation import validate
 
 SIZES = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
 
@@ -36,7 +37,7 @@ def job(attention: dict[str, Any], model: str = "vit", **changes: Any) -> dict[s
     ],
 )
 def test_what_fits_is_taken(attention: dict[str, Any], changes: dict[str, Any]) -> None:
-    checked = load().validate(job(attention, **changes)).spec["model"]["params"]["attention"]
+    checked = validate(load(), job(attention, **changes)).spec["model"]["params"]["attention"]
     assert checked["params"].items() >= attention.get("params", {}).items()
 
 
@@ -55,7 +56,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(
     attention: dict[str, Any], changes: dict[str, Any], place: str, reason: str
 ) -> None:
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(job(attention, **changes))
+        validate(load(), job(attention, **changes))
     (detail,) = caught.value.details
     assert path_text(detail.loc) == f"model.params.attention.params{place}"
     assert reason in f"{detail.message} {detail.allowed}"
@@ -90,7 +91,7 @@ def test_a_decoder_that_does_not_fit_its_backbone_is_refused(
     backbone: dict[str, Any], params: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(segmentation(backbone, **params))
+        validate(load(), segmentation(backbone, **params))
     (detail,) = caught.value.details
     assert path_text(detail.loc) == "model.params"
     assert reason in detail.message
@@ -106,4 +107,6 @@ def test_a_decoder_that_does_not_fit_its_backbone_is_refused(
     ],
 )
 def test_a_decoder_that_fits_its_backbone_is_taken(backbone: dict[str, Any], params: dict[str, Any]) -> None:
-    assert load().validate(segmentation(backbone, **params)).spec["model"]["params"].items() >= params.items()
+    assert (
+        validate(load(), segmentation(backbone, **params)).spec["model"]["params"].items() >= params.items()
+    )

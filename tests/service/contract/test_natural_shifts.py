@@ -11,6 +11,7 @@ import pytest
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.report import path_text
+from service.contract.validation import validate
 from workers.catalog import resolve
 
 A = {"name": "top1", "data": {"name": "imagenet_a"}}
@@ -29,21 +30,21 @@ def job(*evaluations: dict[str, Any], data: str = "imagenet", **changes: Any) ->
 
 def problems(body: dict[str, Any], **known: Any) -> dict[str, str]:
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(body, **known)
+        validate(load(), body, **known)
     return {path_text(detail.loc): detail.message for detail in caught.value.details}
 
 
 def test_the_designs_example_and_the_suite_are_taken() -> None:
     folder = {"name": "imagenet_a", "params": {"folder": "imagenet-a"}}
-    spec = load().validate(job({"name": "top1", "data": folder}, O, {"suite": "natural_shifts"})).spec
+    spec = validate(load(), job({"name": "top1", "data": folder}, O, {"suite": "natural_shifts"})).spec
     assert [item["name"] for item in spec["evaluations"]] == ["top1", "aupr", "top1", "top1", "top1", "aupr"]
     assert spec["evaluations"][0] == spec["evaluations"][4]
     assert spec["evaluations"][1]["data"]["params"]["negatives_folder"] == "imagenet"
 
 
 def test_an_attack_on_a_shift_is_taken() -> None:
-    load().validate(
-        job({"name": "pgd", "data": {"name": "imagenet_a"}}, {"name": "clean"}, data="imagenet_a")
+    validate(
+        load(), job({"name": "pgd", "data": {"name": "imagenet_a"}}, {"name": "clean"}, data="imagenet_a")
     )
 
 
@@ -65,7 +66,7 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         reading={},
         foreign=False,
         dtypes=None,
-        model=load().validate(job(A)).spec["model"],
+        model=validate(load(), job(A)).spec["model"],
     )
     body = job(A, model={"name": "symvit", "weights": {"checkpoint": "mine"}})
     found = problems(body, find_checkpoint=lambda name: checkpoint)
@@ -73,7 +74,7 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
     assert found["evaluations[0].data.name"] == message
     assert "data.name" in found
     checkpoint.facts = {"classes": 1000, "channels": 3}
-    load().validate(body, find_checkpoint=lambda name: checkpoint)
+    validate(load(), body, find_checkpoint=lambda name: checkpoint)
 
 
 def test_anomalies_have_no_class_and_classes_no_anomalies() -> None:
@@ -107,7 +108,7 @@ def test_both_folders_are_looked_up(tmp_path: Path) -> None:
     (tmp_path / "imagenet-o").mkdir()
     data = {"name": "imagenet_o", "params": {"folder": "imagenet-0", "negatives_folder": "../imagenet"}}
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(job({"name": "aupr", "data": data}), data_root=tmp_path)
+        validate(load(), job({"name": "aupr", "data": data}), data_root=tmp_path)
     details = {path_text(detail.loc).rpartition(".")[2]: detail for detail in caught.value.details}
     assert details["folder"].nearest == "imagenet-o"
     assert "must not contain" in details["negatives_folder"].message

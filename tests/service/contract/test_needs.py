@@ -10,6 +10,7 @@ import pytest
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.needs import Need, needs_of
+from service.contract.validation import validate
 from service.contract.weights import EXPIRED
 
 MODEL = {"name": "symvit", "params": {"image_size": 32, "patch_size": 8, "depth": 1, "width": 32, "heads": 2}}
@@ -38,19 +39,19 @@ def body(*sources: str, **changes: Any) -> dict[str, Any]:
 def training(data: str = "digits", **params: Any) -> dict[str, Any]:
     model = {"name": "symvit", "params": MODEL["params"] | params}
     spec = {"kind": "train", "model": model, "data": {"name": data}, "recipe": {"name": "small_vit"}}
-    return load().validate(spec).spec
+    return validate(load(), spec).spec
 
 
 def refused(given: dict[str, Any], **jobs: FoundJob) -> list[dict[str, Any]]:
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(given, find_job=jobs.get)
+        validate(load(), given, find_job=jobs.get)
     return [detail.model_dump() for detail in caught.value.details]
 
 
 @pytest.mark.parametrize("state", ["waiting", "queued", "starting", "running", "succeeded"])
 def test_the_source_of_an_attack_may_be_there_or_come(state: str) -> None:
     job = FoundJob("train", state, training())
-    valid = load().validate(body("j"), find_job={"j": job}.get)
+    valid = validate(load(), body("j"), find_job={"j": job}.get)
     assert valid.spec["evaluations"][1]["params"]["job"] == "j"
 
 
@@ -97,7 +98,7 @@ def test_everything_that_is_wrong_is_said_at_once_at_its_place_in_the_body() -> 
 
 def test_each_field_of_a_spec_that_names_a_job() -> None:
     weights = {"name": "symvit", "weights": {"job": "own"}}
-    valid = load().validate(body("one", "own", model=weights))
+    valid = validate(load(), body("one", "own", model=weights))
     own = Need("own", ("model", "weights", "job"))
     attacks = [
         Need("one", ("evaluations", 1, "params", "job")),

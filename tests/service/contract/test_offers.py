@@ -10,6 +10,7 @@ from service.contract.catalog import load
 from service.contract.errors import ErrorDetail, InvalidSpec
 from service.contract.estimate import repeats
 from service.contract.report import path_text
+from service.contract.validation import validate
 
 SIZES = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
 CAUSAL = {"attention": {"name": "rpc_causal"}, "layers": "first"}
@@ -22,7 +23,7 @@ def job(model: dict[str, Any], *evaluations: dict[str, Any], data: str = "digits
 
 def refused(body: dict[str, Any]) -> tuple[ErrorDetail, ...]:
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(body)
+        validate(load(), body)
     return tuple(caught.value.details)
 
 
@@ -41,7 +42,7 @@ def segmenter(**params: Any) -> dict[str, Any]:
     ],
 )
 def test_what_can_be_looked_at_is_taken(model: dict[str, Any], data: str) -> None:
-    spec = load().validate(job(model, *({"name": name} for name in ANALYSES), data=data)).spec
+    spec = validate(load(), job(model, *({"name": name} for name in ANALYSES), data=data)).spec
     assert [item["params"]["layers"] for item in spec["evaluations"]] == ["all", "all"]
 
 
@@ -83,7 +84,7 @@ def test_the_attention_of_a_backbone_counts() -> None:
 def test_layers_have_to_be_there(model: dict[str, Any], data: str, layers: list[int], right: bool) -> None:
     body = job(model, {"name": "projection_loss", "params": {"layers": layers}}, data=data)
     if right:
-        load().validate(body)
+        validate(load(), body)
         return
     (detail,) = refused(body)
     assert path_text(detail.loc) == "evaluations[0].params"
@@ -100,6 +101,6 @@ def test_wrong_parameters_are_named() -> None:
 def test_what_measures_the_machine_counts_its_repeats() -> None:
     model = {"name": "timm", "params": {"architecture": "resnet18", "image_size": 32}}
     body = job(model, {"name": "efficiency", "params": {"repeats": 7, "batch_size": 4}})
-    found = load().validate(body).estimate
+    found = validate(load(), body).estimate
     assert found == {"examples": 7, "forward_passes": 56, "backward_passes": 28}
     assert repeats(load().find("evaluation", "clean"), {}) is None

@@ -12,6 +12,7 @@ from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.report import path_text
 from service.contract.stored_cells import FIFTEEN, SEVERITIES
+from service.contract.validation import validate
 from tests.support.stored_trees import write_cells
 
 DATA = {"name": "corrupted_folder", "params": {"folder": "stored"}}
@@ -30,17 +31,17 @@ def job(*evaluations: dict[str, Any], data: Any = DATA) -> dict[str, Any]:
 
 def problems(body: dict[str, Any], root: Path | None = None) -> dict[str, str]:
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(body, data_root=root)
+        validate(load(), body, data_root=root)
     return {path_text(detail.loc): detail.message for detail in caught.value.details}
 
 
 def test_a_whole_tree_is_taken_and_a_part_of_one_for_a_part(tmp_path: Path) -> None:
     write_cells(tmp_path / "stored", [(n, s) for n in FIFTEEN for s in SEVERITIES], ["a", "b"], side=4)
-    valid = load().validate(job(STORED, {**FOG, "data": DATA}), data_root=tmp_path)
+    valid = validate(load(), job(STORED, {**FOG, "data": DATA}), data_root=tmp_path)
     assert valid.spec["evaluations"][0]["params"]["source"] == "stored"
     shutil.rmtree(tmp_path / "stored" / "fog" / "3")
     shutil.rmtree(tmp_path / "stored" / "snow")
-    load().validate(job(FOG), data_root=tmp_path)
+    validate(load(), job(FOG), data_root=tmp_path)
     found = problems(job(STORED, FOG), tmp_path)
     assert found == {
         "evaluations[0].data.params.folder": "'stored' is wanted as CORRUPTION/SEVERITY/CLASS/IMAGE: "
@@ -48,7 +49,7 @@ def test_a_whole_tree_is_taken_and_a_part_of_one_for_a_part(tmp_path: Path) -> N
     }
     own = {name: value for name, value in STORED.items() if name != "data"}
     assert list(problems(job(own), tmp_path)) == ["data.params.folder"]
-    load().validate(job(own))  # a service that does not see the root leaves it to the plan
+    validate(load(), job(own))  # a service that does not see the root leaves it to the plan
 
 
 def test_imagenet_c_has_all_of_imagenets_classes(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.stored_cells import FIFTEEN, SEVERITIES
 from service.contract.suites import left_out_warnings
+from service.contract.validation import validate
 
 SMALL = {"name": "symvit", "params": {"image_size": 16, "patch_size": 4, "depth": 1, "width": 8, "heads": 2}}
 PAPERS = "carlini_wagner confidence=0.03 shared_constant=True"
@@ -37,7 +38,7 @@ def left_out(spec: dict[str, Any]) -> dict[str, str]:
 
 
 def test_full_leaves_out_what_digits_cannot_be_asked_and_says_so() -> None:
-    valid = load().validate(job("digits"))
+    valid = validate(load(), job("digits"))
     out = left_out(valid.spec)
     assert list(out) == [*SETS, PAPERS]
     assert all("the model is made for the 10 of 'digits'" in out[part] for part in SETS)
@@ -55,14 +56,14 @@ def test_full_leaves_out_what_digits_cannot_be_asked_and_says_so() -> None:
 
 
 def test_a_spec_that_is_posted_again_keeps_what_was_left_out() -> None:
-    first = load().validate(job("digits")).spec
-    assert load().validate(first).spec == first
-    plain = load().validate(job("digits", "quick")).spec
+    first = validate(load(), job("digits")).spec
+    assert validate(load(), first).spec == first
+    plain = validate(load(), job("digits", "quick")).spec
     assert "left_out" not in plain
 
 
 def test_under_paper_the_papers_attack_is_there() -> None:
-    spec = load().validate(job("digits", protocol="paper")).spec
+    spec = validate(load(), job("digits", protocol="paper")).spec
     assert PAPERS not in left_out(spec)
 
 
@@ -72,26 +73,26 @@ def test_sets_of_their_own_are_kept_where_they_are_seen(tmp_path: Path) -> None:
     for name in FIFTEEN:
         for severity in SEVERITIES:
             (tmp_path / "imagenet-c" / name / str(severity)).mkdir(parents=True)
-    out = left_out(load().validate(job("imagenet"), data_root=tmp_path).spec)
+    out = left_out(validate(load(), job("imagenet"), data_root=tmp_path).spec)
     assert list(out) == [SETS[0], SETS[2], PAPERS]
     assert out[SETS[0]] == "there is no folder 'imagenet-r' under the data root"
     assert "1000 classes are missing in every corruption" in out[SETS[2]]
-    unseen = left_out(load().validate(job("imagenet")).spec)
+    unseen = left_out(validate(load(), job("imagenet")).spec)
     assert [unseen[part].partition(":")[0] for part in SETS] == ["the service does not see the data root"] * 4
-    unknown = left_out(load().validate(job("image_folder"), data_root=tmp_path).spec)
+    unknown = left_out(validate(load(), job("image_folder"), data_root=tmp_path).spec)
     assert "classes of the job's data are not known" in unknown[SETS[1]]
 
 
 def test_analyses_are_left_out_where_the_model_does_not_let_them_look() -> None:
     model = {"name": "timm", "params": {"architecture": "vit_tiny_patch16_224"}}
-    out = left_out(load().validate(job("digits", model=model)).spec)
+    out = left_out(validate(load(), job("digits", model=model)).spec)
     assert "needs a softmax over all tokens" in out["projection_loss"]
     assert "needs a softmax over all tokens" in out["eigenvector_check"]
 
 
 def test_nothing_left_and_wrong_parts_of_other_suites_are_refused() -> None:
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(job("digits", "rpc_table1"))
+        validate(load(), job("digits", "rpc_table1"))
     assert len(caught.value.details) > 1
     assert caught.value.details[0].message.startswith("the suite's evaluation [0].data.name: 'imagenet' has")
     only = next(entry for entry in load().list("suite") if entry.name == "full")

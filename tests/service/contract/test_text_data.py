@@ -9,13 +9,14 @@ import pytest
 
 from service.contract.catalog import load
 from service.contract.errors import ErrorDetail, InvalidSpec
+from service.contract.validation import validate
 
 
 def problems(data: dict[str, Any], root: Path | None = None) -> dict[str, ErrorDetail]:
     """What is wrong with the data of a training job, by place."""
     body = {"kind": "train", "model": {"name": "vit"}, "data": data, "recipe": {"name": "small_vit"}}
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(body, data_root=root)
+        validate(load(), body, data_root=root)
     return {".".join(map(str, detail.loc)): detail for detail in caught.value.details}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
+from service.contract.validation import validate
 
 SPEC: dict[str, Any] = {
     "kind": "evaluate",
@@ -22,7 +23,7 @@ def test_a_missing_wordnet_is_refused_with_its_name_and_what_to_do(tmp_path: Pat
     for folder in ("sst", "word-net"):
         (tmp_path / folder).mkdir()
     with pytest.raises(InvalidSpec) as refused:
-        load().validate(SPEC, data_root=tmp_path)
+        validate(load(), SPEC, data_root=tmp_path)
     (detail,) = refused.value.details
     assert detail.loc == ["evaluations", 0, "params", "wordnet"]
     assert detail.given == "wordnet"
@@ -33,8 +34,8 @@ def test_a_missing_wordnet_is_refused_with_its_name_and_what_to_do(tmp_path: Pat
 def test_one_that_is_there_or_cannot_be_seen_is_taken(tmp_path: Path) -> None:
     for folder in ("sst", "wordnet"):
         (tmp_path / folder).mkdir()
-    load().validate(SPEC, data_root=tmp_path)
-    load().validate(SPEC, data_root=None)
+    validate(load(), SPEC, data_root=tmp_path)
+    validate(load(), SPEC, data_root=None)
 
 
 def test_missing_word_vectors_are_refused_with_their_name_and_what_to_do(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_missing_word_vectors_are_refused_with_their_name_and_what_to_do(tmp_pat
         (tmp_path / folder).mkdir()
     spec = SPEC | {"evaluations": [{"name": "textfooler", "params": {"neighbours": 0}}]}
     with pytest.raises(InvalidSpec) as refused:
-        load().validate(spec, data_root=tmp_path)
+        validate(load(), spec, data_root=tmp_path)
     assert [detail.loc[-1] for detail in refused.value.details] == ["neighbours", "vectors"]
     detail = refused.value.details[1]
     assert detail.nearest == "counter-fited"
@@ -54,10 +55,10 @@ def test_a_word_of_two_words_is_refused() -> None:
     swap = {"name": "word_swap", "params": {"words": words, "rate": 2}}
     spec = {"kind": "evaluate", "model": {"name": "lm"}, "data": {"name": "pydoc"}, "evaluations": [swap]}
     with pytest.raises(InvalidSpec) as refused:
-        load().validate(spec, data_root=None)
+        validate(load(), spec, data_root=None)
     assert {".".join(map(str, detail.loc)) for detail in refused.value.details} >= {
         "evaluations.0.params.rate"
     }
     spec["evaluations"] = [{"name": "word_swap", "params": {"words": words}}]
     with pytest.raises(InvalidSpec, match=r"word must be one word"):
-        load().validate(spec, data_root=None)
+        validate(load(), spec, data_root=None)

@@ -12,7 +12,7 @@ from service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarg
 from service.store.quotas import Quota
 from service.store.rows import CheckpointRow
 from service.store.session import Store
-from service.store.tenants import View
+from service.store.tenants import TenantStore, View
 from tests.support.jobs import add, claim, evaluate_spec, states
 
 MODEL = {"name": "symvit", "params": {"depth": 1}}
@@ -249,7 +249,7 @@ def test_the_files_of_checkpoints_never_expire(store: Store) -> None:
 def test_a_tenant_never_meets_the_job_behind_a_checkpoint(store: Store, act: str) -> None:
     row = upload(store, tenant="me")[0]
     check(store)
-    mine = store.seen_by(View("me", everything=False))
+    mine = TenantStore(store, View("me", everything=False))
     calls: dict[str, Callable[[], object]] = {
         "get": lambda: mine.jobs.get(row.job_id),
         "source": lambda: mine.jobs.source(row.job_id),

@@ -30,12 +30,12 @@ def add(store: TenantStore, spec: dict[str, Any] | None = None, key: str | None 
 
 @pytest.fixture
 def ours(store: Store) -> TenantStore:
-    return store.seen_by(OURS)
+    return TenantStore(store, OURS)
 
 
 @pytest.fixture
 def theirs(store: Store) -> TenantStore:
-    return store.seen_by(THEIRS)
+    return TenantStore(store, THEIRS)
 
 
 def calls_with_a_job(store: TenantStore) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -65,7 +65,7 @@ def test_no_method_reaches_the_job_of_another_tenant(store: Store, ours: TenantS
     before = store.jobs.get(job_id)
     found = []
     for view in (THEIRS, View("our", everything=False), View("ours ", everything=False)):
-        for name, method, others in calls_with_a_job(store.seen_by(view)):
+        for name, method, others in calls_with_a_job(TenantStore(store, view)):
             with pytest.raises(NotFound) as foreign:
                 method(job_id, **others)
             with pytest.raises(NotFound) as missing:
@@ -78,7 +78,7 @@ def test_no_method_reaches_the_job_of_another_tenant(store: Store, ours: TenantS
     )
     assert {"jobs.source", "events.newest", "events.of", "artifacts.of", "artifacts.get"} < set(found)
     for view in (OURS, ADMIN, NO_KEYS):
-        for name, method, others in calls_with_a_job(store.seen_by(view)):
+        for name, method, others in calls_with_a_job(TenantStore(store, view)):
             if name not in ("jobs.cancel", "jobs.retry", "jobs.delete"):
                 assert method(job_id, **others) is not None
 
@@ -91,7 +91,7 @@ def test_no_method_reaches_the_job_behind_a_checkpoint(store: Store, ours: Tenan
         with pytest.raises(NotFound):
             method(job_id, **others)
     for view in (ADMIN, NO_KEYS):
-        for look in (store.seen_by(view).jobs.get, store.seen_by(view).jobs.source):
+        for look in (TenantStore(store, view).jobs.get, TenantStore(store, view).jobs.source):
             with pytest.raises(NotFound):
                 look(job_id)
 
@@ -145,13 +145,13 @@ def test_what_is_not_filtered_is_not_there(ours: TenantStore) -> None:
 def test_a_view_of_neither_everything_nor_a_tenant_is_refused(store: Store) -> None:
     for tenant in (None, ""):
         with pytest.raises(ValueError, match="needs a tenant"):
-            store.seen_by(View(tenant, everything=False))
+            TenantStore(store, View(tenant, everything=False))
 
 
 def test_lists_hold_the_tenants_jobs_only(store: Store, ours: TenantStore, theirs: TenantStore) -> None:
     a, b = add(ours, evaluate_spec(tags=["t"])), add(theirs, evaluate_spec(tags=["t"]))
     c, d = add(ours, train_spec(model="vit")), add(theirs, train_spec(model="vit"))
-    old = add(store.seen_by(NO_KEYS))
+    old = add(TenantStore(store, NO_KEYS))
 
     def listed(part: TenantStore, **filters: Any) -> list[str]:
         found, cursor = part.jobs.page(limit=1, **filters)
@@ -162,7 +162,7 @@ def test_lists_hold_the_tenants_jobs_only(store: Store, ours: TenantStore, their
 
     assert listed(ours) == [c, a]
     assert listed(theirs) == [d, b]
-    assert listed(store.seen_by(ADMIN)) == listed(store.seen_by(NO_KEYS)) == [old, d, c, b, a]
+    assert listed(TenantStore(store, ADMIN)) == listed(TenantStore(store, NO_KEYS)) == [old, d, c, b, a]
     for filters in ({"tag": "t"}, {"kind": "evaluate"}, {"state": "queued", "tag": "t"}):
         assert listed(ours, **filters) == [a]
     for filters in ({"kind": "train"}, {"model": "vit"}, {"model": "vit", "state": "queued"}):
@@ -170,7 +170,7 @@ def test_lists_hold_the_tenants_jobs_only(store: Store, ours: TenantStore, their
 
 
 def test_jobs_belong_to_whoever_adds_them(store: Store, ours: TenantStore) -> None:
-    made = [add(ours), add(store.seen_by(ADMIN)), add(store.seen_by(NO_KEYS))]
+    made = [add(ours), add(TenantStore(store, ADMIN)), add(TenantStore(store, NO_KEYS))]
     with store._database.reading() as connection:
         owners = {row.id: row.tenant for row in connection.execute(select(jobs.c.id, jobs.c.tenant))}
     assert [owners[job_id] for job_id in made] == ["ours", "admins", None]
@@ -181,9 +181,9 @@ def test_idempotency_keys_are_the_tenants_own(store: Store, ours: TenantStore, t
     assert theirs.jobs.known("k", "a") is None
     assert theirs.jobs.known("k", "another body") is None
     other = add(theirs, key="k")
-    plain = add(store.seen_by(NO_KEYS), key="k")
+    plain = add(TenantStore(store, NO_KEYS), key="k")
     assert len({job_id, other, plain}) == 3
-    for part, made in ((ours, job_id), (theirs, other), (store.seen_by(NO_KEYS), plain)):
+    for part, made in ((ours, job_id), (theirs, other), (TenantStore(store, NO_KEYS), plain)):
         known = part.jobs.known("k", "a")
         assert known is not None
         assert known.id == made == add(part, key="k")
@@ -205,7 +205,9 @@ def test_weights_come_from_jobs_that_one_sees(
     assert foreign.value.details[0].loc == [*needs_of(evaluate_spec(**using(training)))[0].loc]
     assert theirs.jobs.page() == ([], None)
     assert ours.jobs.get(add(ours, evaluate_spec(**using(training)))).state == "waiting"
-    assert store.seen_by(ADMIN).jobs.get(add(store.seen_by(ADMIN), evaluate_spec(**using(training))))
+    assert TenantStore(store, ADMIN).jobs.get(
+        add(TenantStore(store, ADMIN), evaluate_spec(**using(training)))
+    )
 
 
 def test_a_refused_deletion_names_no_job_of_another_tenant(store: Store, ours: TenantStore) -> None:
@@ -213,7 +215,7 @@ def test_a_refused_deletion_names_no_job_of_another_tenant(store: Store, ours: T
     held = claim(store, warm_job=training)
     store.shards.finish(held, outcome(held))
     store.jobs.succeed(training, {})
-    needing = add(store.seen_by(ADMIN), evaluate_spec(weights_from=training))
+    needing = add(TenantStore(store, ADMIN), evaluate_spec(weights_from=training))
     with pytest.raises(InvalidState) as refused:
         ours.jobs.delete(training)
     assert needing not in str(refused.value)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from models.layers import Classifier
 from models.position_embeddings import resize_positions
 from service.contract.catalog import load
+from service.contract.validation import validate
 from workers import catalog
 from workers.jobs import train
 from workers.jobs.backbone import load_backbone
@@ -109,7 +110,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def trained(spec: dict[str, Any], folder: Path, weights: Path | None = None) -> dict[str, Any]:
-    full = load().validate({"kind": "train", "execution": {"device": "cpu", "batch_size": 8}, **spec}).spec
+    full = validate(load(), {"kind": "train", "execution": {"device": "cpu", "batch_size": 8}, **spec}).spec
     request = {"spec": full, "folder": folder, "checkpoint_seconds": 60, "cores": 1, "job": "j"}
     with torch.random.fork_rng():
         return train.run({**request, "weights": weights and str(weights)}, Session(), lambda _: None)

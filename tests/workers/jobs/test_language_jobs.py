@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from service.contract.catalog import load
+from service.contract.validation import validate
 from tests.support.texts import write_sst, write_wikitext
 from workers.jobs import evaluate, plan, train
 from workers.jobs.failures import BadWeights
@@ -39,7 +40,7 @@ def data(folder: str = "wt") -> dict[str, Any]:
 
 
 def completed(body: Mapping[str, Any]) -> dict[str, Any]:
-    return load().validate({"execution": EXECUTION, **body}).spec
+    return validate(load(), {"execution": EXECUTION, **body}).spec
 
 
 def training(**recipe: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from service.contract.catalog import load
+from service.contract.validation import validate
 from tests.support.imagenet_trees import write_classes, write_set
 from workers.data.dataset import chosen_logits
 from workers.data.imagenet_a import imagenet_a
@@ -42,7 +43,7 @@ def spec_of(
         "execution": {"device": "cpu", "batch_size": 64},
         **changes,
     }
-    return load().validate(body).spec
+    return validate(load(), body).spec
 
 
 def planned(spec: dict[str, Any], session: Session, seconds: float = 1e9) -> dict[str, Any]:

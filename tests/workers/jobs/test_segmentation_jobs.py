@@ -12,6 +12,7 @@ import torch
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.stored_cells import cells_of
+from service.contract.validation import validate
 from workers.data.dataset import MissingData
 from workers.jobs import evaluate, plan, train
 from workers.jobs.merge import as_csv, sorted_columns
@@ -41,12 +42,12 @@ def evaluating(**changes: Any) -> dict[str, Any]:
 
 def problems(body: dict[str, Any]) -> dict[str, str]:
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(body)
+        validate(load(), body)
     return {".".join(map(str, detail.loc)): detail.message for detail in caught.value.details}
 
 
 def trained(folder: Path, **changes: Any) -> dict[str, Any]:
-    spec = load().validate(training(**changes)).spec
+    spec = validate(load(), training(**changes)).spec
     request = {
         "spec": spec,
         "weights": None,
@@ -86,7 +87,7 @@ def test_what_is_for_classification_is_refused_with_the_reason() -> None:
         for number, name in enumerate(["pgd", "autoattack"])
     }
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(evaluating(evaluations=[{"name": "pgd"}]))
+        validate(load(), evaluating(evaluations=[{"name": "pgd"}]))
     (detail,) = caught.value.details
     assert detail.nearest == "segpgd"
     assert {"segpgd", "sea", "sliding_window"} <= set(detail.allowed)
@@ -110,7 +111,7 @@ def test_a_backbone_that_does_not_fit_is_refused_with_the_reason() -> None:
 
 
 def test_shards_add_up_to_the_whole(tmp_path: Path) -> None:
-    spec = load().validate(evaluating(limit=100)).spec
+    spec = validate(load(), evaluating(limit=100)).spec
     whole, parts = shards(spec, None, 1e9), shards(spec, None, 1e-9)
     assert (len(whole), len(parts)) == (1, 4)
     assert joined(parts) == joined(whole)
@@ -124,7 +125,7 @@ def test_a_trained_model_is_measured_as_at_the_end_of_its_training(tmp_path: Pat
     answer = trained(tmp_path)
     assert answer["extra"]["plan"]["evaluations"] == [{"n": 200, "available": 200, "classes": 5}]
     model = {**SEGMENTER, "weights": {"job": "j"}}
-    spec = load().validate(evaluating(model=model)).spec
+    spec = validate(load(), evaluating(model=model)).spec
     measured = joined(shards(spec, str(tmp_path / "weights.safetensors"), 1e-9))
     assert measured == joined([answer])
     again = trained(tmp_path / "again")
@@ -138,7 +139,7 @@ def test_segmenters_recipe_trains_on_crops_and_is_measured_in_windows(tmp_path: 
     assert answer["backward_passes"] == 2 * 800
     model = {**SEGMENTER, "weights": {"job": "j"}}
     windows = {"name": "sliding_window", "params": {"short_side": 64, "window": 32, "stride": 24}}
-    spec = load().validate(evaluating(model=model, evaluations=[windows], limit=100)).spec
+    spec = validate(load(), evaluating(model=model, evaluations=[windows], limit=100)).spec
     whole, parts = (shards(spec, str(tmp_path / "weights.safetensors"), seconds) for seconds in (1e9, 1e-9))
     assert (len(whole), len(parts)) == (1, 4)
     assert joined(parts) == joined(whole)
@@ -163,7 +164,7 @@ CELLS = {"corruptions": ["gaussian_noise", "fog"], "severities": [1, 4]}
 )
 def test_corrupted_shards_add_up_to_the_whole(name: str, params: dict[str, Any], forward: int) -> None:
     item = {"name": name, "params": params}
-    spec = load().validate(evaluating(evaluations=[item], limit=70)).spec
+    spec = validate(load(), evaluating(evaluations=[item], limit=70)).spec
     whole, parts = shards(spec, None, 1e9), shards(spec, None, 1e-9)
     assert (len(whole), len(parts)) == (1, 3)
     assert joined(parts) == joined(whole)
@@ -201,13 +202,13 @@ def test_attention_for_so_many_patches_takes_no_larger_windows_and_crops() -> No
     def recipe(side: int) -> dict[str, Any]:
         return {"name": "segmenter", "params": {"crop_size": side}}
 
-    load().validate(evaluating(model=model, evaluations=windows(32)))
-    load().validate(training(model=model, recipe=recipe(32)))
+    validate(load(), evaluating(model=model, evaluations=windows(32)))
+    validate(load(), training(model=model, recipe=recipe(32)))
     found = problems(evaluating(model=model, evaluations=windows(33)))
     assert "its learned S is for that many patches" in found["evaluations.0.params"]
     found = problems(training(model=model, recipe=recipe(33)))
     assert "crop_size must not be larger than the backbone's image_size" in found["recipe.params"]
-    load().validate(evaluating(evaluations=windows(33)))
+    validate(load(), evaluating(evaluations=windows(33)))
 
 
 @pytest.mark.trains
@@ -232,7 +233,7 @@ SEA = {"name": "sea", "params": {"epsilon": "4/255", "steps": 10}}
 def test_an_attack_is_cut_into_shards_and_weighs_classes_by_the_training_images() -> None:
     both = [SEA, {"name": "segpgd", "params": {"epsilon": "4/255", "steps": 3}}]
     small = {"device": "cpu", "batch_size": 6}
-    spec = load().validate(evaluating(evaluations=both, limit=12, execution=small)).spec
+    spec = validate(load(), evaluating(evaluations=both, limit=12, execution=small)).spec
     facts = plan.run({"spec": spec, "weights": None, "shard_seconds": 1e9}, Session(), lambda _: None)
     first, second = facts["plan"]["evaluations"]
     maps = Session().data(spec["data"], "train").label_maps(range(800), 32)  # type: ignore[attr-defined]
@@ -250,7 +251,7 @@ def test_an_attack_is_cut_into_shards_and_weighs_classes_by_the_training_images(
 
 
 def test_a_balanced_loss_without_training_images_fails_with_the_reason(monkeypatch: Any) -> None:
-    data, spec = Session.data, load().validate(evaluating(evaluations=[SEA])).spec
+    data, spec = Session.data, validate(load(), evaluating(evaluations=[SEA])).spec
 
     def without(self: Session, named: Any, split: str) -> Any:
         if split == "train":

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from service.contract.catalog import load
+from service.contract.validation import validate
 from service.store.rows import OutcomeRow
 from tests.support.texts import write_sst, write_wikitext
 from tests.support.word_vectors import write_vectors
@@ -45,7 +46,7 @@ def spec(*evaluations: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
         "execution": {"device": "cpu", "batch_size": 4},
         "save_adversarial": True,
     }
-    return load().validate(body | fields).spec
+    return validate(load(), body | fields).spec
 
 
 def run(wanted: dict[str, Any], folder: Path, shard_seconds: float = 1e9) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 from service.contract.catalog import load
 from service.contract.errors import InvalidSpec
 from service.contract.results import EvaluationResult, Metric
+from service.contract.validation import validate
 from service.contract.validity import cross_checks
 from workers.jobs.published import ADE20K, IMAGENET, references
 from workers.jobs.published_numbers import TABLES
@@ -25,7 +26,7 @@ def expanded(suite: str, protocol: str = "pixel", model: str = "symvit_tiny") ->
         "data": {"name": "digits"},
         "evaluations": [{"suite": suite}],
     }
-    return load().validate(body).spec
+    return validate(load(), body).spec
 
 
 @pytest.mark.parametrize(("suite", "tables"), [("rpc_table2", {"table 1", "table 2"})])
@@ -57,7 +58,7 @@ def test_the_natural_shifts_have_their_published_numbers() -> None:
         "data": {"name": "imagenet"},
         "evaluations": [{"suite": "natural_shifts"}],
     }
-    spec = load().validate(body).spec
+    spec = validate(load(), body).spec
     found = [
         (reference.metric, reference.value)
         for item in spec["evaluations"]
@@ -82,7 +83,7 @@ def test_table_1_has_its_published_numbers() -> None:
         "data": {"name": "imagenet"},
         "evaluations": [{"suite": "rpc_table1"}],
     }
-    spec = load().validate(body).spec
+    spec = validate(load(), body).spec
     found = {
         item["data"]["name"]: {
             reference.metric: reference.value
@@ -125,7 +126,7 @@ def test_segmenters_suite_has_the_published_numbers_of_its_table() -> None:
         "data": {"name": "ade20k"},
         "evaluations": [{"suite": "rpc_ade20k"}],
     }
-    spec = load().validate(body).spec
+    spec = validate(load(), body).spec
     found = [
         [
             (reference.metric, reference.value)
@@ -211,11 +212,11 @@ def test_every_check_across_evaluations_can_fire_on_standard(
 def test_the_suites_of_text_are_of_their_own_task() -> None:
     text = {"model": {"name": "symmlm_tiny"}, "data": {"name": "pydoc"}}
     body = {"kind": "evaluate", "evaluations": [{"suite": "rpc_wikitext"}], **text}
-    rows = [(item["name"], item["params"].get("rate")) for item in load().validate(body).spec["evaluations"]]
+    rows = [(item["name"], item["params"].get("rate")) for item in validate(load(), body).spec["evaluations"]]
     assert rows == [("perplexity", None), ("word_swap", 0.02), ("word_swap", 0.05), ("word_swap", 0.1)]
     with pytest.raises(InvalidSpec) as caught:
-        load().validate(body | {"evaluations": [{"suite": "rpc_nlu"}]})
+        validate(load(), body | {"evaluations": [{"suite": "rpc_nlu"}]})
     assert "is for classification and sequence" in caught.value.details[0].message
     sentences = {"model": {"name": "text_classifier"}, "data": {"name": "sst"}}
-    spec = load().validate(body | sentences | {"evaluations": [{"suite": "rpc_nlu"}]}).spec
+    spec = validate(load(), body | sentences | {"evaluations": [{"suite": "rpc_nlu"}]}).spec
     assert [item["name"] for item in spec["evaluations"]] == ["top1", "deepwordbug"]
