@@ -2,7 +2,7 @@
 
 What is not listed is refused by name. Left out on purpose: what reads files or uninitialised memory
 (`from_file`, `empty`, `resize_`, `set_`), what does not check its indices (`_unsafe_index`) or its strides
-(`as_strided`, `_reshape_alias`, which `torch.export` does not write), what exists on one kind of device
+(`as_strided`, `_reshape_alias`), what exists on one kind of device
 alone, what gives values back to Python (`item`), overloads that are not of tensors, custom operators, and
 everything outside `aten` but a few functions of numbers, which programs with a dynamic batch calculate shapes
 with. Some of the listed operators check too little: `guards.py` does it for them.
