@@ -1,0 +1,147 @@
+"""States of an earlier version: migrated they give the same answers, merged again the same results.
+
+`tests/vectors/states` has a small state of commit 7c210ed on each kind of database, as SQL, with its answers:
+the results of every job, and comparisons of some. All numbers come from stored outcomes, so they do not
+depend on the processor. What has been added to answers since then stands in `ADDED`; anything else that
+differs is wrong.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, delete
+
+from service.settings import Settings
+from service.store.session import Store, open_store
+from service.store.tables import results
+from tests.support.databases import KINDS, fresh_database
+from workers.jobs.merge import evaluations, save_evaluation
+
+STATES = Path(__file__).resolve().parents[2] / "vectors" / "states"
+# Keys that answers may have now and did not have then.
+ADDED = frozenset({"unit"})
+TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class OldState:
+    """A database of the earlier version, opened by this one, and what it answered: path -> (status, body)."""
+
+    url: str
+    store: Store
+    answers: dict[str, list[Any]]
+
+    def jobs(self) -> list[str]:
+        """The jobs that had results."""
+        paths = [
+            path for path, (status, _) in self.answers.items() if status == 200 and "/compare" not in path
+        ]
+        return [path.split("/")[4] for path in paths]
+
+
+@pytest.fixture(params=KINDS)
+def old_state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OldState]:
+    """The state on each kind of database."""
+    if request.param == "sqlite":
+        file = tmp_path / "old.sqlite"
+        with closing(sqlite3.connect(file)) as connection:
+            connection.executescript(unpacked("sqlite.sql.gz"))
+        yield from opened("sqlite", f"sqlite:///{file}")
+        return
+    with fresh_database(request.getfixturevalue("postgresql_server")) as url:
+        plain = url.replace("postgresql+psycopg://", "postgresql://")
+        with psycopg.connect(plain, autocommit=True) as connection:
+            connection.execute(unpacked("postgresql.sql.gz").encode())
+        yield from opened("postgresql", url)
+
+
+def opened(kind: str, url: str) -> Iterator[OldState]:
+    with open_store(url) as store:
+        yield OldState(url, store, json.loads(unpacked(f"{kind}.answers.json.gz")))
+
+
+def unpacked(name: str) -> str:
+    return gzip.decompress((STATES / name).read_bytes()).decode()
+
+
+def differences(old: Any, new: Any, where: str = "") -> list[str]:
+    """Where two answers differ, but for keys that were added; floats may differ in their last digits."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = (old.keys() | new.keys()) - (ADDED - old.keys())
+        return [
+            line
+            for key in sorted(keys)
+            for line in (
+                differences(old[key], new[key], f"{where}.{key}")
+                if key in old and key in new
+                else [f"{where}.{key} is only in the {'old' if key in old else 'new'} answer"]
+            )
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [line for place, pair in pairs for line in differences(*pair, f"{where}[{place}]")]
+    if isinstance(old, float) and isinstance(new, float) and math.isclose(old, new, rel_tol=TOLERANCE):
+        return []
+    same = type(old) is type(new) and old == new
+    return [] if same else [f"{where}: {old!r} was the answer, now it is {new!r}"]
+
+
+def changed_answers(
+    state: OldState, serve: Callable[..., Any], tmp_path: Path, *, only: str = ""
+) -> list[str]:
+    """The differences between the answers of then and now, of the paths that hold `only`."""
+    settings = Settings(state=tmp_path / "state", database_url=state.url)
+    found = []
+    with serve(settings, state.store) as api:
+        for path, (status, body) in state.answers.items():
+            if only in path:
+                answer = api.get(path)
+                found += differences([status, body], [answer.status_code, answer.json()], path)
+    return found
+
+
+def test_an_old_state_gives_the_same_answers(
+    old_state: OldState, serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert len(old_state.jobs()) >= 20
+    assert changed_answers(old_state, serve, tmp_path) == []
+
+
+def test_old_outcomes_merge_to_the_same_results(
+    old_state: OldState, serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    engine = create_engine(old_state.url)
+    with engine.begin() as connection:
+        connection.execute(delete(results))
+    engine.dispose()
+    for job_id in old_state.jobs():
+        assert old_state.store.results.of(job_id) == {}
+        for index in range(len(evaluations(old_state.store.jobs.get(job_id)))):
+            save_evaluation(old_state.store, tmp_path / "artifacts" / job_id, job_id, index)
+    assert changed_answers(old_state, serve, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "count"),
+    [
+        ({"a": 1.0}, {"a": 1.0 + 1e-15, "unit": "s"}, 0),
+        ({"a": 1.0}, {"a": 1.0 + 1e-9}, 1),
+        ({"a": 1}, {"a": 1.0}, 1),
+        ({"a": [1, 2]}, {"a": [1]}, 1),
+        ({"a": 1}, {"b": 1}, 2),
+        ({"unit": "s"}, {}, 1),
+    ],
+)
+def test_differences_are_noticed(old: Any, new: Any, count: int) -> None:
+    assert len(differences(old, new)) == count
