@@ -27,7 +27,7 @@ install: $(STAMP) ## make .venv with the service, the worker and the `assay` com
 	@echo "installed: $(BIN)/assay"
 
 demo: $(STAMP) ## train, attack and compare two transformers through the real service (minutes)
-	@$(BIN)/python -P -m service.demo
+	@$(BIN)/python -P -m assay.service.demo
 
 test: $(STAMP) ## run the tests
 	@$(PYTEST)
@@ -48,7 +48,7 @@ check: $(STAMP) ## formatting, lint, types, layers, and that the catalog is fres
 	step $(BIN)/ruff check .; \
 	step $(BIN)/mypy; \
 	step $(BIN)/lint-imports; \
-	step $(BIN)/python -m workers.catalog --check; \
+	step $(BIN)/python -m assay.workers.catalog --check; \
 	[ -z "$$failed" ] || { printf "make check: failed:$$failed\n" >&2; exit 1; }
 
 fmt: $(STAMP) ## format the code and mend what lint can mend
@@ -56,7 +56,7 @@ fmt: $(STAMP) ## format the code and mend what lint can mend
 	@$(BIN)/ruff format .
 
 catalog: $(STAMP) ## write service/contract/catalog.json from the components
-	@$(BIN)/python -m workers.catalog
+	@$(BIN)/python -m assay.workers.catalog
 
 # The locks name versions and hashes, and no place to fetch them from.
 COMPILE := uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \

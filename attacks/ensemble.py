@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attacks.kernel import Attack
-from attacks.threat import Ball
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Ball
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from attacks.judgement import judge, right
-from attacks.randomness import Randomness
-from attacks.threat import PIXELS, Ball, Box, as_column
+from assay.attacks.judgement import judge, right
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import PIXELS, Ball, Box, as_column
 
 Forward = Callable[[Tensor], Tensor]
 """The attacked model: images (B, C, H, W) to logits (B, classes)."""

@@ -19,8 +19,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from workers import catalog
-from workers.process import ALLOCATOR
+from assay.workers import catalog
+from assay.workers.process import ALLOCATOR
 
 TURNS, REPEATS, BATCH = 2, 8, 128
 SHAPE = {"image_size": 32, "patch_size": 4, "depth": 4, "width": 128, "heads": 4}

@@ -22,13 +22,13 @@ from cleverhans.torch.attacks.fast_gradient_method import fast_gradient_method
 from cleverhans.torch.attacks.projected_gradient_descent import projected_gradient_descent
 from torch import Tensor, nn
 
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.pgd import pgd
-from attacks.kernel import Attack
-from attacks.randomness import Randomness
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.kernel import Attack
+from assay.attacks.randomness import Randomness
+from assay.workers.evaluation.engine import attack_pixel
+from assay.workers.evaluation.outcomes import Outcomes
 from benchmarks.networks import cnn, digits, larger_vit, vit
-from workers.evaluation.engine import attack_pixel
-from workers.evaluation.outcomes import Outcomes
 
 N, BATCH, STEPS, REPEATS = 256, 128, 40, 2
 # FGSM is over at once.

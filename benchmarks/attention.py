@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from models.attention.heads import merge_heads, split_heads
-from models.attention.rpc import RPCAttention
-from models.rpc_symvit_sizes import rpc_symvit_tiny
-from models.symvit_sizes import symvit_tiny
-from workers.process import ALLOCATOR
+from assay.models.attention.heads import merge_heads, split_heads
+from assay.models.attention.rpc import RPCAttention
+from assay.models.rpc_symvit_sizes import rpc_symvit_tiny
+from assay.models.symvit_sizes import symvit_tiny
+from assay.workers.process import ALLOCATOR
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BATCH, REPEATS = {"cuda": (128, 30), "cpu": (8, 12)}[DEVICE]

@@ -25,12 +25,12 @@ from pyautoattack import AutoAttack
 from pyautoattack.state import EvaluationState
 from torch import Tensor, nn
 
-from attacks.adversarial.autoattack import autoattack
-from attacks.kernel import frozen
-from attacks.randomness import Randomness
+from assay.attacks.adversarial.autoattack import autoattack
+from assay.attacks.kernel import frozen
+from assay.attacks.randomness import Randomness
+from assay.workers.evaluation.engine import attack_pixel
+from assay.workers.evaluation.outcomes import Stage
 from benchmarks.networks import digits, vit
-from workers.evaluation.engine import attack_pixel
-from workers.evaluation.outcomes import Stage
 
 BATCH = 64
 # (trained on FGSM examples of this size, attacked with this epsilon): an undefended network falls at once.

@@ -14,11 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.autoattack import autoattack
-from attacks.randomness import Randomness
+from assay.attacks.adversarial.autoattack import autoattack
+from assay.attacks.randomness import Randomness
+from assay.workers.evaluation.engine import attack_pixel
+from assay.workers.evaluation.outcomes import Outcomes
 from tests.attacks.adversarial.batches import digits, network
-from workers.evaluation.engine import attack_pixel
-from workers.evaluation.outcomes import Outcomes
 
 N, BATCH, EPSILON, QUERIES, SEEDS = 1000, 250, 0.1, 1000, (0, 1)
 GOAL = 0.005

@@ -21,7 +21,7 @@ from imagecorruptions import corrupt, get_corruption_names
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-from attacks.corruptions.corruption import Corruption
+from assay.attacks.corruptions.corruption import Corruption
 
 FIFTEEN = tuple(get_corruption_names("common"))
 EXTRA = tuple(get_corruption_names("validation"))
@@ -41,7 +41,7 @@ def crops(count: int, size: int) -> Tensor:
 
 def ours(name: str, severity: int) -> Corruption:
     """A corruption of ours."""
-    made: Corruption = getattr(importlib.import_module(f"attacks.corruptions.{name}"), name)(
+    made: Corruption = getattr(importlib.import_module(f"assay.attacks.corruptions.{name}"), name)(
         severity=severity
     )
     return made

@@ -18,12 +18,12 @@ import torch
 from cleverhans.torch.attacks.carlini_wagner_l2 import carlini_wagner_l2
 from torch import Tensor, nn
 
-from attacks.adversarial.carlini_wagner import carlini_wagner
-from attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen
-from attacks.randomness import Randomness
+from assay.attacks.adversarial.carlini_wagner import carlini_wagner
+from assay.attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen
+from assay.attacks.randomness import Randomness
+from assay.workers.evaluation.active import run_batch
 from benchmarks.attack_speed import costs
 from benchmarks.networks import cnn, digits
-from workers.evaluation.active import run_batch
 
 N, SEARCHES, ITERATIONS, LEARNING_RATE, CONFIDENCE = 64, 5, 100, 1e-2, 0.0
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.pgd import pgd
+from assay.attacks.adversarial.pgd import pgd
+from assay.workers.evaluation.outcomes import Outcomes
 from benchmarks.attack_speed import Cost, N, costs, native
 from benchmarks.networks import TRAINING_EPSILON, cnn, digits
-from workers.evaluation.outcomes import Outcomes
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("usual", {"epsilon": 0.05, "relative_step_size": 0.1, "steps": 100}),

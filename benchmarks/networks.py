@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from workers import catalog
+from assay.workers import catalog
 
 TRAINING_EPSILON = {"usual": 0.0, "fgsm-trained": 0.15}
 SHAPE = {"image_size": 16, "patch_size": 4, "depth": 2, "width": 64, "heads": 4}

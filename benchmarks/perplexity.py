@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.lm import lm
-from models.token_model import TokenModel
-from workers.evaluation.likelihood import Windows, score
+from assay.models.lm import lm
+from assay.models.token_model import TokenModel
+from assay.workers.evaluation.likelihood import Windows, score
 
 # Name: length, vocabulary, sizes.
 MODELS: dict[str, tuple[int, int, dict[str, Any]]] = {

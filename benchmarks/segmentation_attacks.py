@@ -18,19 +18,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attacks.adversarial.sea import sea
-from attacks.adversarial.segmentation_pgd import segmentation_pgd
-from attacks.adversarial.segpgd import segpgd
-from attacks.randomness import Randomness
-from attacks.segmentation.losses import IGNORE, class_weights
-from service.contract.catalog import load
-from service.contract.validation import validate
-from workers.data.shapes import shapes
-from workers.evaluation.attacked_pixels import AttackedPixels
-from workers.evaluation.segment_attacked import attack_segmentation
-from workers.jobs import train
-from workers.jobs.attacked_pixels import pixels_of_classes
-from workers.jobs.session import Session
+from assay.attacks.adversarial.sea import sea
+from assay.attacks.adversarial.segmentation_pgd import segmentation_pgd
+from assay.attacks.adversarial.segpgd import segpgd
+from assay.attacks.randomness import Randomness
+from assay.attacks.segmentation.losses import IGNORE, class_weights
+from assay.service.contract.catalog import load
+from assay.service.contract.validation import validate
+from assay.workers.data.shapes import shapes
+from assay.workers.evaluation.attacked_pixels import AttackedPixels
+from assay.workers.evaluation.segment_attacked import attack_segmentation
+from assay.workers.jobs import train
+from assay.workers.jobs.attacked_pixels import pixels_of_classes
+from assay.workers.jobs.session import Session
 
 N, SIDE, BATCH, STEPS, RELATIVE = 64, 32, 16, 100, 0.15
 BACKBONE = {"image_size": SIDE, "patch_size": 4, "width": 48, "depth": 3, "heads": 2, "drop_path": 0.0}

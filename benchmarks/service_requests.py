@@ -15,9 +15,9 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
+from assay.service.store.session import open_store
 from benchmarks.service_rows import add_jobs
 from benchmarks.service_running import Running, percentile, postgresql, service, table
-from service.store.session import open_store
 
 RATE, SECONDS, THREADS, JOBS, WARM_UP = 100, 60, 16, 10_000, 300
 SUBMISSION_P99, STATUS_P99 = 50.0, 20.0

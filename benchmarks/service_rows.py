@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import insert, text
 
-from service.contract.catalog import load
-from service.contract.validation import validate
-from service.store.ids import new_id
-from service.store.session import Store
-from service.store.tables import events, jobs, shards, tags
+from assay.service.contract.catalog import load
+from assay.service.contract.validation import validate
+from assay.service.store.ids import new_id
+from assay.service.store.session import Store
+from assay.service.store.tables import events, jobs, shards, tags
 
 MODELS = ["symvit", "rpc_symvit", "vit", "rpc_symvit_base"]
 RARE_MODEL = "rare_vit"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import httpx
 import psycopg
 
-from service.store.session import open_store
+from assay.service.store.session import open_store
 from tests.support.servers import PrivatePostgresql, PrivateRedis, free_port
 
 START_SECONDS = 90
@@ -51,14 +51,14 @@ def service(database_url: str) -> Iterator[Running]:
     with PrivateRedis() as redis, open_store(database_url) as store:
         key = store.keys.create("benchmark", ["admin"])[1]
         settings = {"MODE": "distributed", "REDIS_URL": redis.url, "DATABASE_URL": database_url}
-        with _process("service.server", settings) as (url, pid):
+        with _process("assay.service.server", settings) as (url, pid):
             yield Running(url, pid, {"Authorization": f"Bearer {key}"})
 
 
 @contextlib.contextmanager
 def embedded(database_url: str, **settings: str) -> Iterator[str]:
     """The address of the whole service; `settings` are ASSAY_ variables without their prefix."""
-    with _process("workers.embedded", {"DATABASE_URL": database_url, **settings}) as (url, _):
+    with _process("assay.workers.embedded", {"DATABASE_URL": database_url, **settings}) as (url, _):
         yield url
 
 

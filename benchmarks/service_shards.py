@@ -14,10 +14,10 @@ from typing import Any
 
 from sqlalchemy import select
 
+from assay.service.client import AssayClient
+from assay.service.store.session import Store, open_store
+from assay.service.store.tables import outcomes
 from benchmarks.service_running import embedded, postgresql, table
-from service.client import AssayClient
-from service.store.session import Store, open_store
-from service.store.tables import outcomes
 
 # As many evaluations as make a job of minutes, which is what two workers are for: an evaluator needs seconds
 # to start, and one worker plans while the other can only start its own.

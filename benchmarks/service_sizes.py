@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 from sqlalchemy import event
 
+from assay.service.api.views import job_view
+from assay.service.store import cursor
+from assay.service.store.session import Store, open_store
+from assay.service.store.tenants import TenantStore, View
 from benchmarks.service_rows import RARE_MODEL, add_jobs
 from benchmarks.service_running import percentile, postgresql, service, table
-from service.api.views import job_view
-from service.store import cursor
-from service.store.session import Store, open_store
-from service.store.tenants import TenantStore, View
 
 SIZES = (1_000, 10_000, 100_000)
 FILTERS: dict[str, dict[str, str]] = {

@@ -24,12 +24,12 @@ import torch
 from cleverhans.torch.attacks.spsa import spsa as their_spsa
 from torch import Tensor, nn
 
-from attacks.adversarial.spsa import spsa
-from attacks.kernel import Attack, Examples, Setting, frozen, judged
-from attacks.randomness import Randomness
+from assay.attacks.adversarial.spsa import spsa
+from assay.attacks.kernel import Attack, Examples, Setting, frozen, judged
+from assay.attacks.randomness import Randomness
+from assay.workers.evaluation.engine import attack_pixel
 from benchmarks.attack_speed import costs
 from benchmarks.networks import TRAINING_EPSILON, cnn, digits
-from workers.evaluation.engine import attack_pixel
 
 N, BATCH, STEPS, SAMPLES = 32, 16, 10, 128
 HELD_OUT = 256

@@ -19,12 +19,12 @@ from pyautoattack.fab_pt import FABAttack_PT
 from pyautoattack.square import SquareAttack
 from torch import Tensor, nn
 
-from attacks.adversarial.fab_t import fab_t
-from attacks.adversarial.square import square
-from attacks.kernel import Attack, Examples, Setting, frozen
-from attacks.randomness import LibraryStream, Randomness
+from assay.attacks.adversarial.fab_t import fab_t
+from assay.attacks.adversarial.square import square
+from assay.attacks.kernel import Attack, Examples, Setting, frozen
+from assay.attacks.randomness import LibraryStream, Randomness
+from assay.workers.evaluation.active import run_batch
 from benchmarks.networks import cnn, digits
-from workers.evaluation.active import run_batch
 
 N, QUERIES, ITERATIONS = 128, 500, 20
 TRAINING_EPSILON = {"usual": 0.0, "fgsm-trained": 0.15}

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from models.lm import lm
-from models.text_classifier import text_classifier
-from workers.data.text import padded
-from workers.data.vocabulary import Vocabulary
-from workers.evaluation.deepwordbug import deepwordbug
-from workers.evaluation.pruthi import pruthi
-from workers.evaluation.text_attack import TextAttack
+from assay.models.lm import lm
+from assay.models.text_classifier import text_classifier
+from assay.workers.data.text import padded
+from assay.workers.data.vocabulary import Vocabulary
+from assay.workers.evaluation.deepwordbug import deepwordbug
+from assay.workers.evaluation.pruthi import pruthi
+from assay.workers.evaluation.text_attack import TextAttack
 
 EXAMPLES, LENGTH, BATCH, TURNS = 64, 20, 64, 3
 

@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from attacks.words.fixed_word import fixed_word
-from attacks.words.stop_words import ENGLISH
-from attacks.words.swap import WordSwap
+from assay.attacks.words.fixed_word import fixed_word
+from assay.attacks.words.stop_words import ENGLISH
+from assay.attacks.words.swap import WordSwap
 
 WORDS, DOCUMENTS = 250_000, 60
 RATE = 0.05

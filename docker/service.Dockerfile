@@ -17,6 +17,7 @@ COPY service service
 COPY workers workers
 COPY models models
 COPY attacks attacks
+COPY src src
 RUN --mount=type=cache,target=/var/cache/uv sh docker/install.sh package
 
 FROM ${BASE}
@@ -31,4 +32,4 @@ ENV PATH=/opt/assay/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFER
 WORKDIR /opt/assay
 USER 10001:10001
 EXPOSE 8000
-CMD ["python", "-P", "-m", "service.server"]
+CMD ["python", "-P", "-m", "assay.service.server"]

@@ -22,6 +22,7 @@ COPY service service
 COPY workers workers
 COPY models models
 COPY attacks attacks
+COPY src src
 RUN --mount=type=cache,target=/var/cache/uv sh docker/install.sh package
 
 FROM ${BASE}
@@ -38,4 +39,4 @@ ENV PATH=/opt/assay/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFER
 # Python looks for modules here first, so it is a folder that the process cannot write to.
 WORKDIR /opt/assay
 USER 10001:10001
-CMD ["python", "-P", "-m", "workers.nodes"]
+CMD ["python", "-P", "-m", "assay.workers.nodes"]

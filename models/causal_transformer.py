@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
-from models.adaptive_softmax import AdaptiveSoftmax
-from models.attention.heads import CausalFactory
+from assay.models.adaptive_softmax import AdaptiveSoftmax
+from assay.models.attention.heads import CausalFactory
 
 INITIAL_STD = 0.02
 Initialization = Literal["released", "scaled"]

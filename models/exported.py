@@ -6,7 +6,7 @@ from typing import Annotated
 
 from torch import nn
 
-from models.programs.program import Program
+from assay.models.programs.program import Program
 
 __all__ = ["exported"]
 

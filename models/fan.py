@@ -17,12 +17,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.attention.heads import AttentionFactory
-from models.channel_processing import ChannelProcessing
-from models.class_attention import ClassAttentionBlock
-from models.conv_stem import ConvStem
-from models.fourier_positions import FourierPositions
-from models.layers import LAYER_NORM_EPSILON, DropPath
+from assay.models.attention.heads import AttentionFactory
+from assay.models.channel_processing import ChannelProcessing
+from assay.models.class_attention import ClassAttentionBlock
+from assay.models.conv_stem import ConvStem
+from assay.models.fourier_positions import FourierPositions
+from assay.models.layers import LAYER_NORM_EPSILON, DropPath
 
 CLASS_BLOCKS = 2
 

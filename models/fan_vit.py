@@ -6,12 +6,12 @@ from typing import Annotated
 
 from torch import nn
 
-from models.attention.heads import AttentionFactory
-from models.attention.lookup import find_attention
-from models.attention.softmax import SoftmaxAttention
-from models.conv_stem import STEM_RULES, StemPatchSize
-from models.fan import FullyAttentionalNetwork
-from models.parameters import (
+from assay.models.attention.heads import AttentionFactory
+from assay.models.attention.lookup import find_attention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.conv_stem import STEM_RULES, StemPatchSize
+from assay.models.fan import FullyAttentionalNetwork
+from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,

@@ -9,8 +9,8 @@ from timm import create_model, is_model_pretrained, list_models
 from timm.models import get_arch_pretrained_cfgs
 from torch import nn
 
-import models.timm_names  # noqa: F401  registers Assay's own models, so that the list below never depends on imports
-from models.parameters import ImageSize
+import assay.models.timm_names  # noqa: F401  registers Assay's own models, so that the list below never depends on imports
+from assay.models.parameters import ImageSize
 
 __all__ = ["timm"]
 

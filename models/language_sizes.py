@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import nn
 
-from models.attention import rpc
-from models.parameters import LANGUAGE_FACTS, DropRate, SequenceLength
-from models.rpc_symmlm import rpc_symmlm
-from models.symmlm import symmlm
+from assay.models.attention import rpc
+from assay.models.parameters import LANGUAGE_FACTS, DropRate, SequenceLength
+from assay.models.rpc_symmlm import rpc_symmlm
+from assay.models.symmlm import symmlm
 
 __all__ = ["rpc_symmlm_tiny", "symmlm_tiny"]
 

@@ -6,11 +6,11 @@ from typing import Annotated, cast
 
 from torch import nn
 
-from models.attention.heads import AttentionFactory, CausalFactory, has_causal_form
-from models.attention.lookup import find_attention
-from models.attention.softmax import SoftmaxAttention
-from models.causal_transformer import CausalTransformer, Initialization
-from models.parameters import (
+from assay.models.attention.heads import AttentionFactory, CausalFactory, has_causal_form
+from assay.models.attention.lookup import find_attention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.causal_transformer import CausalTransformer, Initialization
+from assay.models.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
     PUBLISHED_CUTOFFS,

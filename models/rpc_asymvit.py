@@ -7,12 +7,12 @@ from typing import Literal
 
 from torch import nn
 
-from models.attention import rpc
-from models.attention.heads import AttentionFactory, Dropout
-from models.attention.rpc import RPCAttention
-from models.attention.rpc_asymmetric import AsymmetricRPCAttention
-from models.attention.softmax import SoftmaxAttention
-from models.parameters import (
+from assay.models.attention import rpc
+from assay.models.attention.heads import AttentionFactory, Dropout
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
@@ -27,7 +27,7 @@ from models.parameters import (
     layer_rule,
     select_layers,
 )
-from models.transformer import VisionTransformer
+from assay.models.transformer import VisionTransformer
 
 __all__ = ["rpc_asymvit"]
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from torch import nn
 
-from models.attention import rpc
-from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, PatchSize, layer_rule
-from models.rpc_asymvit import RpcForm, rpc_asymvit
+from assay.models.attention import rpc
+from assay.models.parameters import (
+    ENCODER_FACTS,
+    PATCH_RULES,
+    DropRate,
+    ImageSize,
+    Layers,
+    PatchSize,
+    layer_rule,
+)
+from assay.models.rpc_asymvit import RpcForm, rpc_asymvit
 
 __all__ = ["rpc_asymvit_base", "rpc_asymvit_tiny"]
 

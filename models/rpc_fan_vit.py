@@ -6,13 +6,13 @@ import functools
 
 from torch import nn
 
-from models.attention import rpc
-from models.attention.heads import AttentionFactory, Dropout
-from models.attention.rpc import RPCAttention
-from models.attention.symmetric import SymmetricAttention
-from models.conv_stem import STEM_RULES, StemPatchSize
-from models.fan import FullyAttentionalNetwork
-from models.parameters import (
+from assay.models.attention import rpc
+from assay.models.attention.heads import AttentionFactory, Dropout
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.conv_stem import STEM_RULES, StemPatchSize
+from assay.models.fan import FullyAttentionalNetwork
+from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from models.attention import rpc
-from models.conv_stem import StemPatchSize
-from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, layer_rule
-from models.rpc_fan_vit import rpc_fan_vit
+from assay.models.attention import rpc
+from assay.models.conv_stem import StemPatchSize
+from assay.models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, layer_rule
+from assay.models.rpc_fan_vit import rpc_fan_vit
 
 __all__ = ["rpc_fan_vit_tiny"]
 

@@ -6,12 +6,12 @@ import functools
 
 from torch import nn
 
-from models.attention import rpc
-from models.attention.heads import CausalFactory, Dropout
-from models.attention.rpc_causal import CausalRPCAttention, MuTokens
-from models.attention.symmetric import SymmetricAttention
-from models.causal_transformer import CausalTransformer, Initialization
-from models.parameters import (
+from assay.models.attention import rpc
+from assay.models.attention.heads import CausalFactory, Dropout
+from assay.models.attention.rpc_causal import CausalRPCAttention, MuTokens
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.causal_transformer import CausalTransformer, Initialization
+from assay.models.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
     PUBLISHED_CUTOFFS,

@@ -6,11 +6,11 @@ import functools
 
 from torch import nn
 
-from models.attention import rpc
-from models.attention.heads import AttentionFactory, Dropout
-from models.attention.rpc import RPCAttention
-from models.attention.symmetric import SymmetricAttention
-from models.parameters import (
+from assay.models.attention import rpc
+from assay.models.attention.heads import AttentionFactory, Dropout
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
@@ -25,7 +25,7 @@ from models.parameters import (
     layer_rule,
     select_layers,
 )
-from models.transformer import VisionTransformer
+from assay.models.transformer import VisionTransformer
 
 __all__ = ["rpc_symvit"]
 

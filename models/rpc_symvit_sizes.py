@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from torch import nn
 
-from models.attention import rpc
-from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, PatchSize, layer_rule
-from models.rpc_symvit import rpc_symvit
+from assay.models.attention import rpc
+from assay.models.parameters import (
+    ENCODER_FACTS,
+    PATCH_RULES,
+    DropRate,
+    ImageSize,
+    Layers,
+    PatchSize,
+    layer_rule,
+)
+from assay.models.rpc_symvit import rpc_symvit
 
 __all__ = ["rpc_symvit_base", "rpc_symvit_tiny"]
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from models.attention.softmax import SoftmaxAttention
-from models.layers import Block
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import Block
 
 # Of every LayerNorm of Segmenter, the encoder's included.
 LAYER_NORM_EPSILON = 1e-5

@@ -16,11 +16,11 @@ from typing import Annotated, Literal, Protocol, cast
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
-from models.encoders import Encoder
-from models.parameters import Depth, DropRate, Heads, ImageSize
-from models.segmentation_decoders import LinearDecoder, MaskTransformer, set_epsilon
-from models.transformer import VisionTransformer
-from models.vit import vit
+from assay.models.encoders import Encoder
+from assay.models.parameters import Depth, DropRate, Heads, ImageSize
+from assay.models.segmentation_decoders import LinearDecoder, MaskTransformer, set_epsilon
+from assay.models.transformer import VisionTransformer
+from assay.models.vit import vit
 
 __all__ = ["segmenter"]
 

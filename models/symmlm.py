@@ -6,11 +6,11 @@ import functools
 
 from torch import nn
 
-from models.attention import symmetric
-from models.attention.heads import CausalFactory, Dropout
-from models.attention.symmetric import SymmetricAttention
-from models.causal_transformer import CausalTransformer, Initialization
-from models.parameters import (
+from assay.models.attention import symmetric
+from assay.models.attention.heads import CausalFactory, Dropout
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.causal_transformer import CausalTransformer, Initialization
+from assay.models.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
     PUBLISHED_CUTOFFS,

@@ -6,10 +6,10 @@ import functools
 
 from torch import nn
 
-from models.attention import symmetric
-from models.attention.heads import AttentionFactory, Dropout
-from models.attention.symmetric import SymmetricAttention
-from models.parameters import (
+from assay.models.attention import symmetric
+from assay.models.attention.heads import AttentionFactory, Dropout
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
@@ -21,7 +21,7 @@ from models.parameters import (
     PatchSize,
     Width,
 )
-from models.transformer import VisionTransformer
+from assay.models.transformer import VisionTransformer
 
 __all__ = ["symvit"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from models.attention import symmetric
-from models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, PatchSize
-from models.symvit import symvit
+from assay.models.attention import symmetric
+from assay.models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, PatchSize
+from assay.models.symvit import symvit
 
 __all__ = ["symvit_base", "symvit_tiny"]
 

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
-from models.attention import rpc
-from models.language import PAD
-from models.lm import lm
-from models.parameters import DropRate
+from assay.models.attention import rpc
+from assay.models.language import PAD
+from assay.models.lm import lm
+from assay.models.parameters import DropRate
 
 __all__ = ["text_classifier"]
 

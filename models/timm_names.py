@@ -1,6 +1,6 @@
 """Registers the models with timm: importing this module is enough for `timm.create_model` to know them.
 
-    import models.timm_names
+    import assay.models.timm_names
     model = timm.create_model("rpc_symvit_tiny_patch16_224", num_classes=10, iterations=6)
 
 timm's usual arguments (num_classes, in_chans, img_size, drop_rate, drop_path_rate) and the parameters of the
@@ -15,9 +15,9 @@ from typing import Any
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import nn
 
-from models.rpc_asymvit import rpc_asymvit
-from models.rpc_symvit import rpc_symvit
-from models.symvit import symvit
+from assay.models.rpc_asymvit import rpc_asymvit
+from assay.models.rpc_symvit import rpc_symvit
+from assay.models.symvit import symvit
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.layers import Classifier
+from assay.models.layers import Classifier
 
 
 class TokenModel(Classifier):

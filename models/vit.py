@@ -6,10 +6,10 @@ from typing import Annotated
 
 from torch import nn
 
-from models.attention.heads import AttentionFactory
-from models.attention.lookup import find_attention
-from models.attention.softmax import SoftmaxAttention
-from models.parameters import (
+from assay.models.attention.heads import AttentionFactory
+from assay.models.attention.lookup import find_attention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
@@ -24,7 +24,7 @@ from models.parameters import (
     layer_rule,
     select_layers,
 )
-from models.transformer import VisionTransformer
+from assay.models.transformer import VisionTransformer
 
 __all__ = ["vit"]
 

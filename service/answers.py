@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from service.contract import errors
+from assay.service.contract import errors
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
-from service.api import (
+from assay.service.api import (
     artifacts,
     checkpoints,
     compare,
@@ -27,17 +27,17 @@ from service.api import (
     results,
     session,
 )
-from service.api import catalog as catalog_routes
-from service.api.deps import StoreOpener
-from service.api.feed import Feed
-from service.api.guard import CHECKPOINTS_PATH, KeyGuard
-from service.contract.catalog import Catalog, load
-from service.dispatch import Dispatcher, NullDispatcher
-from service.middleware import BodyCap, ErrorBoundary, HostGuard
-from service.settings import Settings
-from service.store.live import Live
-from service.store.session import Store
-from service.telemetry import Requests, Telemetry
+from assay.service.api import catalog as catalog_routes
+from assay.service.api.deps import StoreOpener
+from assay.service.api.feed import Feed
+from assay.service.api.guard import CHECKPOINTS_PATH, KeyGuard
+from assay.service.contract.catalog import Catalog, load
+from assay.service.dispatch import Dispatcher, NullDispatcher
+from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard
+from assay.service.settings import Settings
+from assay.service.store.live import Live
+from assay.service.store.session import Store
+from assay.service.telemetry import Requests, Telemetry
 
 logger = logging.getLogger(__name__)
 

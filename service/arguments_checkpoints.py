@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from service import checkpoint_commands
-from service.arguments import Subcommands, add, add_remote, json_argument
+from assay.service import checkpoint_commands
+from assay.service.arguments import Subcommands, add, add_remote, json_argument
 
 
 def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from service import commands, list_commands
-from service.arguments import JOB, Subcommands, add_remote, count, job_argument, json_argument
-from service.contract.states import JobState
+from assay.service import commands, list_commands
+from assay.service.arguments import JOB, Subcommands, add_remote, count, job_argument, json_argument
+from assay.service.contract.states import JobState
 
 
 def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from service import checkpoint_commands, commands, key_commands
-from service.arguments import Subcommands, add, count, json_argument
-from service.contract.keys import SCOPES
+from assay.service import checkpoint_commands, commands, key_commands
+from assay.service.arguments import Subcommands, add, count, json_argument
+from assay.service.contract.keys import SCOPES
 
 
 def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from service.contract.results import Job
+from assay.service.contract.results import Job
 
 WIDTH = 30
 

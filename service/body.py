@@ -13,7 +13,7 @@ import math
 import re
 from typing import Any, NoReturn
 
-from service.contract.errors import MalformedJson
+from assay.service.contract.errors import MalformedJson
 
 MAX_INTEGER_DIGITS = 25
 

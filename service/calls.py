@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from service.answers import BadAnswer, authorization, error_of, reaching
+from assay.service.answers import BadAnswer, authorization, error_of, reaching
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from service import terminal
-from service.commands import JOB_FAILED, OK, UsageError, connected, run_module
-from service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
+from assay.service import terminal
+from assay.service.commands import JOB_FAILED, OK, UsageError, connected, run_module
+from assay.service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
 
 Options = argparse.Namespace
 
@@ -59,7 +59,7 @@ def delete(options: Options) -> int:
 def import_pickle(options: Options) -> int:
     """Replaces this process by the conversion, which needs torch."""
     key = [] if options.key is None else ["--key", options.key]
-    return run_module("workers.import_pickle", [options.file, options.output, *key], {})
+    return run_module("assay.workers.import_pickle", [options.file, options.output, *key], {})
 
 
 def checkpoints_table(found: Sequence[Checkpoint]) -> str:

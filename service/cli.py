@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from service import arguments_checkpoints, arguments_jobs, arguments_local, commands, terminal
-from service.arguments import Command
-from service.client import KEY_VARIABLE
-from service.contract.errors import AssayError, Unauthorized
+from assay.service import arguments_checkpoints, arguments_jobs, arguments_local, commands, terminal
+from assay.service.arguments import Command
+from assay.service.client import KEY_VARIABLE
+from assay.service.contract.errors import AssayError, Unauthorized
 
 INTERRUPTED = 130
 

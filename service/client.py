@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from service import streams
-from service.answers import ERRORS, BadAnswer, Unreachable, parsed, part
-from service.calls import API, DEFAULT_URL, KEY_VARIABLE
-from service.client_artifacts import ArtifactCalls
-from service.client_checkpoints import CheckpointCalls
-from service.contract import errors
-from service.contract.events import Event
-from service.contract.results import Job, Page, Results
+from assay.service import streams
+from assay.service.answers import ERRORS, BadAnswer, Unreachable, parsed, part
+from assay.service.calls import API, DEFAULT_URL, KEY_VARIABLE
+from assay.service.client_artifacts import ArtifactCalls
+from assay.service.client_checkpoints import CheckpointCalls
+from assay.service.contract import errors
+from assay.service.contract.events import Event
+from assay.service.contract.results import Job, Page, Results
 
 __all__ = ["DEFAULT_URL", "ERRORS", "KEY_VARIABLE", "AssayClient", "BadAnswer", "Unreachable"]
 SUBMIT_ATTEMPTS = 3

@@ -6,9 +6,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from service.answers import BadAnswer, error_of, parsed, part, reaching
-from service.calls import API, Caller
-from service.contract.results import Artifact, Page
+from assay.service.answers import BadAnswer, error_of, parsed, part, reaching
+from assay.service.calls import API, Caller
+from assay.service.contract.results import Artifact, Page
 
 
 class ArtifactCalls(Caller):

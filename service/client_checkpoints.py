@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from service.answers import parsed, part
-from service.calls import API, Caller
-from service.contract.checkpoints import Checkpoint
-from service.contract.results import Page
+from assay.service.answers import parsed, part
+from assay.service.calls import API, Caller
+from assay.service.contract.checkpoints import Checkpoint
+from assay.service.contract.results import Page
 
 
 class CheckpointCalls(Caller):

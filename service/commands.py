@@ -13,14 +13,14 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service import terminal
-from service.bars import Bars
-from service.client import AssayClient
-from service.contract.results import Job
-from service.contract.states import JobState
-from service.following import follow
-from service.settings import Settings
-from service.store.connections import PREFIX, wrong_settings
+from assay.service import terminal
+from assay.service.bars import Bars
+from assay.service.client import AssayClient
+from assay.service.contract.results import Job
+from assay.service.contract.states import JobState
+from assay.service.following import follow
+from assay.service.settings import Settings
+from assay.service.store.connections import PREFIX, wrong_settings
 
 OK = 0
 JOB_FAILED = 1
@@ -46,21 +46,21 @@ def serve(options: Options) -> int:
             lines = lines.replace(f"{PREFIX}{name.upper()}: ", f"--{name.replace('_', '-')}: ")
         raise UsageError(lines) from None
     environment = {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
-    return run_module("workers.embedded", [], environment)
+    return run_module("assay.workers.embedded", [], environment)
 
 
 def data_check(options: Options) -> int:
     """Replaces this process by the check of the data sets."""
     root = {} if options.data_root is None else {"ASSAY_DATA_ROOT": str(options.data_root)}
     flags = [flag for flag, given in (("--no-hash", options.no_hash), ("--json", options.json)) if given]
-    return run_module("workers.data.check", flags, root)
+    return run_module("assay.workers.data.check", flags, root)
 
 
 def demo(options: Options) -> int:
     """Replaces this process by the demo."""
     given = {"--output": options.output, "--epochs": options.epochs}
     arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
-    return run_module("service.demo", arguments, {})
+    return run_module("assay.service.demo", arguments, {})
 
 
 def run_module(module: str, arguments: list[str], environment: dict[str, str]) -> int:

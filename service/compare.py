@@ -16,14 +16,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from service.compare_cells import CellPairs
-from service.compare_pixels import PixelPairs
-from service.contract.document_losses import documents_of, paired_difference, perplexity_of, resamples_of
-from service.contract.fractions import parse_fraction
-from service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
-from service.contract.statistics import mcnemar, paired_bootstrap
-from service.contract.stored_cells import content_label
-from service.contract.warning_codes import WarningCode
+from assay.service.compare_cells import CellPairs
+from assay.service.compare_pixels import PixelPairs
+from assay.service.contract.document_losses import (
+    documents_of,
+    paired_difference,
+    perplexity_of,
+    resamples_of,
+)
+from assay.service.contract.fractions import parse_fraction
+from assay.service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
+from assay.service.contract.statistics import mcnemar, paired_bootstrap
+from assay.service.contract.stored_cells import content_label
+from assay.service.contract.warning_codes import WarningCode
 
 # Metrics that are the mean of a per-example column of the outcomes.
 COLUMN_OF = {

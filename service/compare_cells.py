@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from service.contract.cell_counts import COLUMN, CellCounts, Draw, Ratios, draw, mean_ratios
-from service.contract.pixel_counts import PixelDifference
-from service.contract.statistics import difference_from
-from service.paired_columns import PairedColumns
+from assay.service.contract.cell_counts import COLUMN, CellCounts, Draw, Ratios, draw, mean_ratios
+from assay.service.contract.pixel_counts import PixelDifference
+from assay.service.contract.statistics import difference_from
+from assay.service.paired_columns import PairedColumns
 
 TOLERANCE = 1e-9
 PREFIX = "corrupted_"

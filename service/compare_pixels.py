@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from service.contract.pixel_counts import (
+from assay.service.contract.pixel_counts import (
     COUNTS,
     PixelDifference,
     images_of,
@@ -13,7 +13,7 @@ from service.contract.pixel_counts import (
     ratios,
     total,
 )
-from service.paired_columns import PairedColumns
+from assay.service.paired_columns import PairedColumns
 
 TOLERANCE = 1e-9
 

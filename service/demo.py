@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from service.bars import Bars
-from service.client import AssayClient
-from service.contract.results import Job, Results
+from assay.service.bars import Bars
+from assay.service.client import AssayClient
+from assay.service.contract.results import Job, Results
 
 MODELS = {"SymViT": "symvit", "RPC-SymViT": "rpc_symvit"}
 SHAPE = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
@@ -65,7 +65,10 @@ def service(state: Path, *, workers: int) -> Iterator[AssayClient]:
     state.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{state}.log").open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "workers.embedded"], env=environment, stdout=output, stderr=output
+            [sys.executable, "-P", "-m", "assay.workers.embedded"],
+            env=environment,
+            stdout=output,
+            stderr=output,
         )
         try:
             with AssayClient(f"http://127.0.0.1:{port}") as client:
@@ -141,7 +144,7 @@ def follow(client: AssayClient, jobs: dict[str, str]) -> dict[str, Job]:
 
 def finish(output: Path, results: dict[str, Results], comparison: dict[str, Any], seconds: float) -> int:
     """Print the table, write the files, say where they are."""
-    from service.plot import accuracy_against_epsilon
+    from assay.service.plot import accuracy_against_epsilon
 
     say("")
     say(table(results, comparison))

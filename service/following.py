@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from service.client import AssayClient, BadAnswer
-from service.contract.errors import NotFound
-from service.contract.events import Event
-from service.contract.results import Job
+from assay.service.client import AssayClient, BadAnswer
+from assay.service.contract.errors import NotFound
+from assay.service.contract.events import Event
+from assay.service.contract.results import Job
 
 
 def follow(client: AssayClient, job: Job, draw: Callable[[Job], None]) -> Job:

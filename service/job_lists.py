@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from service.body import parse_json
-from service.contract.errors import MalformedJson
-from service.contract.parameters import check
-from service.contract.report import Loc, Report, nearest
+from assay.service.body import parse_json
+from assay.service.contract.errors import MalformedJson
+from assay.service.contract.parameters import check
+from assay.service.contract.report import Loc, Report, nearest
 
 # What a spec has inside, the service checks.
 SPEC: Mapping[str, Any] = {"type": "object"}

@@ -18,14 +18,14 @@ from pydantic_settings import SettingsError
 from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
-from service import terminal
-from service.commands import OK, UsageError
-from service.contract.keys import KeyRequest
-from service.store.connections import Connections, wrong_settings
-from service.store.rows import KeyRow
+from assay.service import terminal
+from assay.service.commands import OK, UsageError
+from assay.service.contract.keys import KeyRequest
+from assay.service.store.connections import Connections, wrong_settings
+from assay.service.store.rows import KeyRow
 
 if TYPE_CHECKING:
-    from service.store.session import Store
+    from assay.service.store.session import Store
 
 DAY_SECONDS = 86400
 
@@ -109,7 +109,7 @@ def _store(options: argparse.Namespace) -> Iterator[Store]:
 
 def _opened(settings: Connections) -> Store:
     # Here, because the other subcommands should not wait for all that a database needs.
-    from service.store.session import open_store
+    from assay.service.store.session import open_store
 
     try:
         # In distributed mode the tables are made by the step that runs before everything else.

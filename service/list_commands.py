@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from service import commands, job_lists, list_table, terminal
-from service.bars import Bars
-from service.client import AssayClient
-from service.contract.errors import AssayError, ErrorDetail, InvalidState, NoResults
-from service.contract.report import path_text
-from service.contract.results import Job, Results
+from assay.service import commands, job_lists, list_table, terminal
+from assay.service.bars import Bars
+from assay.service.client import AssayClient
+from assay.service.contract.errors import AssayError, ErrorDetail, InvalidState, NoResults
+from assay.service.contract.report import path_text
+from assay.service.contract.results import Job, Results
 
 
 def run(options: commands.Options) -> int:

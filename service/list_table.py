@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from service import terminal
-from service.contract.results import EvaluationResult, Metric, Results
+from assay.service import terminal
+from assay.service.contract.results import EvaluationResult, Metric, Results
 
 # An evaluation with the parameters that tell it apart, and a metric of it.
 Column = tuple[str, str]

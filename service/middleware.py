@@ -14,8 +14,8 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.errors import answer
-from service.contract.errors import AssayError, Forbidden, Internal, TooLarge
+from assay.service.api.errors import answer
+from assay.service.contract.errors import AssayError, Forbidden, Internal, TooLarge
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Brings the database to the newest revision, and ends.
 
-    python -m service.migrate
+    python -m assay.service.migrate
 
 It runs once before a new version of the service and the workers starts. It waits for a database that is
 not up yet.
@@ -17,10 +17,10 @@ from pydantic_settings import SettingsError
 from sqlalchemy import make_url
 from sqlalchemy.exc import OperationalError
 
-from service.contract import logs
-from service.serving import CANNOT_START, WRONG_SETTINGS
-from service.store.connections import Connections, wrong_settings
-from service.store.session import open_store
+from assay.service.contract import logs
+from assay.service.serving import CANNOT_START, WRONG_SETTINGS
+from assay.service.store.connections import Connections, wrong_settings
+from assay.service.store.session import open_store
 
 log = logging.getLogger(__name__)
 WAIT_SECONDS = 60.0

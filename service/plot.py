@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from service.contract.fractions import fraction_value
-from service.contract.results import EvaluationResult, Results
+from assay.service.contract.fractions import fraction_value
+from assay.service.contract.results import EvaluationResult, Results
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 MARKERS = {"uniform_noise": "s", "fgsm": "^", "pgd": "o"}

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from service.body import parse_json
-from service.contract.errors import MalformedJson
-from service.contract.report import LARGEST_INTEGER, Report, readable
+from assay.service.body import parse_json
+from assay.service.contract.errors import MalformedJson
+from assay.service.contract.report import LARGEST_INTEGER, Report, readable
 
 BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),

@@ -1,6 +1,6 @@
 """The API process of the distributed mode; the workers run elsewhere (`workers.nodes`).
 
-    python -m service.server
+    python -m assay.service.server
 
 Any number of them may run on one database. It starts, and says 503, while the database is away.
 """
@@ -15,13 +15,13 @@ from contextlib import closing
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service.app import create_app
-from service.contract import logs
-from service.dispatch import CeleryDispatcher
-from service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
-from service.settings import Settings
-from service.store.connections import wrong_settings
-from service.sweeper import Sweeper
+from assay.service.app import create_app
+from assay.service.contract import logs
+from assay.service.dispatch import CeleryDispatcher
+from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
+from assay.service.settings import Settings
+from assay.service.store.connections import wrong_settings
+from assay.service.sweeper import Sweeper
 
 SWITCH_SECONDS = 0.001
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from service.store.connections import Connections, absolute, is_loopback
+from assay.service.store.connections import Connections, absolute, is_loopback
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 

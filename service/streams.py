@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 
 from pydantic import ValidationError
 
-from service.contract.errors import Unavailable
-from service.contract.events import Event
+from assay.service.contract.errors import Unavailable
+from assay.service.contract.events import Event
 
 PAUSE_SECONDS = 0.5
 PATIENCE_SECONDS = 60.0

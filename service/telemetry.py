@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.contract import logs
+from assay.service.contract import logs
 
-log = logging.getLogger("service.access")
+log = logging.getLogger("assay.service.access")
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Asked for every few seconds by machines: only said when somebody debugs.

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.contract.errors import AssayError, ErrorDetail
-from service.contract.report import path_text
-from service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Warning
-from service.contract.wording import describe
+from assay.service.contract.errors import AssayError, ErrorDetail
+from assay.service.contract.report import path_text
+from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Warning
+from assay.service.contract.wording import describe
 
 PROPORTIONS = frozenset(
     {

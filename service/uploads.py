@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from service.contract.errors import TooLarge, Unavailable
-from service.store.artifacts import UPLOAD
+from assay.service.contract.errors import TooLarge, Unavailable
+from assay.service.store.artifacts import UPLOAD
 
 
 class Upload:

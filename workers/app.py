@@ -1,6 +1,6 @@
 """The Celery application of a node: where it listens, and what its processes do when they start and end.
 
-    python -P -m workers.tasks worker --pool prefork --concurrency 1
+    python -P -m assay.workers.tasks worker --pool prefork --concurrency 1
 
 Celery carries the doorbell and nothing else: no results, no retries, no limits of its own. The one pool
 process of a node is its supervisor (`workers.node`).
@@ -17,11 +17,11 @@ from typing import Any
 from celery import Celery, signals
 from kombu.entity import Exchange, Queue
 
-from service.contract import logs
-from service.contract.doorbell import DEVICE_CLASSES, RING, SERIALIZER, TRANSPORT, exchange, sending
-from workers import node
-from workers.devices import device_classes
-from workers.settings import WorkerSettings
+from assay.service.contract import logs
+from assay.service.contract.doorbell import DEVICE_CLASSES, RING, SERIALIZER, TRANSPORT, exchange, sending
+from assay.workers import node
+from assay.workers.devices import device_classes
+from assay.workers.settings import WorkerSettings
 
 # Set by `workers.nodes` to its process id.
 PARENT = "ASSAY_NODES_PID"

@@ -1,8 +1,8 @@
 """The catalog on the worker's side: turns names into code, and writes `service/contract/catalog.json`.
 
-    python -m workers.catalog            # write
-    python -m workers.catalog --check    # exit 1 when it is stale
-    python -m workers.catalog --out FILE # write the components of installed packages, for ASSAY_CATALOG
+    python -m assay.workers.catalog            # write
+    python -m assay.workers.catalog --check    # exit 1 when it is stale
+    python -m assay.workers.catalog --out FILE # write the components of installed packages, for ASSAY_CATALOG
 
 Components are imported only when they are built, so that importing this module needs no torch.
 """
@@ -20,17 +20,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from service.contract import extras
-from service.contract.catalog import CATALOG_FILE, Catalog, load, load_with
-from service.contract.components import Component
-from service.contract.errors import ErrorDetail
-from service.contract.estimate import passes as declared_passes
-from service.contract.estimate import repeats as declared_repeats
-from service.contract.offers import known_of_model
-from service.contract.parameters import numbers
-from service.contract.report import Report, path_text
-from workers import extensions
-from workers.walker import entry_of, to_json, walk
+from assay.service.contract import extras
+from assay.service.contract.catalog import CATALOG_FILE, Catalog, load, load_with
+from assay.service.contract.components import Component
+from assay.service.contract.errors import ErrorDetail
+from assay.service.contract.estimate import passes as declared_passes
+from assay.service.contract.estimate import repeats as declared_repeats
+from assay.service.contract.offers import known_of_model
+from assay.service.contract.parameters import numbers
+from assay.service.contract.report import Report, path_text
+from assay.workers import extensions
+from assay.workers.walker import entry_of, to_json, walk
 
 # What a loaded data set tells the rules under `data`.
 LOADED_FACTS = ("classes", "channels")
@@ -134,7 +134,7 @@ def resolve(component: Component) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the catalog, or check that it is fresh; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m workers.catalog", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m assay.workers.catalog", description=main.__doc__)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 when the catalog is stale"
     )

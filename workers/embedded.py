@@ -21,17 +21,17 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from sqlalchemy.exc import DBAPIError
 
-from service.app import create_app
-from service.contract import logs
-from service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
-from service.settings import Settings
-from service.store.connections import wrong_settings
-from service.store.session import Store, open_store
-from workers.devices import device_classes
-from workers.extending import extend_catalog
-from workers.reaper import Reaper
-from workers.settings import WorkerSettings
-from workers.supervisor import Supervisor
+from assay.service.app import create_app
+from assay.service.contract import logs
+from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
+from assay.service.settings import Settings
+from assay.service.store.connections import wrong_settings
+from assay.service.store.session import Store, open_store
+from assay.workers.devices import device_classes
+from assay.workers.extending import extend_catalog
+from assay.workers.reaper import Reaper
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -26,8 +26,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from workers.lifeline import die_with_parent
-from workers.pipes import REPORTS, REQUESTS
+from assay.workers.lifeline import die_with_parent
+from assay.workers.pipes import REPORTS, REQUESTS
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 0.5
@@ -81,7 +81,7 @@ def main() -> None:
     threading.Thread(target=_read, args=(descriptor, requests), name="requests", daemon=True).start()
     report = Reporter(int(os.environ[REPORTS]))
     # Imported here, so that the reader thread already watches the pipe while torch loads.
-    from workers.jobs.session import Session, configure
+    from assay.workers.jobs.session import Session, configure
 
     configure(int(os.environ.get("ASSAY_TORCH_THREADS", "1")))
     session = Session()
@@ -90,8 +90,8 @@ def main() -> None:
 
 
 def _serve(request: Mapping[str, Any], session: Any, report: Reporter) -> None:
-    from workers.jobs import check, evaluate, plan, train
-    from workers.jobs.failures import describe
+    from assay.workers.jobs import check, evaluate, plan, train
+    from assay.workers.jobs.failures import describe
 
     handlers = {"plan": plan.run, "train": train.run, "evaluate": evaluate.run, "check": check.run}
     try:

@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service.contract import extras
-from service.contract.catalog import load_with
-from workers.extensions import installed
+from assay.service.contract import extras
+from assay.service.contract.catalog import load_with
+from assay.workers.extensions import installed
 
 log = logging.getLogger(__name__)
 FILE = "extra-components.json"
@@ -53,7 +53,7 @@ def extend_catalog(state: Path) -> None:
 def _written(file: Path) -> str | None:
     """Have the file written; what went wrong, or None."""
     file.unlink(missing_ok=True)
-    command = [sys.executable, "-P", "-m", "workers.catalog", "--skip-broken", "--out", str(file)]
+    command = [sys.executable, "-P", "-m", "assay.workers.catalog", "--skip-broken", "--out", str(file)]
     try:
         done = subprocess.run(  # noqa: S603 (our own program)
             command,

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.contract import extras
-from service.contract.catalog import Catalog
-from service.contract.components import Component, Package
-from workers import walker
+from assay.service.contract import extras
+from assay.service.contract.catalog import Catalog
+from assay.service.contract.components import Component, Package
+from assay.workers import walker
 
 GROUP = "assay.components"
 

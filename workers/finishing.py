@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from service.contract.errors import NotFound
-from service.contract.states import JobState
-from service.store.rows import Claim, Finished
-from service.store.session import Store
-from workers.away import DATABASE_AWAY
-from workers.jobs import merge
-from workers.settings import WorkerSettings
+from assay.service.contract.errors import NotFound
+from assay.service.contract.states import JobState
+from assay.service.store.rows import Claim, Finished
+from assay.service.store.session import Store
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.jobs import merge
+from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py names them; that module needs torch

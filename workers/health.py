@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from sqlalchemy.exc import DBAPIError
 
-from service.store.connections import wrong_settings
-from service.store.database import Database
-from service.store.workers import Workers
-from workers import owner
-from workers.settings import WorkerSettings
+from assay.service.store.connections import wrong_settings
+from assay.service.store.database import Database
+from assay.service.store.workers import Workers
+from assay.workers import owner
+from assay.workers.settings import WorkerSettings
 
 UNHEALTHY = 1
 

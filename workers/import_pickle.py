@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.weights import LAYOUTS, Layout
-from workers.training.files import save_tensors
+from assay.models.weights import LAYOUTS, Layout
+from assay.workers.training.files import save_tensors
 
 # What training scripts wrap a state dict in; of several the first is taken.
 WRAPPERS = ("model", "state_dict", "model_ema", "module")

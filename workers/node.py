@@ -10,11 +10,11 @@ import os
 import signal
 from collections.abc import Callable
 
-from service.store.session import open_store
-from workers.devices import device_classes
-from workers.reaper import Reaper
-from workers.settings import WorkerSettings
-from workers.supervisor import Supervisor
+from assay.service.store.session import open_store
+from assay.workers.devices import device_classes
+from assay.workers.reaper import Reaper
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 

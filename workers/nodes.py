@@ -1,6 +1,6 @@
 """All nodes of a box: one Celery worker for each visible GPU, pinned to it, or for the CPU.
 
-    python -m workers.nodes
+    python -m assay.workers.nodes
 
 A node that dies is started again. SIGTERM or SIGINT ends them all, and each gives its shard back first.
 """
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service.contract import logs
-from service.store.connections import wrong_settings
-from workers.settings import WorkerSettings
+from assay.service.contract import logs
+from assay.service.store.connections import wrong_settings
+from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
@@ -69,7 +69,7 @@ class Slot:
 
 def command(name: str) -> list[str]:
     """The command line of a node."""
-    celery = [sys.executable, "-P", "-m", "workers.tasks", "--quiet", "worker"]
+    celery = [sys.executable, "-P", "-m", "assay.workers.tasks", "--quiet", "worker"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     return [*celery, "--pool", "prefork", "--concurrency", "1", "--hostname", f"{name}@%h", *quiet]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from service.contract.catalog import load
-from workers.extensions import packages_of
+from assay.service.contract.catalog import load
+from assay.workers.extensions import packages_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "cleverhans", "safetensors")

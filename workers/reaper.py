@@ -9,14 +9,14 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from service.store.session import Store
-from workers import owner
-from workers.away import DATABASE_AWAY
-from workers.devices import device_count
-from workers.finishing import finish_job
-from workers.retention import Retention
-from workers.settings import WorkerSettings
-from workers.tally import Tally
+from assay.service.store.session import Store
+from assay.workers import owner
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.devices import device_count
+from assay.workers.finishing import finish_job
+from assay.workers.retention import Retention
+from assay.workers.settings import WorkerSettings
+from assay.workers.tally import Tally
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import time
 
-from service.store.live import Live
-from service.store.rows import Claim
-from service.store.session import Store
-from workers.away import DATABASE_AWAY
-from workers.process import Message
-from workers.settings import WorkerSettings
+from assay.service.store.live import Live
+from assay.service.store.rows import Claim
+from assay.service.store.session import Store
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.process import Message
+from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5

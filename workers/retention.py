@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
-from service.store.artifacts import UPLOAD
-from service.store.ids import is_id
-from service.store.session import Store
-from workers.settings import WorkerSettings
+from assay.service.store.artifacts import UPLOAD
+from assay.service.store.ids import is_id
+from assay.service.store.session import Store
+from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 DAY = 86400.0

@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from service.store.connections import Connections, absolute
-from workers.devices import available_cores
+from assay.service.store.connections import Connections, absolute
+from assay.workers.devices import available_cores
 
 # Where a cancel comes as a hint through Redis, the database is asked more rarely; this is how long a
 # cancel may take whose hint was lost.
@@ -99,7 +99,7 @@ class WorkerSettings(Connections):
     @property
     def evaluator_argv(self) -> list[str]:
         """The command line of an evaluator process."""
-        return shlex.split(self.evaluator_command) or [sys.executable, "-P", "-m", "workers.evaluator"]
+        return shlex.split(self.evaluator_command) or [sys.executable, "-P", "-m", "assay.workers.evaluator"]
 
     def folder(self, job_id: str) -> Path:
         """The folder of a job's files."""

@@ -19,21 +19,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from service.contract import logs
-from service.contract.errors import NotFound
-from service.contract.needs import needs_of
-from service.store.artifacts import WEIGHTS
-from service.store.live import Live
-from service.store.rows import Claim, OutcomeRow
-from service.store.session import Store
-from workers.away import DATABASE_AWAY
-from workers.finishing import merge_and_finish
-from workers.process import EvaluatorDied, EvaluatorProcess, Message
-from workers.reporting import Reports, Watch
-from workers.settings import WorkerSettings
-from workers.spool import Spool
-from workers.tally import Tally
-from workers.warm import WarmEvaluator
+from assay.service.contract import logs
+from assay.service.contract.errors import NotFound
+from assay.service.contract.needs import needs_of
+from assay.service.store.artifacts import WEIGHTS
+from assay.service.store.live import Live
+from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.session import Store
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.finishing import merge_and_finish
+from assay.workers.process import EvaluatorDied, EvaluatorProcess, Message
+from assay.workers.reporting import Reports, Watch
+from assay.workers.settings import WorkerSettings
+from assay.workers.spool import Spool
+from assay.workers.tally import Tally
+from assay.workers.warm import WarmEvaluator
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

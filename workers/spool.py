@@ -20,10 +20,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from service.store.rows import Claim, Finished, OutcomeRow
-from service.store.session import Store
-from workers import owner
-from workers.away import DATABASE_AWAY
+from assay.service.store.rows import Claim, Finished, OutcomeRow
+from assay.service.store.session import Store
+from assay.workers import owner
+from assay.workers.away import DATABASE_AWAY
 
 log = logging.getLogger(__name__)
 # The owner of an older file is cut off or stuck, whatever its lease. By two machines' clocks, which may

@@ -11,22 +11,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from service.contract import logs
-from service.contract.catalog import load
-from service.contract.errors import NotFound
-from service.contract.states import JobState
-from service.store.live import Live
-from service.store.rows import Claim
-from service.store.session import Store
-from workers import owner
-from workers.away import DATABASE_AWAY
-from workers.devices import device_count
-from workers.finishing import merge_and_finish
-from workers.settings import WorkerSettings
-from workers.shard_run import ShardRun, Workplace
-from workers.spool import Spool
-from workers.tally import Tally
-from workers.warm import WarmEvaluator
+from assay.service.contract import logs
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import NotFound
+from assay.service.contract.states import JobState
+from assay.service.store.live import Live
+from assay.service.store.rows import Claim
+from assay.service.store.session import Store
+from assay.workers import owner
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.devices import device_count
+from assay.workers.finishing import merge_and_finish
+from assay.workers.settings import WorkerSettings
+from assay.workers.shard_run import ShardRun, Workplace
+from assay.workers.spool import Spool
+from assay.workers.tally import Tally
+from assay.workers.warm import WarmEvaluator
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 10.0

@@ -1,6 +1,6 @@
 """The one task of Celery, the doorbell, and the command line of a node.
 
-    python -P -m workers.tasks worker --pool prefork --concurrency 1
+    python -P -m assay.workers.tasks worker --pool prefork --concurrency 1
 
 is `celery worker` without its search for the application, which would look into the current folder first.
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from service.contract.doorbell import RING
-from workers import node
-from workers.app import app
+from assay.service.contract.doorbell import RING
+from assay.workers import node
+from assay.workers.app import app
 
 
 def ring(job_id: str) -> None:

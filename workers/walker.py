@@ -21,24 +21,24 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from service.contract.catalog import Catalog
-from service.contract.components import Component, Passes, Rule
-from service.contract.report import Report, path_text
-from service.contract.rules import check_syntax
-from service.contract.shape import check_evaluation_shape
-from service.contract.specs import Protocol
-from workers.signatures import schema_of_parameters
+from assay.service.contract.catalog import Catalog
+from assay.service.contract.components import Component, Passes, Rule
+from assay.service.contract.report import Report, path_text
+from assay.service.contract.rules import check_syntax
+from assay.service.contract.shape import check_evaluation_shape
+from assay.service.contract.specs import Protocol
+from assay.workers.signatures import schema_of_parameters
 
 PACKAGES: Mapping[str, str] = {
-    "attack": "attacks.adversarial",
-    "attention": "models.attention",
-    "corruption": "attacks.corruptions",
-    "data": "workers.data",
-    "evaluation": "workers.evaluation",
-    "model": "models",
-    "recipe": "workers.training.recipes",
-    "suite": "workers.evaluation.suites",
-    "words": "attacks.words",
+    "attack": "assay.attacks.adversarial",
+    "attention": "assay.models.attention",
+    "corruption": "assay.attacks.corruptions",
+    "data": "assay.workers.data",
+    "evaluation": "assay.workers.evaluation",
+    "model": "assay.models",
+    "recipe": "assay.workers.training.recipes",
+    "suite": "assay.workers.evaluation.suites",
+    "words": "assay.attacks.words",
 }
 # What a module may state about its components.
 CONSTANTS = (

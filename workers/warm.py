@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workers.process import EvaluatorProcess
-from workers.settings import WorkerSettings
-from workers.tally import Tally
+from assay.workers.process import EvaluatorProcess
+from assay.workers.settings import WorkerSettings
+from assay.workers.tally import Tally
 
 
 class WarmEvaluator:

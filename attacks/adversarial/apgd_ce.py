@@ -11,10 +11,10 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from attacks.adversarial.auto_pgd import Backend, auto_pgd
-from attacks.adversarial.margins import CrossEntropy
-from attacks.kernel import Attack
-from attacks.threat import Ball, Fraction, Norm
+from assay.attacks.adversarial.auto_pgd import Backend, auto_pgd
+from assay.attacks.adversarial.margins import CrossEntropy
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Ball, Fraction, Norm
 
 __all__ = ["apgd_ce"]
 

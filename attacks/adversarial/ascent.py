@@ -18,10 +18,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attacks.adversarial.cycles import compare, watch, watch_again, whole_turns
-from attacks.adversarial.goal import Goal
-from attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, no_plateau, record
-from attacks.threat import Ball, as_column, clip_to, steepest
+from assay.attacks.adversarial.cycles import compare, watch, watch_again, whole_turns
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, no_plateau, record
+from assay.attacks.threat import Ball, as_column, clip_to, steepest
 
 # Where final iterates count, nobody else waits for the device at every step.
 STEPS_BETWEEN_SKIPS = 16

@@ -35,10 +35,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from attacks.adversarial.library_apgd import LibraryAutoPGD
-from attacks.adversarial.margins import Loss
-from attacks.kernel import Attack, Examples, Forward, Setting, State, begin, evaluate, record
-from attacks.threat import Ball, as_column, clip_to
+from assay.attacks.adversarial.library_apgd import LibraryAutoPGD
+from assay.attacks.adversarial.margins import Loss
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, evaluate, record
+from assay.attacks.threat import Ball, as_column, clip_to
 
 Backend = Literal["native", "compatible", "pyautoattack"]
 

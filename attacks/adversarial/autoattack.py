@@ -26,15 +26,15 @@ from typing import Annotated, Literal, get_args
 
 from annotated_types import Interval, Len
 
-from attacks.adversarial.apgd_ce import apgd_ce
-from attacks.adversarial.apgd_dlr import apgd_dlr
-from attacks.adversarial.apgd_t import apgd_t
-from attacks.adversarial.fab import fab
-from attacks.adversarial.fab_t import fab_t
-from attacks.adversarial.square import square
-from attacks.ensemble import Ensemble
-from attacks.kernel import Attack
-from attacks.threat import Fraction, Norm
+from assay.attacks.adversarial.apgd_ce import apgd_ce
+from assay.attacks.adversarial.apgd_dlr import apgd_dlr
+from assay.attacks.adversarial.apgd_t import apgd_t
+from assay.attacks.adversarial.fab import fab
+from assay.attacks.adversarial.fab_t import fab_t
+from assay.attacks.adversarial.square import square
+from assay.attacks.ensemble import Ensemble
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Fraction, Norm
 
 __all__ = ["autoattack"]
 

@@ -29,9 +29,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from attacks.adversarial.hyperplane import way_to_hyperplane
-from attacks.adversarial.nearest_boundary import nearest_boundary
-from attacks.kernel import (
+from assay.attacks.adversarial.hyperplane import way_to_hyperplane
+from assay.attacks.adversarial.nearest_boundary import nearest_boundary
+from assay.attacks.kernel import (
     Examples,
     Forward,
     Objective,
@@ -43,7 +43,7 @@ from attacks.kernel import (
     note_gradient,
     record,
 )
-from attacks.threat import Ball, Norm, as_column, clip_to, sizes
+from assay.attacks.threat import Ball, Norm, as_column, clip_to, sizes
 
 Backend = Literal["native", "compatible", "pyautoattack"]
 

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
-from attacks.adversarial.goal import Goal, TargetRule
-from attacks.adversarial.library import cleverhans_carlini_wagner, native_only
-from attacks.adversarial.tanh_descent import Search, TanhDescent
-from attacks.kernel import Attack
-from attacks.threat import Fraction
+from assay.attacks.adversarial.goal import Goal, TargetRule
+from assay.attacks.adversarial.library import cleverhans_carlini_wagner, native_only
+from assay.attacks.adversarial.tanh_descent import Search, TanhDescent
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Fraction
 
 __all__ = ["carlini_wagner"]
 

@@ -25,8 +25,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attacks.kernel import State
-from attacks.threat import as_column
+from assay.attacks.kernel import State
+from assay.attacks.threat import as_column
 
 DIGITS = 3
 

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from attacks.adversarial.boundary import Backend, Boundary
-from attacks.adversarial.library_square_fab import library_fab
-from attacks.kernel import Attack
-from attacks.threat import Ball, Fraction, Norm
+from assay.attacks.adversarial.boundary import Backend, Boundary
+from assay.attacks.adversarial.library_square_fab import library_fab
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Ball, Fraction, Norm
 
 __all__ = ["fab"]
 

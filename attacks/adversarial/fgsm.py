@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
-from attacks.adversarial.goal import Goal, TargetRule
-from attacks.adversarial.library import cleverhans_fgsm, native_only
-from attacks.adversarial.one_step import OneStep, SharedStep
-from attacks.kernel import Attack
-from attacks.threat import Ball, Fraction, Norm
+from assay.attacks.adversarial.goal import Goal, TargetRule
+from assay.attacks.adversarial.library import cleverhans_fgsm, native_only
+from assay.attacks.adversarial.one_step import OneStep, SharedStep
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Ball, Fraction, Norm
 
 __all__ = ["fgsm"]
 

@@ -12,9 +12,9 @@ from typing import Annotated
 from annotated_types import Interval
 from torch import Tensor
 
-from attacks.adversarial.noise import Noise, draw
-from attacks.kernel import Attack, Setting, State
-from attacks.threat import Fraction
+from assay.attacks.adversarial.noise import Noise, draw
+from assay.attacks.kernel import Attack, Setting, State
+from assay.attacks.threat import Fraction
 
 __all__ = ["gaussian_noise"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attacks.kernel import Examples, Objective, Setting
+from assay.attacks.kernel import Examples, Objective, Setting
 
 TargetRule = Literal["least_likely", "random", "next"]
 

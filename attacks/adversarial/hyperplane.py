@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from attacks.threat import Box, Norm
+from assay.attacks.threat import Box, Norm
 
 SMALLEST_WEIGHT = 1e-8
 BLOCK = 128

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attacks.adversarial.goal import Goal
-from attacks.adversarial.tanh_descent import TanhDescent
-from attacks.kernel import (
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.adversarial.tanh_descent import TanhDescent
+from assay.attacks.kernel import (
     Examples,
     Forward,
     Setting,
@@ -27,7 +27,7 @@ from attacks.kernel import (
     record,
     select,
 )
-from attacks.threat import PIXELS, Ball, BallNorm, as_column, sizes
+from assay.attacks.threat import PIXELS, Ball, BallNorm, as_column, sizes
 
 
 class _KeyedUniform(TorchFunctionMode):

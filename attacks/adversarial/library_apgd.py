@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attacks.adversarial.margins import DLR, CrossEntropy, Loss, TargetedDLR
-from attacks.kernel import Examples, Forward, Setting, State, begin, note_gradient, record
-from attacks.threat import Ball, as_column
+from assay.attacks.adversarial.margins import DLR, CrossEntropy, Loss, TargetedDLR
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, note_gradient, record
+from assay.attacks.threat import Ball, as_column
 
 LOSSES = {CrossEntropy: "ce", DLR: "dlr", TargetedDLR: "dlr-targeted"}
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attacks.adversarial.goal import Goal
-from attacks.adversarial.library import Cleverhans, order
-from attacks.adversarial.signs import random_signs, unpack
-from attacks.kernel import Forward, Setting, State
-from attacks.threat import Ball
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.adversarial.library import Cleverhans, order
+from assay.attacks.adversarial.signs import random_signs, unpack
+from assay.attacks.kernel import Forward, Setting, State
+from assay.attacks.threat import Ball
 
 
 class _KeyedRandLike(TorchFunctionMode):

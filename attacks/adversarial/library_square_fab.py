@@ -16,9 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attacks.adversarial.goal import Goal
-from attacks.kernel import Examples, Forward, Setting, State, begin, record
-from attacks.threat import PIXELS, Ball, as_column, sizes
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, record
+from assay.attacks.threat import PIXELS, Ball, as_column, sizes
 
 Run = Callable[[Forward, float, int, Tensor, Tensor], Tensor]
 """The library's attack: (model, epsilon, seed, images in [0, 1], labels) to images."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attacks.kernel import Objective
+from assay.attacks.kernel import Objective
 
 TINY = 1e-12
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attacks.kernel import Forward
-from attacks.threat import Norm, as_column
+from assay.attacks.kernel import Forward
+from assay.attacks.threat import Norm, as_column
 
 TINY = 1e-12
 

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from attacks.adversarial.goal import Goal
-from attacks.kernel import Examples, Forward, Setting, State, ask, begin, record
-from attacks.threat import Ball, clip_to
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.kernel import Examples, Forward, Setting, State, ask, begin, record
+from assay.attacks.threat import Ball, clip_to
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attacks.adversarial.goal import Goal
-from attacks.kernel import (
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.kernel import (
     Examples,
     Forward,
     Objective,
@@ -30,7 +30,7 @@ from attacks.kernel import (
     note_gradient,
     record,
 )
-from attacks.threat import Ball, clip_to, steepest
+from assay.attacks.threat import Ball, clip_to, steepest
 
 
 @dataclass(frozen=True)

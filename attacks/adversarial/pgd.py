@@ -14,11 +14,11 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
-from attacks.adversarial.ascent import Ascent
-from attacks.adversarial.goal import Goal, TargetRule
-from attacks.adversarial.library import cleverhans_pgd, native_only
-from attacks.kernel import Attack
-from attacks.threat import Ball, Fraction, Norm
+from assay.attacks.adversarial.ascent import Ascent
+from assay.attacks.adversarial.goal import Goal, TargetRule
+from assay.attacks.adversarial.library import cleverhans_pgd, native_only
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Ball, Fraction, Norm
 
 __all__ = ["pgd"]
 

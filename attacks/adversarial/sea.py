@@ -14,9 +14,9 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from attacks.segmentation.auto_pgd import ShrinkingAutoPGD
-from attacks.segmentation.kernel import PixelEnsemble
-from attacks.threat import Ball, Fraction
+from assay.attacks.segmentation.auto_pgd import ShrinkingAutoPGD
+from assay.attacks.segmentation.kernel import PixelEnsemble
+from assay.attacks.threat import Ball, Fraction
 
 __all__ = ["sea"]
 

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from attacks.segmentation.auto_pgd import ShrinkingAutoPGD
-from attacks.segmentation.kernel import PixelEnsemble
-from attacks.threat import Ball, Fraction
+from assay.attacks.segmentation.auto_pgd import ShrinkingAutoPGD
+from assay.attacks.segmentation.kernel import PixelEnsemble
+from assay.attacks.threat import Ball, Fraction
 
 __all__ = ["segmentation_apgd"]
 

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from attacks.segmentation.ascent import ascending
-from attacks.segmentation.kernel import PixelEnsemble
-from attacks.threat import Fraction
+from assay.attacks.segmentation.ascent import ascending
+from assay.attacks.segmentation.kernel import PixelEnsemble
+from assay.attacks.threat import Fraction
 
 __all__ = ["segpgd"]
 

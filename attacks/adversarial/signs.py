@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attacks.kernel import Setting
+from assay.attacks.kernel import Setting
 
 # Uniform draws in float64 have 53 random bits; six bytes of them are used.
 BYTES_PER_DRAW = 6

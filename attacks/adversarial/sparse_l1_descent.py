@@ -20,11 +20,11 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Interval
 from torch import Tensor
 
-from attacks.adversarial.ascent import Ascent
-from attacks.adversarial.goal import Goal, TargetRule
-from attacks.adversarial.library import Cleverhans, native_only
-from attacks.kernel import Attack, Forward, Setting, State
-from attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_sparse
+from assay.attacks.adversarial.ascent import Ascent
+from assay.attacks.adversarial.goal import Goal, TargetRule
+from assay.attacks.adversarial.library import Cleverhans, native_only
+from assay.attacks.kernel import Attack, Forward, Setting, State
+from assay.attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_sparse
 
 __all__ = ["sparse_l1_descent"]
 

@@ -33,11 +33,11 @@ import torch
 from annotated_types import Ge, Interval
 from torch import Tensor
 
-from attacks.adversarial.goal import Goal, TargetRule
-from attacks.adversarial.library_spsa import cleverhans_spsa
-from attacks.adversarial.signs import random_signs, unpack
-from attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
-from attacks.threat import Ball, Fraction, Norm, as_column, clip_to
+from assay.attacks.adversarial.goal import Goal, TargetRule
+from assay.attacks.adversarial.library_spsa import cleverhans_spsa
+from assay.attacks.adversarial.signs import random_signs, unpack
+from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
+from assay.attacks.threat import Ball, Fraction, Norm, as_column, clip_to
 
 __all__ = ["spsa"]
 

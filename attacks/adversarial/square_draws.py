@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from attacks.kernel import Setting, State
+from assay.attacks.kernel import Setting, State
 
 BLOCK = 64
 

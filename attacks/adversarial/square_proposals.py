@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from attacks.adversarial.square_windows import (
+from assay.attacks.adversarial.square_windows import (
     covered,
     flat_index,
     inside,
@@ -23,7 +23,7 @@ from attacks.adversarial.square_windows import (
     square_sizes,
     tiles,
 )
-from attacks.threat import Box, as_column, clip_to
+from assay.attacks.threat import Box, as_column, clip_to
 
 TINY = 1e-12
 

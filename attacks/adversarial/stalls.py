@@ -31,7 +31,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attacks.kernel import State
+from assay.attacks.kernel import State
 
 FALLEN = 0.9999
 LOOKS = 10

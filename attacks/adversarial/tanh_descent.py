@@ -43,11 +43,11 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from attacks.adversarial import stalls
-from attacks.adversarial.goal import Goal
-from attacks.judgement import finite
-from attacks.kernel import Examples, Forward, Objective, Setting, State, begin, evaluate, keep
-from attacks.threat import PIXELS, Box, as_column
+from assay.attacks.adversarial import stalls
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.judgement import finite
+from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, evaluate, keep
+from assay.attacks.threat import PIXELS, Box, as_column
 
 Search = Literal["released", "original"]
 

@@ -17,11 +17,11 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.goal import Goal
-from attacks.adversarial.pgd import pgd
-from attacks.kernel import Attack, Examples, Forward, Setting, State, ask, begin, record
-from attacks.threat import PIXELS, Ball, Fraction, Norm
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, ask, begin, record
+from assay.attacks.threat import PIXELS, Ball, Fraction, Norm
 
 __all__ = ["transfer"]
 

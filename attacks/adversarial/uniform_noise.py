@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 from torch import Tensor
 
-from attacks.adversarial.library import cleverhans_noise
-from attacks.adversarial.noise import Noise, draw
-from attacks.kernel import Attack, Setting, State
-from attacks.threat import Ball, Fraction, Norm
+from assay.attacks.adversarial.library import cleverhans_noise
+from assay.attacks.adversarial.noise import Noise, draw
+from assay.attacks.kernel import Attack, Setting, State
+from assay.attacks.threat import Ball, Fraction, Norm
 
 __all__ = ["uniform_noise"]
 

@@ -18,8 +18,8 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from attacks.corruptions.threads import for_each
-from attacks.randomness import Randomness
+from assay.attacks.corruptions.threads import for_each
+from assay.attacks.randomness import Randomness
 
 Severity = Annotated[int, Interval(ge=1, le=5)]
 Draws = tuple[Tensor, ...]

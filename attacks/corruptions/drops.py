@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d, max_pool2d, pad
 
-from attacks.corruptions.corruption import TOP
-from attacks.corruptions.filters import extend
+from assay.attacks.corruptions.corruption import TOP
+from assay.attacks.corruptions.filters import extend
 
 FARTHEST = 20.0
 LOW, HIGH = 50.0, 150.0

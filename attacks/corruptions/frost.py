@@ -13,8 +13,8 @@ import functools
 import torch
 from torch import Tensor
 
-from attacks.corruptions.corruption import IMAGENET_C, Corruption, Draws, Severity, at, cut, luminance
-from attacks.corruptions.textures import TEXTURES, frost_texture
+from assay.attacks.corruptions.corruption import IMAGENET_C, Corruption, Draws, Severity, at, cut, luminance
+from assay.attacks.corruptions.textures import TEXTURES, frost_texture
 
 __all__ = ["frost"]
 

@@ -12,8 +12,8 @@ import functools
 import torch
 from torch import Tensor
 
-from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
-from attacks.corruptions.draws import words
+from assay.attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
+from assay.attacks.corruptions.draws import words
 
 __all__ = ["impulse_noise"]
 

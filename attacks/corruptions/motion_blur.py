@@ -11,9 +11,9 @@ import functools
 import torch
 from torch import Tensor
 
-from attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Draws, Severity, at, cut
-from attacks.corruptions.draws import between
-from attacks.corruptions.streaks import smear
+from assay.attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Draws, Severity, at, cut
+from assay.attacks.corruptions.draws import between
+from assay.attacks.corruptions.streaks import smear
 
 __all__ = ["motion_blur"]
 

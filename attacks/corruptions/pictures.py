@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from attacks.corruptions.threads import for_each
+from assay.attacks.corruptions.threads import for_each
 
 
 def each_picture(levels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:

@@ -13,9 +13,9 @@ import functools
 import torch
 from torch import Tensor
 
-from attacks.corruptions.alias import AliasTable, alias_table
-from attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
-from attacks.corruptions.draws import words
+from assay.attacks.corruptions.alias import AliasTable, alias_table
+from assay.attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
+from assay.attacks.corruptions.draws import words
 
 __all__ = ["shot_noise"]
 

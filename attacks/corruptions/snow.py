@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attacks.corruptions.corruption import (
+from assay.attacks.corruptions.corruption import (
     IMAGENET_C,
     SLACK,
     TOP,
@@ -27,9 +27,9 @@ from attacks.corruptions.corruption import (
     cut,
     luminance,
 )
-from attacks.corruptions.draws import between, normal
-from attacks.corruptions.streaks import smear
-from attacks.corruptions.zooming import cropped, zoom
+from assay.attacks.corruptions.draws import between, normal
+from assay.attacks.corruptions.streaks import smear
+from assay.attacks.corruptions.zooming import cropped, zoom
 
 __all__ = ["snow"]
 

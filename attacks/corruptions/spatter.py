@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attacks.corruptions.corruption import (
+from assay.attacks.corruptions.corruption import (
     IMAGENET_C,
     SLACK,
     TOP,
@@ -26,9 +26,9 @@ from attacks.corruptions.corruption import (
     cut,
     luminance,
 )
-from attacks.corruptions.draws import normal
-from attacks.corruptions.drops import shading
-from attacks.corruptions.filters import blur
+from assay.attacks.corruptions.draws import normal
+from assay.attacks.corruptions.drops import shading
+from assay.attacks.corruptions.filters import blur
 
 __all__ = ["spatter"]
 

@@ -10,8 +10,8 @@ import functools
 import torch
 from torch import Tensor
 
-from attacks.corruptions.corruption import IMAGENET_C, Corruption, Draws, Severity, at, cut
-from attacks.corruptions.draws import normal
+from assay.attacks.corruptions.corruption import IMAGENET_C, Corruption, Draws, Severity, at, cut
+from assay.attacks.corruptions.draws import normal
 
 __all__ = ["speckle_noise"]
 

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from attacks.corruptions.filters import correlate, extend
+from assay.attacks.corruptions.filters import correlate, extend
 
 
 def smear(fields: Tensor, radius: int, sigma: float, angles: Tensor, between: tuple[float, float]) -> Tensor:

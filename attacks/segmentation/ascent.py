@@ -14,8 +14,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from attacks.kernel import Setting, State
-from attacks.segmentation.kernel import (
+from assay.attacks.kernel import Setting, State
+from assay.attacks.segmentation.kernel import (
     LAST_PART,
     Forward,
     PixelEnsemble,
@@ -26,8 +26,8 @@ from attacks.segmentation.kernel import (
     random_cube,
     record,
 )
-from attacks.segmentation.losses import LossName, PixelLoss
-from attacks.threat import Ball, as_column, clip_to
+from assay.attacks.segmentation.losses import LossName, PixelLoss
+from assay.attacks.threat import Ball, as_column, clip_to
 
 
 def ascending(

@@ -24,9 +24,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attacks.adversarial.auto_pgd import MOMENTUM, start_direction, windows
-from attacks.kernel import Setting, State
-from attacks.segmentation.kernel import (
+from assay.attacks.adversarial.auto_pgd import MOMENTUM, start_direction, windows
+from assay.attacks.kernel import Setting, State
+from assay.attacks.segmentation.kernel import (
     LAST_PART,
     Forward,
     PixelExamples,
@@ -37,8 +37,8 @@ from attacks.segmentation.kernel import (
     random_cube,
     record,
 )
-from attacks.segmentation.losses import PixelLoss
-from attacks.threat import Ball, as_column, clip_to
+from assay.attacks.segmentation.losses import PixelLoss
+from assay.attacks.threat import Ball, as_column, clip_to
 
 RADII = (2.0, 1.5, 1.0)
 SHARES = (3, 3, 4)

@@ -33,9 +33,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from attacks.kernel import Setting, State, note_gradient
-from attacks.segmentation.losses import IGNORE, LossName, PixelLoss
-from attacks.threat import Ball, as_column
+from assay.attacks.kernel import Setting, State, note_gradient
+from assay.attacks.segmentation.losses import IGNORE, LossName, PixelLoss
+from assay.attacks.threat import Ball, as_column
 
 Forward = Callable[[Tensor], Tensor]
 """The attacked model: images (B, C, H, W) to logits (B, K, H, W)."""

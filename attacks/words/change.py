@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from attacks.words.draws import Draws
+from assay.attacks.words.draws import Draws
 
 Candidates = Callable[[str, Draws], Sequence[str]]
 """From a word and its draws to what it may become; the word itself may be among them."""

@@ -6,9 +6,9 @@ here.
 
 from __future__ import annotations
 
-from attacks.words.change import WordChange
-from attacks.words.draws import Draws
-from attacks.words.look_alikes import LOOK_ALIKE
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Draws
+from assay.attacks.words.look_alikes import LOOK_ALIKE
 
 __all__ = ["homoglyphs"]
 

@@ -8,9 +8,9 @@ the last character.
 
 from __future__ import annotations
 
-from attacks.words.change import WordChange
-from attacks.words.draws import LETTERS, Draws
-from attacks.words.places import at_places
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import LETTERS, Draws
+from assay.attacks.words.places import at_places
 
 __all__ = ["inserted_letter"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from attacks.words.change import WordChange
-from attacks.words.draws import Stream
-from attacks.words.text import Text
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Stream
+from assay.attacks.words.text import Text
 
 Taken = Callable[[Text, Text], bool]
 """Whether a changed text, given with the original, is allowed."""

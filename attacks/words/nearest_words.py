@@ -6,11 +6,11 @@ Jin et al. 2020, "Is BERT Really Robust?", section 3, as in TextAttack's `WordSw
 
 from __future__ import annotations
 
-from attacks.words.change import WordChange
-from attacks.words.draws import Draws
-from attacks.words.moves import Taken
-from attacks.words.neighbours import Neighbours
-from attacks.words.text import Text
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Draws
+from assay.attacks.words.moves import Taken
+from assay.attacks.words.neighbours import Neighbours
+from assay.attacks.words.text import Text
 
 
 def nearest_words(neighbours: Neighbours) -> WordChange:

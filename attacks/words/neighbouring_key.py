@@ -6,9 +6,9 @@ are neighbours is as in TextAttack 0.3.11.
 
 from __future__ import annotations
 
-from attacks.words.change import WordChange
-from attacks.words.draws import Draws
-from attacks.words.places import at_places
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Draws
+from assay.attacks.words.places import at_places
 
 __all__ = ["neighbouring_key"]
 

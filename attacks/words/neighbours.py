@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attacks.words.vector_files import norms
+from assay.attacks.words.vector_files import norms
 
 BLOCK = 128
 # Of float32 numbers near 1.

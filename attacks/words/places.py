@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attacks.words.change import WordChange
-from attacks.words.draws import Draws
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Draws
 
 AtPlace = Callable[[str, int, Draws], Sequence[str]]
 """From a word, an index of it and draws to what the word may become by a change at that index."""

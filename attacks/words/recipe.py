@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from attacks.words.change import WordChange
-from attacks.words.draws import Stream
-from attacks.words.moves import Moves, Rules
-from attacks.words.search import Answer, Search
-from attacks.words.text import Text
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Stream
+from assay.attacks.words.moves import Moves, Rules
+from assay.attacks.words.search import Answer, Search
+from assay.attacks.words.text import Text
 
 Ahead = Callable[[Sequence[str]], None]
 """Told the texts before they are attacked, for what is found faster for all of them together."""

@@ -14,21 +14,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attacks.words.change import WordChange
-from attacks.words.deleted_character import deleted_character
-from attacks.words.edits import within
-from attacks.words.homoglyphs import homoglyphs
-from attacks.words.inserted_letter import inserted_letter
-from attacks.words.moves import Rules
-from attacks.words.nearest_words import nearest_words, similar
-from attacks.words.neighbouring_key import neighbouring_key
-from attacks.words.neighbours import Neighbours
-from attacks.words.recipe import Recipe
-from attacks.words.search import deleted, greedy, greedy_by_importance, weighted_saliency, without_the_word
-from attacks.words.stop_words import ENGLISH, TEXTFOOLER
-from attacks.words.substituted_letter import substituted_letter
-from attacks.words.swapped_characters import swapped_characters
-from attacks.words.text import Text
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.deleted_character import deleted_character
+from assay.attacks.words.edits import within
+from assay.attacks.words.homoglyphs import homoglyphs
+from assay.attacks.words.inserted_letter import inserted_letter
+from assay.attacks.words.moves import Rules
+from assay.attacks.words.nearest_words import nearest_words, similar
+from assay.attacks.words.neighbouring_key import neighbouring_key
+from assay.attacks.words.neighbours import Neighbours
+from assay.attacks.words.recipe import Recipe
+from assay.attacks.words.search import (
+    deleted,
+    greedy,
+    greedy_by_importance,
+    weighted_saliency,
+    without_the_word,
+)
+from assay.attacks.words.stop_words import ENGLISH, TEXTFOOLER
+from assay.attacks.words.substituted_letter import substituted_letter
+from assay.attacks.words.swapped_characters import swapped_characters
+from assay.attacks.words.text import Text
 
 
 def deepwordbug(*, max_edit_distance: int = 30) -> Recipe:

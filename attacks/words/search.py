@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import torch
 
-from attacks.words.moves import Moves
-from attacks.words.text import Text
+from assay.attacks.words.moves import Moves
+from assay.attacks.words.text import Text
 
 # A word that no vocabulary has: how important a word is shows when it is gone.
 UNKNOWN = "[UNK]"

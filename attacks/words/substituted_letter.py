@@ -6,9 +6,9 @@ Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade De
 
 from __future__ import annotations
 
-from attacks.words.change import WordChange
-from attacks.words.draws import LETTERS, Draws
-from attacks.words.places import at_places
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import LETTERS, Draws
+from assay.attacks.words.places import at_places
 
 __all__ = ["substituted_letter"]
 

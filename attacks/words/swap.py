@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attacks.randomness import Randomness
-from attacks.words.change import WordChange
-from attacks.words.draws import Stream
+from assay.attacks.randomness import Randomness
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Stream
 
 NAME = "word_swap"
 MARKUP = re.compile(r"<[^<>\s]*>")

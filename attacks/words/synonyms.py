@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from attacks.words.change import WordChange
-from attacks.words.draws import Draws
-from attacks.words.text import spans
-from attacks.words.wordnet import WordNet
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Draws
+from assay.attacks.words.text import spans
+from assay.attacks.words.wordnet import WordNet
 
 
 def synonyms(folder: Path) -> WordChange:

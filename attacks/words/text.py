@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from attacks.words.look_alikes import ALIKE
+from assay.attacks.words.look_alikes import ALIKE
 
 EDGES = "'-_*@"
 RUN = re.compile(rf"[\w{ALIKE}{re.escape(EDGES)}]+")

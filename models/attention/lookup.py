@@ -9,16 +9,16 @@ import pkgutil
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import models.attention
-from models.attention.heads import AttentionFactory
+from assay.models import attention
+from assay.models.attention.heads import AttentionFactory
 
 
 @functools.cache
 def attentions() -> Mapping[str, AttentionFactory]:
     """Every mechanism that a module of `models/attention` lists in `__all__`, by its `name`."""
     found: dict[str, AttentionFactory] = {}
-    for entry in pkgutil.iter_modules(models.attention.__path__):
-        module = importlib.import_module(f"models.attention.{entry.name}")
+    for entry in pkgutil.iter_modules(attention.__path__):
+        module = importlib.import_module(f"assay.models.attention.{entry.name}")
         for name in getattr(module, "__all__", ()):
             mechanism = getattr(module, name)
             found[mechanism.name] = mechanism

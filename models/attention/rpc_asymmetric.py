@@ -20,9 +20,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from models.attention import rpc
-from models.attention.heads import Causal, Dropout, PrefixTokens, attend, merge_heads, split_heads
-from models.attention.rpc import (
+from assay.models.attention import rpc
+from assay.models.attention.heads import Causal, Dropout, PrefixTokens, attend, merge_heads, split_heads
+from assay.models.attention.rpc import (
     DualSign,
     Iterations,
     MuWidth,
@@ -31,7 +31,7 @@ from models.attention.rpc import (
     Threshold,
     penalty,
 )
-from models.attention.rpc_causal import prefix_penalty
+from assay.models.attention.rpc_causal import prefix_penalty
 
 __all__ = ["AsymmetricRPCAttention"]
 

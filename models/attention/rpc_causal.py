@@ -21,8 +21,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from models.attention import rpc
-from models.attention.heads import (
+from assay.models.attention import rpc
+from assay.models.attention.heads import (
     Causal,
     Dropout,
     PrefixTokens,
@@ -31,7 +31,7 @@ from models.attention.heads import (
     running_sum,
     split_heads,
 )
-from models.attention.rpc import (
+from assay.models.attention.rpc import (
     SMALLEST_NORM,
     DualSign,
     Iterations,

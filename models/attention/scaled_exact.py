@@ -28,8 +28,8 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-from models.attention import rpc
-from models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from assay.models.attention import rpc
+from assay.models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
 
 __all__ = ["ExactScaledAttention"]
 

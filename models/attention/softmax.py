@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from models.attention.heads import (
+from assay.models.attention.heads import (
     Causal,
     Dropout,
     PrefixTokens,

@@ -15,8 +15,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.attention import rpc
-from models.attention.heads import (
+from assay.models.attention import rpc
+from assay.models.attention.heads import (
     Causal,
     Dropout,
     PrefixTokens,

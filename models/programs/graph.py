@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from models.programs.guards import guarded
-from models.programs.operators import RANDOM, SKIPPED, TRAINING, find_operator, on_numbers
-from models.programs.payload import DTYPES, STRIDED
-from models.programs.reading import field, integer, listed, of_type, real, refuse, shown, union
+from assay.models.programs.guards import guarded
+from assay.models.programs.operators import RANDOM, SKIPPED, TRAINING, find_operator, on_numbers
+from assay.models.programs.payload import DTYPES, STRIDED
+from assay.models.programs.reading import field, integer, listed, of_type, real, refuse, shown, union
 
 MAX_NODES = 100_000
 POSITIONAL = (None, 0, 1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from models.programs.reading import refuse, shown
+from assay.models.programs.reading import refuse, shown
 
 Given = Mapping[str, Any]
 # A loop over as many layers as a file claims would not end.

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 from torch._ops import OpOverload
 
-from models.programs.reading import LARGEST_INTEGER, refuse, shown
+from assay.models.programs.reading import LARGEST_INTEGER, refuse, shown
 
 _ELEMENTWISE = """
 abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift

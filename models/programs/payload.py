@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.programs.reading import ReadEntry, field, integer, listed, parse, refuse, shown, union
+from assay.models.programs.reading import ReadEntry, field, integer, listed, parse, refuse, shown, union
 
 MAX_TABLE_BYTES = 32 * 2**20
 MAX_TENSOR_BYTES = 2**36

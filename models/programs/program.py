@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.programs.graph import Calls, Node, Own, Ref, read_nodes
-from models.programs.payload import DTYPES, read_tensors
-from models.programs.reading import ReadEntry, field, integer, listed, parse, refuse, shown, union
+from assay.models.programs.graph import Calls, Node, Own, Ref, read_nodes
+from assay.models.programs.payload import DTYPES, read_tensors
+from assay.models.programs.reading import ReadEntry, field, integer, listed, parse, refuse, shown, union
 
 MAX_GRAPH_BYTES = 64 * 2**20
 SCHEMA = 8

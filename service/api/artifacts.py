@@ -10,12 +10,12 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
 
-from service.api.deps import JobDep, SettingsDep, StoreDep, only
-from service.api.errors import documented
-from service.api.views import JOBS_PATH, artifact_view, iso
-from service.contract.errors import NotFound
-from service.contract.results import Artifact, Page
-from service.store.rows import ArtifactRow
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.views import JOBS_PATH, artifact_view, iso
+from assay.service.contract.errors import NotFound
+from assay.service.contract.results import Artifact, Page
+from assay.service.store.rows import ArtifactRow
 
 logger = logging.getLogger(__name__)
 ONE_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})", re.ASCII)

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.types import Scope as RequestScope
 
-from service.contract.errors import Forbidden
-from service.contract.keys import SCOPES, Scope, grants
-from service.store.rows import KeyRow, LoginRow
-from service.store.session import Store
-from service.store.tenants import View
+from assay.service.contract.errors import Forbidden
+from assay.service.contract.keys import SCOPES, Scope, grants
+from assay.service.store.rows import KeyRow, LoginRow
+from assay.service.store.session import Store
+from assay.service.store.tenants import View
 
 # Where the guard leaves the caller in the request's ASGI scope.
 CALLER = "assay.caller"

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 
-from service.api.deps import CatalogDep, only
-from service.api.errors import documented
-from service.contract.components import Component
-from service.contract.errors import NotFound
-from service.contract.results import Page
+from assay.service.api.deps import CatalogDep, only
+from assay.service.api.errors import documented
+from assay.service.contract.components import Component
+from assay.service.contract.errors import NotFound
+from assay.service.contract.results import Page
 
 router = APIRouter(prefix="/api/v1/catalog", tags=["catalog"])
 

@@ -11,28 +11,28 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
-from service.api.artifacts import remove_artifacts
-from service.api.deps import CatalogDep, Cursor, DispatcherDep, Limit, SettingsDep, StoreDep, only
-from service.api.errors import documented
-from service.api.guard import CHECKPOINTS_PATH
-from service.api.views import checkpoint_view
-from service.body import parse_json
-from service.contract.catalog import Catalog
-from service.contract.checkpoints import GIVEN, INSIDE, NAME_PATTERN, Checkpoint, model_of_weights
-from service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
-from service.contract.program_file import BadProgram, is_archive, open_program
-from service.contract.reading import Positions, check_reading, normalization_in
-from service.contract.report import Loc, Report
-from service.contract.results import Page
-from service.contract.weights import EXPORTED
-from service.dispatch import Dispatcher
-from service.safetensors_header import read_header
-from service.settings import Settings
-from service.store.artifacts import WEIGHTS
-from service.store.quotas import Quota
-from service.store.rows import CheckpointRow
-from service.store.tenants import TenantStore
-from service.uploads import Upload
+from assay.service.api.artifacts import remove_artifacts
+from assay.service.api.deps import CatalogDep, Cursor, DispatcherDep, Limit, SettingsDep, StoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.guard import CHECKPOINTS_PATH
+from assay.service.api.views import checkpoint_view
+from assay.service.body import parse_json
+from assay.service.contract.catalog import Catalog
+from assay.service.contract.checkpoints import GIVEN, INSIDE, NAME_PATTERN, Checkpoint, model_of_weights
+from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from assay.service.contract.program_file import BadProgram, is_archive, open_program
+from assay.service.contract.reading import Positions, check_reading, normalization_in
+from assay.service.contract.report import Loc, Report
+from assay.service.contract.results import Page
+from assay.service.contract.weights import EXPORTED
+from assay.service.dispatch import Dispatcher
+from assay.service.safetensors_header import read_header
+from assay.service.settings import Settings
+from assay.service.store.artifacts import WEIGHTS
+from assay.service.store.quotas import Quota
+from assay.service.store.rows import CheckpointRow
+from assay.service.store.tenants import TenantStore
+from assay.service.uploads import Upload
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=CHECKPOINTS_PATH, tags=["checkpoints"])

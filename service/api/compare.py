@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from service.api.deps import StoreDep, find_job, only
-from service.api.errors import documented
-from service.api.results import finished_results
-from service.compare import Columns, Comparison, JobResults, compare
-from service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
-from service.contract.results import EvaluationResult
-from service.store.tenants import TenantStore
+from assay.service.api.deps import StoreDep, find_job, only
+from assay.service.api.errors import documented
+from assay.service.api.results import finished_results
+from assay.service.compare import Columns, Comparison, JobResults, compare
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
+from assay.service.contract.results import EvaluationResult
+from assay.service.store.tenants import TenantStore
 
 router = APIRouter(prefix="/api/v1/compare", tags=["compare"])
 

@@ -13,8 +13,8 @@ from string import Template
 from fastapi import FastAPI
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from service.api.guard import SESSION_PATH
-from service.contract.errors import NotFound
+from assay.service.api.guard import SESSION_PATH
+from assay.service.contract.errors import NotFound
 
 PATH = "/docs"
 ASSETS = {

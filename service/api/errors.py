@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from service.contract.errors import (
+from assay.service.contract.errors import (
     AssayError,
     ErrorDetail,
     ErrorEnvelope,
@@ -27,7 +27,7 @@ from service.contract.errors import (
     Unauthorized,
     Unavailable,
 )
-from service.contract.report import MAX_MESSAGE, Report, nearest, readable, show
+from assay.service.contract.report import MAX_MESSAGE, Report, nearest, readable, show
 
 logger = logging.getLogger(__name__)
 

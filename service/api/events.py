@@ -19,15 +19,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.api.callers import CallerDep
-from service.api.deps import JobDep, StoreDep, StoreOpener, only
-from service.api.errors import documented
-from service.api.feed import Feed
-from service.api.views import JOBS_PATH, iso
-from service.contract.errors import NotFound
-from service.contract.events import EventType
-from service.store.rows import EventRow
-from service.store.tenants import TenantStore
+from assay.service.api.callers import CallerDep
+from assay.service.api.deps import JobDep, StoreDep, StoreOpener, only
+from assay.service.api.errors import documented
+from assay.service.api.feed import Feed
+from assay.service.api.views import JOBS_PATH, iso
+from assay.service.contract.errors import NotFound
+from assay.service.contract.events import EventType
+from assay.service.store.rows import EventRow
+from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])

@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 
-from service.store.rows import EventRow
-from service.store.session import Store
+from assay.service.store.rows import EventRow
+from assay.service.store.session import Store
 
 logger = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as RequestScope
 
-from service.api import login_page
-from service.api.callers import CALLER, Caller
-from service.api.errors import unavailable
-from service.contract.errors import Forbidden, Unauthorized, Unavailable
-from service.contract.keys import Scope
-from service.store.rows import KeyRow
-from service.store.session import Store
+from assay.service.api import login_page
+from assay.service.api.callers import CALLER, Caller
+from assay.service.api.errors import unavailable
+from assay.service.contract.errors import Forbidden, Unauthorized, Unavailable
+from assay.service.contract.keys import Scope
+from assay.service.store.rows import KeyRow
+from assay.service.store.session import Store
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")

@@ -8,10 +8,10 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from service.api.deps import CatalogDep, SettingsDep, SystemStoreDep, only
-from service.api.errors import documented
-from service.contract.results import Answer
-from service.store.redis_up import redis_answers
+from assay.service.api.deps import CatalogDep, SettingsDep, SystemStoreDep, only
+from assay.service.api.errors import documented
+from assay.service.contract.results import Answer
+from assay.service.store.redis_up import redis_answers
 
 router = APIRouter(tags=["health"])
 

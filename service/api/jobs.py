@@ -12,8 +12,8 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
-from service.api.artifacts import remove_artifacts
-from service.api.deps import (
+from assay.service.api.artifacts import remove_artifacts
+from assay.service.api.deps import (
     BodyDep,
     CatalogDep,
     Cursor,
@@ -27,21 +27,21 @@ from service.api.deps import (
     job_finder,
     only,
 )
-from service.api.errors import documented
-from service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
-from service.contract.errors import (
+from assay.service.api.errors import documented
+from assay.service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
+from assay.service.contract.errors import (
     IdempotencyMismatch,
     InvalidState,
     MalformedJson,
     NotFound,
     TooLarge,
 )
-from service.contract.results import Job, Page
-from service.contract.states import JobState
-from service.contract.validation import validate
-from service.dispatch import Dispatcher
-from service.store.rows import JobRow
-from service.store.tenants import TenantStore
+from assay.service.contract.results import Job, Page
+from assay.service.contract.states import JobState
+from assay.service.contract.validation import validate
+from assay.service.dispatch import Dispatcher
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])

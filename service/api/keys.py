@@ -8,15 +8,15 @@ from fastapi import APIRouter, Depends, Path, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from service.api.callers import CallerDep
-from service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
-from service.api.errors import documented
-from service.api.guard import KEYS_PATH
-from service.api.views import iso, iso_or_none
-from service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
-from service.contract.keys import Key, KeyRequest, NewKey
-from service.contract.results import Page
-from service.store.rows import KeyRow
+from assay.service.api.callers import CallerDep
+from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.guard import KEYS_PATH
+from assay.service.api.views import iso, iso_or_none
+from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from assay.service.contract.keys import Key, KeyRequest, NewKey
+from assay.service.contract.results import Page
+from assay.service.store.rows import KeyRow
 
 Model = TypeVar("Model", bound=BaseModel)
 DAY_SECONDS = 86400

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
-from service.api.errors import CHALLENGE
+from assay.service.api.errors import CHALLENGE
 
 ACTION = "/api/v1/session"
 HOME = "/docs"

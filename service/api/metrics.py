@@ -29,15 +29,15 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
-from service.api.deps import only
-from service.api.errors import documented
-from service.contract.states import JobState, ShardState
-from service.settings import Settings
-from service.store.counters import SHARD_BOUNDS
-from service.store.overview import Overview, WorkerRow
-from service.store.redis_up import redis_answers
-from service.store.session import Store
-from service.telemetry import BOUNDS, Requests
+from assay.service.api.deps import only
+from assay.service.api.errors import documented
+from assay.service.contract.states import JobState, ShardState
+from assay.service.settings import Settings
+from assay.service.store.counters import SHARD_BOUNDS
+from assay.service.store.overview import Overview, WorkerRow
+from assay.service.store.redis_up import redis_answers
+from assay.service.store.session import Store
+from assay.service.telemetry import BOUNDS, Requests
 
 FRESH_SECONDS = 2.0
 PATIENCE_SECONDS = 3.0

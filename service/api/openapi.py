@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from service.api.guard import OPEN
-from service.contract.specs import JOB_SPEC
+from assay.service.api.guard import OPEN
+from assay.service.contract.specs import JOB_SPEC
 
 _DIGITS_MODEL = {
     "image_size": 32,

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from service.api.deps import JobDep, StoreDep, only
-from service.api.errors import documented
-from service.api.views import JOBS_PATH, results_view
-from service.contract.errors import NoResults, NotFound
-from service.contract.results import EvaluationResult, Metric, Results
-from service.contract.states import JobState
-from service.store.rows import JobRow
-from service.store.tenants import TenantStore
+from assay.service.api.deps import JobDep, StoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.views import JOBS_PATH, results_view
+from assay.service.contract.errors import NoResults, NotFound
+from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.contract.states import JobState
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
 
 router = APIRouter(prefix=JOBS_PATH, tags=["results"])
 

@@ -13,18 +13,18 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.responses import JSONResponse, RedirectResponse
 
-from service.api import login_page
-from service.api.callers import Caller, CallerDep
-from service.api.deps import SettingsDep, SystemStoreDep, only
-from service.api.errors import documented
-from service.api.guard import COOKIE, REFUSED, SESSION_PATH
-from service.api.keys import keys_used, validated
-from service.api.views import iso
-from service.body import parse_json
-from service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge, Unauthorized
-from service.contract.keys import Session, SessionRequest
-from service.store.logins import SESSION_SECONDS
-from service.store.rows import LoginRow
+from assay.service.api import login_page
+from assay.service.api.callers import Caller, CallerDep
+from assay.service.api.deps import SettingsDep, SystemStoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.guard import COOKIE, REFUSED, SESSION_PATH
+from assay.service.api.keys import keys_used, validated
+from assay.service.api.views import iso
+from assay.service.body import parse_json
+from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge, Unauthorized
+from assay.service.contract.keys import Session, SessionRequest
+from assay.service.store.logins import SESSION_SECONDS
+from assay.service.store.rows import LoginRow
 
 router = APIRouter(prefix=SESSION_PATH, tags=["keys"])
 

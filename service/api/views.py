@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from service.contract.checkpoints import Checkpoint, Faults
-from service.contract.results import (
+from assay.service.contract.checkpoints import Checkpoint, Faults
+from assay.service.contract.results import (
     Artifact,
     EvaluationResult,
     Job,
@@ -18,14 +18,14 @@ from service.contract.results import (
     Provenance,
     Results,
 )
-from service.contract.states import JobState
-from service.contract.suites import left_out_warnings
-from service.contract.validity import cross_checks
-from service.store.live import Live
-from service.store.progress import brought_up
-from service.store.remaining import eta_seconds
-from service.store.rows import ArtifactRow, CheckpointRow, JobRow
-from service.store.tenants import TenantStore
+from assay.service.contract.states import JobState
+from assay.service.contract.suites import left_out_warnings
+from assay.service.contract.validity import cross_checks
+from assay.service.store.live import Live
+from assay.service.store.progress import brought_up
+from assay.service.store.remaining import eta_seconds
+from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
+from assay.service.store.tenants import TenantStore
 
 JOBS_PATH = "/api/v1/jobs"
 # Workers may hold shards of a job in these states.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.contract.catalog import Catalog, Checked
-from service.contract.report import Loc, Report
-from service.contract.weights import LOC, check_same_params
+from assay.service.contract.catalog import Catalog, Checked
+from assay.service.contract.report import Loc, Report
+from assay.service.contract.weights import LOC, check_same_params
 
 PARAMETER = "backbone"
 PLACE: Loc = ("model", "params", PARAMETER)

@@ -1,7 +1,7 @@
 """The catalog: every component by kind and name, with the schema and rules of its parameters.
 
-`catalog.json` is generated from the components by `python -m workers.catalog`, committed, and read here,
-so that the service knows all parameters without importing torch. ASSAY_CATALOG may name a file with the
+`catalog.json` is generated from the components by `python -m assay.workers.catalog`, committed, and read
+here, so that the service knows all parameters without importing torch. ASSAY_CATALOG may name a file with the
 components of other packages (`extras`).
 """
 
@@ -19,12 +19,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from service.contract import extras
-from service.contract.components import EVALUATIONS, Component
-from service.contract.errors import NotFound
-from service.contract.parameters import INVALID, check, numbers
-from service.contract.report import Loc, Report, nearest, path_text, readable
-from service.contract.rules import Namespaces, UnknownName, check_syntax, evaluate
+from assay.service.contract import extras
+from assay.service.contract.components import EVALUATIONS, Component
+from assay.service.contract.errors import NotFound
+from assay.service.contract.parameters import INVALID, check, numbers
+from assay.service.contract.report import Loc, Report, nearest, path_text, readable
+from assay.service.contract.rules import Namespaces, UnknownName, check_syntax, evaluate
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 

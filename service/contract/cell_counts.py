@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from service.contract.pixel_counts import Counts, pack, ratios, unpack
+from assay.service.contract.pixel_counts import Counts, pack, ratios, unpack
 
 # The column of outcomes, and the classes of a cell in it: (class, found, predicted).
 COLUMN = "corrupted_pixels"

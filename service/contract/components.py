@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.contract.parameters import numbers
-from service.contract.specs import Protocol
+from assay.service.contract.parameters import numbers
+from assay.service.contract.specs import Protocol
 
 # What `evaluations[].name` may name; no name is in both kinds.
 EVALUATIONS = ("evaluation", "attack")

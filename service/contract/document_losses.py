@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.contract.statistics import PairedDifference, difference_from
+from assay.service.contract.statistics import PairedDifference, difference_from
 
 RESAMPLES = 2000
 # A resample draws n documents; beyond this many draws there are fewer of them.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.contract.catalog import Catalog
-from service.contract.components import Component
-from service.contract.parameters import numbers
-from service.contract.rules import Namespaces, UnknownName, evaluate
+from assay.service.contract.catalog import Catalog
+from assay.service.contract.components import Component
+from assay.service.contract.parameters import numbers
+from assay.service.contract.rules import Namespaces, UnknownName, evaluate
 
 
 def estimate(catalog: Catalog, spec: Mapping[str, Any]) -> dict[str, int | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from service.contract.results import Answer
+from assay.service.contract.results import Answer
 
 EventType = Literal["state", "progress", "log", "metric", "end"]
 

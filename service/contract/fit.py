@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.catalog import Catalog, Checked
-from service.contract.components import EVALUATIONS, Component
-from service.contract.report import Loc, Report, nearest
-from service.contract.stored_cells import TASK
+from assay.service.contract.catalog import Catalog, Checked
+from assay.service.contract.components import EVALUATIONS, Component
+from assay.service.contract.report import Loc, Report, nearest
+from assay.service.contract.stored_cells import TASK
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 FIT = ("classes", "channels")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.contract.catalog import Catalog, Checked
-from service.contract.components import Component
-from service.contract.report import Loc, Report, nearest
+from assay.service.contract.catalog import Catalog, Checked
+from assay.service.contract.components import Component
+from assay.service.contract.report import Loc, Report, nearest
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50

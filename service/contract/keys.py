@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.contract.results import Answer
+from assay.service.contract.results import Answer
 
 Scope = Literal["read", "submit", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.catalog import load
-from service.contract.errors import NotFound
-from service.contract.report import Loc
-from service.contract.weights import LOC
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import NotFound
+from assay.service.contract.report import Loc
+from assay.service.contract.weights import LOC
 
 
 @dataclass(frozen=True)

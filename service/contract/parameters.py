@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from service.contract.fractions import parse_fraction
-from service.contract.report import LARGEST_INTEGER, Loc, Report, nearest
-from service.contract.wording import Schema, choices, describe
+from assay.service.contract.fractions import parse_fraction
+from assay.service.contract.report import LARGEST_INTEGER, Loc, Report, nearest
+from assay.service.contract.wording import Schema, choices, describe
 
 # (kind, value, loc, report) to the value with its defaults filled in, or INVALID; it reports what is wrong.
 ComponentCheck = Callable[[str, object, Loc, Report], object]

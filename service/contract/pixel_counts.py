@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from service.contract.statistics import PairedDifference, difference_from
+from assay.service.contract.statistics import PairedDifference, difference_from
 
 COUNTS = ("intersection", "target", "predicted")
 RESAMPLES = 2000

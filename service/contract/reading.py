@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.body import parse_json
-from service.contract.errors import MalformedJson
-from service.contract.report import Loc, Report, nearest
+from assay.service.body import parse_json
+from assay.service.contract.errors import MalformedJson
+from assay.service.contract.report import Loc, Report, nearest
 
 # In pixel units of [0, 1]: numbers for pixels up to 255 are refused.
 Mean = Annotated[float, Field(ge=0, le=1)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from service.contract.errors import ErrorDetail, InvalidSpec, nearest_name
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, nearest_name
 
 Loc = tuple[str | int, ...]
 

@@ -7,9 +7,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from service.contract.specs import Protocol
-from service.contract.states import JobState
-from service.contract.warning_codes import WarningCode
+from assay.service.contract.specs import Protocol
+from assay.service.contract.states import JobState
+from assay.service.contract.warning_codes import WarningCode
 
 Item = TypeVar("Item")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from service.contract.parameters import check
-from service.contract.report import Loc, Report, nearest
-from service.contract.specs import EvaluateSpec, EvaluationSpec, TrainSpec
-from service.contract.wording import Schema
+from assay.service.contract.parameters import check
+from assay.service.contract.report import Loc, Report, nearest
+from assay.service.contract.specs import EvaluateSpec, EvaluationSpec, TrainSpec
+from assay.service.contract.wording import Schema
 
 SPECS: dict[str, type[TrainSpec] | type[EvaluateSpec]] = {"train": TrainSpec, "evaluate": EvaluateSpec}
 MAX_DEPTH = 32

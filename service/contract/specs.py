@@ -19,7 +19,7 @@ from pydantic import (
     model_serializer,
 )
 
-from service.contract.reading import Normalization, Positions
+from assay.service.contract.reading import Normalization, Positions
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]

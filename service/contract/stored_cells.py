@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.contract.folders import IMAGE_SUFFIXES, check_inside
+from assay.service.contract.folders import IMAGE_SUFFIXES, check_inside
 
 Cell = tuple[str, int]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.contract.catalog import Catalog
-from service.contract.suites import left_out_warnings
-from service.contract.weights import Source
+from assay.service.contract.catalog import Catalog
+from assay.service.contract.suites import left_out_warnings
+from assay.service.contract.weights import Source
 
 
 def submission_warnings(

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from service.contract.catalog import Checked
-from service.contract.components import Component
-from service.contract.report import Loc, Report, path_text
-from service.contract.results import Warning
-from service.contract.shape import check_evaluation_shape
+from assay.service.contract.catalog import Checked
+from assay.service.contract.components import Component
+from assay.service.contract.report import Loc, Report, path_text
+from assay.service.contract.results import Warning
+from assay.service.contract.shape import check_evaluation_shape
 
 # Checks one evaluation, fills in its defaults, and reports what is wrong with it.
 CheckEvaluation = Callable[[Mapping[str, Any], Report, Loc], dict[str, Any] | None]

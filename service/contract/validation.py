@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.contract.backbones import check_backbone, with_backbone
-from service.contract.catalog import Catalog, Checked
-from service.contract.components import EVALUATIONS
-from service.contract.estimate import estimate
-from service.contract.execution import check_execution
-from service.contract.fit import (
+from assay.service.contract.backbones import check_backbone, with_backbone
+from assay.service.contract.catalog import Catalog, Checked
+from assay.service.contract.components import EVALUATIONS
+from assay.service.contract.estimate import estimate
+from assay.service.contract.execution import check_execution
+from assay.service.contract.fit import (
     BACKBONE_FIT,
     FIT,
     MadeFor,
@@ -27,16 +27,16 @@ from service.contract.fit import (
     facts_of,
     misfits,
 )
-from service.contract.folders import check_folders
-from service.contract.offers import check_offers, known_of_model
-from service.contract.report import Loc, Report
-from service.contract.rules import Namespaces
-from service.contract.shape import check_shape
-from service.contract.specs import JOB_SPEC
-from service.contract.stored_check import check_stored
-from service.contract.submission_warnings import submission_warnings
-from service.contract.suites import expand, expand_fitting
-from service.contract.weights import (
+from assay.service.contract.folders import check_folders
+from assay.service.contract.offers import check_offers, known_of_model
+from assay.service.contract.report import Loc, Report
+from assay.service.contract.rules import Namespaces
+from assay.service.contract.shape import check_shape
+from assay.service.contract.specs import JOB_SPEC
+from assay.service.contract.stored_check import check_stored
+from assay.service.contract.submission_warnings import submission_warnings
+from assay.service.contract.suites import expand, expand_fitting
+from assay.service.contract.weights import (
     FindCheckpoint,
     FindJob,
     Source,

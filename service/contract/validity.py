@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
-from service.contract.fractions import fraction_value
-from service.contract.results import EvaluationResult, Metric, Warning
-from service.contract.warning_codes import WarningCode
+from assay.service.contract.fractions import fraction_value
+from assay.service.contract.results import EvaluationResult, Metric, Warning
+from assay.service.contract.warning_codes import WarningCode
 
 TOLERANCE = 0.002
 FEWEST_EXAMPLES = 2

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from service.contract.catalog import Checked
-from service.contract.components import Component
-from service.contract.parameters import check
-from service.contract.report import Loc, Report
+from assay.service.contract.catalog import Checked
+from assay.service.contract.components import Component
+from assay.service.contract.parameters import check
+from assay.service.contract.report import Loc, Report
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"

@@ -7,18 +7,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
 
-from service.contract.errors import IdempotencyMismatch
-from service.contract.needs import Need, needs_of
-from service.contract.states import RETRYABLE, JobState
-from service.contract.weights import EXPIRED
-from service.store.artifacts import weights_expired
-from service.store.clock import now
-from service.store.columns import storable
-from service.store.ids import new_id
-from service.store.needing import cannot_give, checkpoint_needs, lock_needed, note_needs
-from service.store.planning import add_first_shard
-from service.store.tables import idempotency_keys, jobs, tags
-from service.store.telling import tell_state
+from assay.service.contract.errors import IdempotencyMismatch
+from assay.service.contract.needs import Need, needs_of
+from assay.service.contract.states import RETRYABLE, JobState
+from assay.service.contract.weights import EXPIRED
+from assay.service.store.artifacts import weights_expired
+from assay.service.store.clock import now
+from assay.service.store.columns import storable
+from assay.service.store.ids import new_id
+from assay.service.store.needing import cannot_give, checkpoint_needs, lock_needed, note_needs
+from assay.service.store.planning import add_first_shard
+from assay.service.store.tables import idempotency_keys, jobs, tags
+from assay.service.store.telling import tell_state
 
 
 def known_job(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:

@@ -9,16 +9,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, select
 from sqlalchemy.exc import IntegrityError
 
-from service.contract.errors import NotFound
-from service.contract.states import TERMINAL
-from service.store.clock import now
-from service.store.database import Database
-from service.store.moves import lock_job
-from service.store.needing import still_needed
-from service.store.reading import unknown_job
-from service.store.rows import ArtifactRow
-from service.store.tables import artifacts, jobs
-from service.store.upsert import upsert
+from assay.service.contract.errors import NotFound
+from assay.service.contract.states import TERMINAL
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.moves import lock_job
+from assay.service.store.needing import still_needed
+from assay.service.store.reading import unknown_job
+from assay.service.store.rows import ArtifactRow
+from assay.service.store.tables import artifacts, jobs
+from assay.service.store.upsert import upsert
 
 WEIGHTS = "weights.safetensors"
 # Begins the names of files that are still being uploaded.

@@ -14,27 +14,27 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from service.contract.checkpoints import NAME_PATTERN
-from service.contract.errors import InvalidState, NotFound
-from service.contract.report import readable
-from service.contract.states import RETRYABLE, JobState
-from service.store import cursor as cursors
-from service.store.adding import job_values
-from service.store.claiming import retake
-from service.store.clock import now
-from service.store.database import Database
-from service.store.endings import end_job
-from service.store.finishing import complete
-from service.store.ids import new_id
-from service.store.leaving import give_up
-from service.store.moves import lock_claim, lock_job
-from service.store.needing import unfinished_user
-from service.store.planning import add_first_shard
-from service.store.quotas import Quota, check_room, one_at_a_time, size_left
-from service.store.retrying import retry_job
-from service.store.rows import CheckpointRow, CheckpointState, Claim
-from service.store.tables import checkpoints, dependencies, jobs
-from service.store.telling import tell_state
+from assay.service.contract.checkpoints import NAME_PATTERN
+from assay.service.contract.errors import InvalidState, NotFound
+from assay.service.contract.report import readable
+from assay.service.contract.states import RETRYABLE, JobState
+from assay.service.store import cursor as cursors
+from assay.service.store.adding import job_values
+from assay.service.store.claiming import retake
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.endings import end_job
+from assay.service.store.finishing import complete
+from assay.service.store.ids import new_id
+from assay.service.store.leaving import give_up
+from assay.service.store.moves import lock_claim, lock_job
+from assay.service.store.needing import unfinished_user
+from assay.service.store.planning import add_first_shard
+from assay.service.store.quotas import Quota, check_room, one_at_a_time, size_left
+from assay.service.store.retrying import retry_job
+from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
+from assay.service.store.tables import checkpoints, dependencies, jobs
+from assay.service.store.telling import tell_state
 
 # Checks are short, and other jobs wait for them.
 PRIORITY = 9

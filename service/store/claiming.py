@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, select, update
 
-from service.contract.states import JobState, ShardState
-from service.store.clock import now
-from service.store.moves import CLAIMABLE, lock_job, move_job, move_shards
-from service.store.rows import Claim
-from service.store.tables import jobs, shards
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.clock import now
+from assay.service.store.moves import CLAIMABLE, lock_job, move_job, move_shards
+from assay.service.store.rows import Claim
+from assay.service.store.tables import jobs, shards
 
 
 def candidate(connection: Connection, devices: Sequence[str], count: int, warm_job: str | None) -> str | None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy.dialects import postgresql, sqlite
 
-from service.store.database import Database
-from service.store.tables import counters
+from assay.service.store.database import Database
+from assay.service.store.tables import counters
 
 # Upper bounds of the histogram of shard lengths, in seconds; a plan aims at minutes.
 SHARD_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 240, 480, 900, 1800, 3600, 7200, 14400, 43200, 86400)

@@ -6,8 +6,8 @@ import base64
 import binascii
 import re
 
-from service.contract.errors import ErrorDetail, InvalidSpec
-from service.store.ids import is_id
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.store.ids import is_id
 
 
 def encode(last_id: str) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from service.contract.states import JobState, ShardState
-from service.store.clock import now
-from service.store.moves import lock_job, move_job, move_shards
-from service.store.needing import has_all, waiting_for
-from service.store.tables import jobs, shards
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.clock import now
+from assay.service.store.moves import lock_job, move_job, move_shards
+from assay.service.store.needing import has_all, waiting_for
+from assay.service.store.tables import jobs, shards
 
 WORDS = {
     JobState.FAILED: "failed",

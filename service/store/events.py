@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select
 
-from service.store.database import Database
-from service.store.reading import unknown_job
-from service.store.rows import EventRow
-from service.store.tables import events, jobs
+from assay.service.store.database import Database
+from assay.service.store.reading import unknown_job
+from assay.service.store.rows import EventRow
+from assay.service.store.tables import events, jobs
 
 CHUNK = 200
 

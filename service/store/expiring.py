@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, select
 
-from service.contract.states import JobState, ShardState
-from service.store.clock import now
-from service.store.database import Database
-from service.store.leaving import give_up, put_back
-from service.store.moves import CLAIMABLE, lock_job
-from service.store.tables import shards
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.leaving import give_up, put_back
+from assay.service.store.moves import CLAIMABLE, lock_job
+from assay.service.store.tables import shards
 
 
 def expire(database: Database, cap: int, dead_owners: Sequence[str]) -> int:

@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
 
-from service.contract.states import JobState, ShardState
-from service.store.clock import now
-from service.store.moves import lock_job, move_shards
-from service.store.payload import pack
-from service.store.progress import set_done
-from service.store.rows import Claim, Finished, OutcomeRow
-from service.store.tables import outcomes, shards
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.clock import now
+from assay.service.store.moves import lock_job, move_shards
+from assay.service.store.payload import pack
+from assay.service.store.progress import set_done
+from assay.service.store.rows import Claim, Finished, OutcomeRow
+from assay.service.store.tables import outcomes, shards
 
 
 def complete(connection: Connection, shard: Row[Any]) -> None:

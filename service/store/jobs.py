@@ -8,22 +8,22 @@ from typing import Any
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.exc import IntegrityError
 
-from service.contract.errors import InvalidState
-from service.contract.states import TERMINAL, JobState, ShardState
-from service.store import cursor as cursors
-from service.store.adding import add_job, known_job
-from service.store.artifacts import weights_expired
-from service.store.clock import now
-from service.store.database import Database
-from service.store.endings import cancel_queued_shards, cancel_when_idle, end_job, one_line, problem
-from service.store.finishing import not_done
-from service.store.moves import CLAIMABLE, lock_job, move_job, states_before
-from service.store.needing import unfinished_user
-from service.store.reading import job_row, read_job, unknown_job
-from service.store.retrying import retry_job
-from service.store.rows import JobRow, SourceRow
-from service.store.tables import jobs, shards, tags
-from service.store.telling import tell_message
+from assay.service.contract.errors import InvalidState
+from assay.service.contract.states import TERMINAL, JobState, ShardState
+from assay.service.store import cursor as cursors
+from assay.service.store.adding import add_job, known_job
+from assay.service.store.artifacts import weights_expired
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.endings import cancel_queued_shards, cancel_when_idle, end_job, one_line, problem
+from assay.service.store.finishing import not_done
+from assay.service.store.moves import CLAIMABLE, lock_job, move_job, states_before
+from assay.service.store.needing import unfinished_user
+from assay.service.store.reading import job_row, read_job, unknown_job
+from assay.service.store.retrying import retry_job
+from assay.service.store.rows import JobRow, SourceRow
+from assay.service.store.tables import jobs, shards, tags
+from assay.service.store.telling import tell_message
 
 
 class Jobs:

@@ -18,13 +18,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from service.contract.errors import NotFound
-from service.contract.keys import SCOPES, Scope
-from service.store.clock import now
-from service.store.database import Database
-from service.store.ids import ALPHABET
-from service.store.rows import KeyRow
-from service.store.tables import api_keys, sessions
+from assay.service.contract.errors import NotFound
+from assay.service.contract.keys import SCOPES, Scope
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.ids import ALPHABET
+from assay.service.store.rows import KeyRow
+from assay.service.store.tables import api_keys, sessions
 
 logger = logging.getLogger(__name__)
 ID_LETTERS = 8

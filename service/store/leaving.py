@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from service.contract.states import JobState, ShardState
-from service.store.endings import cancel_when_idle, end_job, problem
-from service.store.moves import CLAIMABLE, move_job, move_shards
-from service.store.progress import set_done
-from service.store.tables import shards
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.endings import cancel_when_idle, end_job, problem
+from assay.service.store.moves import CLAIMABLE, move_job, move_shards
+from assay.service.store.progress import set_done
+from assay.service.store.tables import shards
 
 
 def leave(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:

@@ -21,7 +21,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from service.store.rows import Claim, JobRow, RunningShard
+from assay.service.store.rows import Claim, JobRow, RunningShard
 
 log = logging.getLogger(__name__)
 

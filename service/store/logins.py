@@ -7,11 +7,11 @@ import secrets
 
 from sqlalchemy import delete, insert, select
 
-from service.store.clock import now
-from service.store.database import Database
-from service.store.keys import Keys, due, find_working, key_row, sha256, works
-from service.store.rows import LoginRow
-from service.store.tables import api_keys, sessions
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.keys import Keys, due, find_working, key_row, sha256, works
+from assay.service.store.rows import LoginRow
+from assay.service.store.tables import api_keys, sessions
 
 SESSION_SECONDS = 12 * 3600
 TOKEN_BYTES = 32

@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, select, update
 
-from service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
-from service.store.rows import Claim
-from service.store.tables import jobs, shards
-from service.store.telling import tell_state
+from assay.service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
+from assay.service.store.rows import Claim
+from assay.service.store.tables import jobs, shards
+from assay.service.store.telling import tell_state
 
 # States in which a job's shards may be claimed.
 CLAIMABLE = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})

@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, insert, select
 
-from service.contract.errors import ErrorDetail, InvalidSpec
-from service.contract.needs import Need
-from service.contract.states import JobState
-from service.contract.weights import LOC
-from service.store.moves import OPEN, lock_job
-from service.store.tables import checkpoints, dependencies, jobs
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.needs import Need
+from assay.service.contract.states import JobState
+from assay.service.contract.weights import LOC
+from assay.service.store.moves import OPEN, lock_job
+from assay.service.store.tables import checkpoints, dependencies, jobs
 
 
 def checkpoint_needs(connection: Connection, spec: Mapping[str, Any], tenant: str | None) -> list[Need]:

@@ -13,12 +13,12 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, Select, func, literal, select, union_all
 
-from service.contract.states import JobState, ShardState
-from service.store.clock import now
-from service.store.counters import Key
-from service.store.database import Database
-from service.store.moves import OPEN
-from service.store.tables import counters, jobs, shards, workers
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.clock import now
+from assay.service.store.counters import Key
+from assay.service.store.database import Database
+from assay.service.store.moves import OPEN
+from assay.service.store.tables import counters, jobs, shards, workers
 
 ONLINE_SECONDS = 60.0
 

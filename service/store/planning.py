@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert
 
-from service.contract.states import JobState, ShardState
-from service.store.moves import move_job
-from service.store.rows import ShardKind
-from service.store.tables import shards
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.moves import move_job
+from assay.service.store.rows import ShardKind
+from assay.service.store.tables import shards
 
 
 def add_first_shard(connection: Connection, job_id: str, kind: ShardKind, spec: dict[str, Any]) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from service.contract.states import ShardState
-from service.store.rows import JobRow, RunningShard, ShardKind, Standing
-from service.store.tables import jobs, shards
-from service.store.telling import tell_progress
+from assay.service.contract.states import ShardState
+from assay.service.store.rows import JobRow, RunningShard, ShardKind, Standing
+from assay.service.store.tables import jobs, shards
+from assay.service.store.telling import tell_progress
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select, text
 
-from service.contract.errors import InvalidState, TooLarge
-from service.store.tables import checkpoints
+from assay.service.contract.errors import InvalidState, TooLarge
+from assay.service.store.tables import checkpoints
 
 REMEDY = "delete some first (`assay checkpoints delete`)"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from service.contract.errors import NotFound
-from service.contract.states import JobState, ShardState
-from service.store.rows import JobRow, ShardRow
-from service.store.tables import jobs
+from assay.service.contract.errors import NotFound
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.rows import JobRow, ShardRow
+from assay.service.store.tables import jobs
 
 
 def read_job(connection: Connection, job_id: str, tenant: str | None = None) -> JobRow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from service.contract.states import JobState
+from assay.service.contract.states import JobState
 
 
 class Standing(Protocol):

@@ -7,15 +7,15 @@ from typing import Any
 
 from sqlalchemy import select
 
-from service.store.clock import now
-from service.store.database import Database
-from service.store.moves import lock_job
-from service.store.payload import unpack
-from service.store.reading import unknown_job
-from service.store.rows import OutcomeRow
-from service.store.tables import outcomes, results, shards
-from service.store.telling import tell_metric
-from service.store.upsert import upsert
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.moves import lock_job
+from assay.service.store.payload import unpack
+from assay.service.store.reading import unknown_job
+from assay.service.store.rows import OutcomeRow
+from assay.service.store.tables import outcomes, results, shards
+from assay.service.store.telling import tell_metric
+from assay.service.store.upsert import upsert
 
 
 class Results:

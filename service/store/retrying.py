@@ -7,17 +7,17 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from service.contract.errors import InvalidState
-from service.contract.needs import needs_of
-from service.contract.states import RETRYABLE, JobState, ShardState
-from service.store.artifacts import weights_expired
-from service.store.claiming import start_job
-from service.store.finishing import not_done
-from service.store.leaving import leave
-from service.store.moves import lock_job, move_job, move_shards
-from service.store.needing import lock_needed, needed_by
-from service.store.reading import unknown_job
-from service.store.tables import jobs, shards
+from assay.service.contract.errors import InvalidState
+from assay.service.contract.needs import needs_of
+from assay.service.contract.states import RETRYABLE, JobState, ShardState
+from assay.service.store.artifacts import weights_expired
+from assay.service.store.claiming import start_job
+from assay.service.store.finishing import not_done
+from assay.service.store.leaving import leave
+from assay.service.store.moves import lock_job, move_job, move_shards
+from assay.service.store.needing import lock_needed, needed_by
+from assay.service.store.reading import unknown_job
+from assay.service.store.tables import jobs, shards
 
 CLEARED: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "deadline", "error", "paced_at"))
 

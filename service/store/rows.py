@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
-from service.contract.events import EventType
-from service.contract.keys import Scope
-from service.contract.states import JobState, ShardState
+from assay.service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
+from assay.service.contract.events import EventType
+from assay.service.contract.keys import Scope
+from assay.service.contract.states import JobState, ShardState
 
 JobKind = Literal["train", "evaluate", "check"]
 ShardKind = Literal["plan", "train", "evaluate", "check"]

@@ -16,18 +16,18 @@ from typing import Self
 
 from sqlalchemy import text
 
-from service.store import overview
-from service.store.artifacts import Artifacts
-from service.store.checkpoints import Checkpoints
-from service.store.counters import Counters
-from service.store.database import Database
-from service.store.events import Events
-from service.store.jobs import Jobs
-from service.store.keys import Keys
-from service.store.logins import Logins
-from service.store.results import Results
-from service.store.shards import Shards
-from service.store.workers import Workers
+from assay.service.store import overview
+from assay.service.store.artifacts import Artifacts
+from assay.service.store.checkpoints import Checkpoints
+from assay.service.store.counters import Counters
+from assay.service.store.database import Database
+from assay.service.store.events import Events
+from assay.service.store.jobs import Jobs
+from assay.service.store.keys import Keys
+from assay.service.store.logins import Logins
+from assay.service.store.results import Results
+from assay.service.store.shards import Shards
+from assay.service.store.workers import Workers
 
 
 class Store:
@@ -82,7 +82,7 @@ def open_store(url: str, *, migrate: bool = True) -> Store:
     """
     database = Database(url)
     if migrate:
-        from service.store.upgrade import upgrade  # alembic, which most processes never need
+        from assay.service.store.upgrade import upgrade  # alembic, which most processes never need
 
         upgrade(database)
     return Store(database)

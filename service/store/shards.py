@@ -11,21 +11,21 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, select, update
 
-from service.contract.states import JobState, ShardState
-from service.store.claiming import candidate, retake, take
-from service.store.clock import now
-from service.store.database import Database
-from service.store.endings import cancel_when_idle, one_line
-from service.store.expiring import expire
-from service.store.finishing import complete, finished, finished_before, write_outcome
-from service.store.leaving import give_up, put_back
-from service.store.moves import CLAIMABLE, held, lock_claim, move_job
-from service.store.planning import write_plan
-from service.store.progress import set_done, standing
-from service.store.reading import read_job, shard_row
-from service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow, Standing
-from service.store.tables import jobs, shards
-from service.store.telling import tell_message
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.claiming import candidate, retake, take
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.endings import cancel_when_idle, one_line
+from assay.service.store.expiring import expire
+from assay.service.store.finishing import complete, finished, finished_before, write_outcome
+from assay.service.store.leaving import give_up, put_back
+from assay.service.store.moves import CLAIMABLE, held, lock_claim, move_job
+from assay.service.store.planning import write_plan
+from assay.service.store.progress import set_done, standing
+from assay.service.store.reading import read_job, shard_row
+from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow, Standing
+from assay.service.store.tables import jobs, shards
+from assay.service.store.telling import tell_message
 
 
 class Shards:

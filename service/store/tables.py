@@ -32,7 +32,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from service.store.columns import Identifier, Json, PlainText
+from assay.service.store.columns import Identifier, Json, PlainText
 
 metadata = MetaData(
     naming_convention={

@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, update
 
-from service.contract.events import EventType
-from service.contract.states import TERMINAL
-from service.store.clock import now
-from service.store.remaining import eta_seconds
-from service.store.tables import events, jobs
+from assay.service.contract.events import EventType
+from assay.service.contract.states import TERMINAL
+from assay.service.store.clock import now
+from assay.service.store.remaining import eta_seconds
+from assay.service.store.tables import events, jobs
 
 PROGRESS_SECONDS = 0.5
 # A job of many hours reports its progress very often: of all but the newest events, one report in

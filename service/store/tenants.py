@@ -12,14 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.errors import NotFound
-from service.contract.needs import needs_of
-from service.store.needing import cannot_give
-from service.store.quotas import Quota
-from service.store.reading import unknown_job
-from service.store.rows import ArtifactRow, CheckpointRow, EventRow, JobRow, OutcomeRow, SourceRow, Standing
-from service.store.session import Store
-from service.store.workers import Workers
+from assay.service.contract.errors import NotFound
+from assay.service.contract.needs import needs_of
+from assay.service.store.needing import cannot_give
+from assay.service.store.quotas import Quota
+from assay.service.store.reading import unknown_job
+from assay.service.store.rows import (
+    ArtifactRow,
+    CheckpointRow,
+    EventRow,
+    JobRow,
+    OutcomeRow,
+    SourceRow,
+    Standing,
+)
+from assay.service.store.session import Store
+from assay.service.store.workers import Workers
 
 
 @dataclass(frozen=True)

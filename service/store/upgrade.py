@@ -13,7 +13,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
 
-from service.store.database import Database, cannot_open
+from assay.service.store.database import Database, cannot_open
 
 # Any constant that no other program on the server uses: "assay" in ASCII.
 ADVISORY_LOCK = 0x6173736179

@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import delete, func, select
 
-from service.store.clock import now
-from service.store.database import Database
-from service.store.tables import workers
-from service.store.upsert import upsert
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.tables import workers
+from assay.service.store.upsert import upsert
 
 FORGOTTEN_SECONDS = 86400
 LATELY_SECONDS = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -26,7 +27,9 @@ def entries(root: Path) -> dict[tuple[str, str], dict[str, object]]:
 
 
 def run(copy: Path, *arguments: str) -> str:
-    process = subprocess.run([sys.executable, "-m", *arguments], cwd=copy, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(copy / "src")}
+    command = [sys.executable, "-m", *arguments]
+    process = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 
@@ -37,6 +40,7 @@ def copy(tmp_path: Path) -> Path:
     root = tmp_path / "assay"
     for folder in ("service", "workers", "models", "attacks", "tests"):
         shutil.copytree(ROOT / folder, root / folder)
+    shutil.copytree(ROOT / "src", root / "src", symlinks=True)
     shutil.copy(ROOT / "pyproject.toml", root)
     for name, source in files_of_the_page().items():
         assert not (root / name).exists(), "the page's components must not be in the tree"
@@ -47,7 +51,7 @@ def copy(tmp_path: Path) -> Path:
 
 def test_the_components_of_the_page_enter_the_catalog_and_pass_their_tests_and_the_laws(copy: Path) -> None:
     before = entries(copy)
-    run(copy, "workers.catalog")
+    run(copy, "assay.workers.catalog")
     after = entries(copy)
     assert set(after) - set(before) == ADDED
     assert {key: after[key] for key in before} == before

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from service.contract.catalog import CATALOG_FILE, EVALUATIONS, load
-from workers.catalog import stale_entries
-from workers.walker import to_json, walk
+from assay.service.contract.catalog import CATALOG_FILE, EVALUATIONS, load
+from assay.workers.catalog import stale_entries
+from assay.workers.walker import to_json, walk
 
 
 def test_catalog_is_fresh_and_walking_is_repeatable() -> None:

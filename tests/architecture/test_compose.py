@@ -13,9 +13,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from service.settings import Settings
+from assay.service.settings import Settings
+from assay.workers.settings import WorkerSettings
 from tests.support.compose import ROOT, Missing, load, variables
-from workers.settings import WorkerSettings
 
 MAIN = ("docker-compose.yml",)
 CPU = (*MAIN, "docker-compose.cpu.yml")

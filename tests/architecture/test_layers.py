@@ -15,7 +15,7 @@ import importlib, importlib.abc, sys
 
 class Blocked(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {blocked!r}:
+        if any((name + ".").startswith(one + ".") for one in {blocked!r}):
             raise ImportError(f"{{name}} is blocked by the test")
 
 sys.meta_path.insert(0, Blocked())
@@ -25,13 +25,13 @@ print("imported", len({modules!r}))
 """
 
 HEAVY = ["torch", "torchvision", "timm", "numpy", "scipy", "sklearn", "matplotlib"]
-HEAVY_SIDE = ["workers", "models", "attacks"]
+HEAVY_SIDE = ["assay.workers", "assay.models", "assay.attacks"]
 SERVER = ["fastapi", "starlette", "uvicorn", "celery", "redis", "sqlalchemy", "alembic", "psycopg"]
 
 
 def modules_under(package: str) -> list[str]:
     """Every module under a package, by walking folders: nothing is imported."""
-    folder = ROOT / package.replace(".", "/")
+    folder = ROOT / "src" / package.replace(".", "/")
     assert folder.is_dir(), folder
     found = [package]
     for _, name, is_package in pkgutil.iter_modules([str(folder)]):
@@ -52,19 +52,19 @@ def test_import_contracts_hold() -> None:
 
 
 def test_the_service_imports_without_torch_and_without_the_heavy_side() -> None:
-    modules = [name for name in modules_under("service") if "migrations" not in name]
+    modules = [name for name in modules_under("assay.service") if "migrations" not in name]
     run = import_without(HEAVY + HEAVY_SIDE, modules)
     assert run.returncode == 0, run.stderr
 
 
 def test_measuring_code_imports_without_the_service_packages() -> None:
     packages = [
-        "models",
-        "attacks",
-        "workers.evaluation",
-        "workers.training",
-        "workers.data",
-        "workers.metrics",
+        "assay.models",
+        "assay.attacks",
+        "assay.workers.evaluation",
+        "assay.workers.training",
+        "assay.workers.data",
+        "assay.workers.metrics",
     ]
     run = import_without(SERVER, [module for package in packages for module in modules_under(package)])
     assert run.returncode == 0, run.stderr
@@ -72,12 +72,13 @@ def test_measuring_code_imports_without_the_service_packages() -> None:
 
 def test_the_supervisor_imports_without_torch() -> None:
     run = import_without(
-        [*HEAVY, "models", "attacks"], ["workers.supervisor", "workers.reaper", "workers.embedded"]
+        [*HEAVY, "assay.models", "assay.attacks"],
+        ["assay.workers.supervisor", "assay.workers.reaper", "assay.workers.embedded"],
     )
     assert run.returncode == 0, run.stderr
 
 
 def test_a_blocked_import_is_noticed() -> None:
-    run = import_without(["pydantic"], ["service.contract.errors"])
+    run = import_without(["pydantic"], ["assay.service.contract.errors"])
     assert run.returncode != 0
     assert "pydantic is blocked" in run.stderr

@@ -1,10 +1,11 @@
-"""The four package names are generic; nothing else that is installed may claim them, nor we theirs."""
+"""What is installed is `assay`, and nothing under a general name."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ PACKAGES = ["service", "workers", "models", "attacks"]
 DISTRIBUTION = "assay-robustness"
 TOP_LEVEL = {
     *PACKAGES,
-    *("docker", "tests", "docs", "benchmarks", ".ci"),
+    *("src", "docker", "tests", "docs", "benchmarks", ".ci"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "pyproject.toml"),
     *("docker-compose.yml", "docker-compose.cpu.yml", "docker-compose.private.yml"),
     *("docker-compose.worker.yml", ".env.example", ".gitignore", ".dockerignore"),
@@ -24,16 +25,23 @@ TOP_LEVEL = {
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_package_resolves_inside_the_repository(package: str) -> None:
-    spec = importlib.util.find_spec(package)
+    spec = importlib.util.find_spec(f"assay.{package}")
     assert spec is not None
     assert spec.origin is not None
     assert Path(spec.origin).resolve() == ROOT / package / "__init__.py"
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "tests"])
+@pytest.mark.parametrize("package", ["assay", *PACKAGES, "tests", "benchmarks"])
 def test_no_other_distribution_provides_the_package(package: str) -> None:
     providers = importlib.metadata.packages_distributions().get(package, [])
     assert set(providers) <= {DISTRIBUTION}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_an_installation_exposes_no_general_name(package: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", f"import assay.{package}, {package}"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert f"No module named {package!r}" in run.stderr
 
 
 def test_only_known_names_at_the_top_level() -> None:

@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
-from service.contract.warning_codes import WarningCode
-from workers.jobs.warnings import COUNTED, PROBED
+from assay.service.contract.warning_codes import WarningCode
+from assay.workers.jobs.warnings import COUNTED, PROBED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "warnings.md").read_text()

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.kernel import Attack, Examples, Setting, State, frozen, judged
-from attacks.randomness import Randomness
-from attacks.threat import PIXELS, Box
+from assay.attacks.kernel import Attack, Examples, Setting, State, frozen, judged
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import PIXELS, Box
 from tests.support import networks
 
 Run = Callable[..., State]

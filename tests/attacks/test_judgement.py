@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from attacks.judgement import finite, in_top5, judge, right
+from assay.attacks.judgement import finite, in_top5, judge, right
 
 
 def test_prediction_rank_and_loss() -> None:

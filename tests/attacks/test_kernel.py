@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.kernel import (
+from assay.attacks.kernel import (
     Examples,
     Setting,
     begin,
@@ -16,7 +16,7 @@ from attacks.kernel import (
     select,
     unconverged,
 )
-from attacks.randomness import Randomness
+from assay.attacks.randomness import Randomness
 
 WEIGHTS = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from attacks.randomness import LibraryStream, Randomness
+from assay.attacks.randomness import LibraryStream, Randomness
 
 IDS = [f"image-{number:03d}" for number in range(64)]
 

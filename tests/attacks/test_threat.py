@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attacks.threat import Ball, BallNorm, L1Ball, clip_to, sizes, steepest, steepest_sparse
+from assay.attacks.threat import Ball, BallNorm, L1Ball, clip_to, sizes, steepest, steepest_sparse
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,9 @@ def test_the_environment_of_the_service_image(environment: Path, tmp_path: Path)
     assert {"fastapi", "sqlalchemy", "celery", "assay_robustness"} <= found
     assert not {name.replace("-", "_") for name in HEAVY} & found
     assert not [name for name in found if name.startswith("nvidia")]
-    modules = "service.app, service.server, service.migrate, service.cli"
-    migrating = "from service.store.session import open_store; open_store(sys.argv[1]).ping()"
-    program = f"import sys, {modules}; {migrating}; print(service.__file__)"
+    modules = "assay.service.app, assay.service.server, assay.service.migrate, assay.service.cli"
+    migrating = "from assay.service.store.session import open_store; open_store(sys.argv[1]).ping()"
+    program = f"import sys, {modules}; {migrating}; print(assay.__file__)"
     run = run_in(environment, "-c", program, f"sqlite:///{tmp_path / 'new.sqlite'}", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert Path(run.stdout.strip()).is_relative_to(environment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from service.store.connections import Connections
+from assay.service.store.connections import Connections
 from tests.support.compose import ROOT, load
 
 

@@ -7,8 +7,8 @@ import io
 from pathlib import Path
 from typing import Any
 
-from service.client import AssayClient
-from service.contract.results import Job
+from assay.service.client import AssayClient
+from assay.service.contract.results import Job
 
 SHAPE = {"image_size": 32, "patch_size": 8, "depth": 1, "width": 32, "heads": 2}
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from service.client import AssayClient
-from service.store.session import open_store
+from assay.service.client import AssayClient
+from assay.service.store.session import open_store
 from tests.support.databases import fresh_database
 from tests.support.servers import PrivateRedis, free_port
 
@@ -35,7 +35,7 @@ EVALUATOR = "evaluator"
 class RunningService:
     """One service on one state folder; it can be killed and started again."""
 
-    modules: tuple[str, ...] = ("workers.embedded",)
+    modules: tuple[str, ...] = ("assay.workers.embedded",)
     # On loopback the embedded service asks for none.
     key = ""
 
@@ -129,7 +129,7 @@ class RunningBox(RunningService):
         server: a PostgreSQL server's URL, as the fixture `postgresql_server` gives it.
     """
 
-    modules = ("service.server", "workers.nodes")
+    modules = ("assay.service.server", "assay.workers.nodes")
 
     def __init__(self, state: Path, server: str, **environment: str) -> None:
         self._stack = contextlib.ExitStack()

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from models.symvit import symvit
-from service.contract.errors import InvalidSpec
-from service.contract.results import LayerBreakdown
+from assay.models.symvit import symvit
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.results import LayerBreakdown
 from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, rows
 from tests.e2e.running import RunningService
 

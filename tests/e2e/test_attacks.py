@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.contract.errors import InvalidSpec, InvalidState
-from service.contract.results import StageBreakdown
+from assay.service.contract.errors import InvalidSpec, InvalidState
+from assay.service.contract.results import StageBreakdown
 from tests.e2e.jobs import SHAPE, attacking, finished, learning, outcomes, rows, training, weights
 from tests.e2e.running import RunningService, wait_for
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from service.contract.events import Event
+from assay.service.contract.events import Event
 from tests.e2e.jobs import attacking, pgd
 from tests.e2e.running import RunningService
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.errors import InvalidSpec
+from assay.service.contract.errors import InvalidSpec
 from tests.e2e.jobs import SHAPE, attacking, finished, training
 from tests.e2e.running import ROOT, RunningService
 from tests.support.packages import install, install_the_page_s
@@ -61,7 +61,7 @@ def test_a_worker_without_the_package_says_so(
     site: Path, tmp_path: Path, running: list[RunningService]
 ) -> None:
     file = tmp_path / "extra.json"
-    command = [sys.executable, "-m", "workers.catalog", "--out", str(file)]
+    command = [sys.executable, "-m", "assay.workers.catalog", "--out", str(file)]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(site)}, check=True)
     running.append(RunningService(tmp_path / "state", ASSAY_CATALOG=str(file)))
     client = running[0].start().client

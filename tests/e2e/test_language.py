@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.errors import InvalidSpec
+from assay.service.contract.errors import InvalidSpec
 from tests.e2e.jobs import finished, outcomes
 from tests.e2e.running import RunningService
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.answers import authorization
-from service.client import AssayClient
-from service.contract.errors import InvalidSpec, InvalidState, NoResults
+from assay.service.answers import authorization
+from assay.service.client import AssayClient
+from assay.service.contract.errors import InvalidSpec, InvalidState, NoResults
 from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, rows, training, weights
 from tests.e2e.running import RunningService, wait_for
 

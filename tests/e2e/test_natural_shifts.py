@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sklearn.metrics import average_precision_score
 
-from service.contract.errors import InvalidSpec
+from assay.service.contract.errors import InvalidSpec
 from tests.e2e.jobs import finished, outcomes, rows
 from tests.e2e.running import RunningService
 from tests.support.imagenet_trees import write_set

@@ -12,10 +12,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from models.layers import Classifier
-from models.symvit import symvit
-from service.client import DEFAULT_URL, AssayClient
-from service.contract.errors import InvalidSpec
+from assay.models.layers import Classifier
+from assay.models.symvit import symvit
+from assay.service.client import DEFAULT_URL, AssayClient
+from assay.service.contract.errors import InvalidSpec
 from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd
 from tests.e2e.running import RunningService
 from tests.support.archives import GRAPH, archive, entries_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.states import JobState, ShardState
-from service.store.session import Store
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.session import Store
 from tests.e2e.running import wait_for
 from tests.storm.cluster import Cluster, Servers
 from tests.storm.storm import Plan, run

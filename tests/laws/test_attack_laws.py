@@ -19,17 +19,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import attacks.adversarial
-from attacks.adversarial.transfer import Transfer
-from attacks.kernel import Attack
-from attacks.randomness import Randomness
-from attacks.threat import sizes
-from service.contract.catalog import load
+import assay.attacks.adversarial
+from assay.attacks.adversarial.transfer import Transfer
+from assay.attacks.kernel import Attack
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import sizes
+from assay.service.contract.catalog import load
+from assay.workers.evaluation.engine import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.verification import FORWARD_PASSES
+from assay.workers.jobs.libraries import draws_for_a_batch
 from tests.support import networks
 from tests.support.components import foreign_modules
-from workers.evaluation.engine import attack_paper, attack_pixel, classify
-from workers.evaluation.verification import FORWARD_PASSES
-from workers.jobs.libraries import draws_for_a_batch
 
 N = networks.REGULARISED_FROM
 IDS = [f"digit-{number:04d}" for number in range(N)]
@@ -53,8 +53,8 @@ QUICK: dict[str, dict[str, Any]] = {
 
 
 def modules() -> list[ModuleType]:
-    names = [module.name for module in pkgutil.iter_modules(attacks.adversarial.__path__)]
-    found = [importlib.import_module(f"attacks.adversarial.{name}") for name in names]
+    names = [module.name for module in pkgutil.iter_modules(assay.attacks.adversarial.__path__)]
+    found = [importlib.import_module(f"assay.attacks.adversarial.{name}") for name in names]
     found = [module for module in found if hasattr(module, "__all__")] + foreign_modules("attack")
     return [module for module in found if "classification" in getattr(module, "TASKS", ("classification",))]
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.attention.heads import has_causal_form
-from models.attention.lookup import attentions
-from service.contract.catalog import load
+from assay.models.attention.heads import has_causal_form
+from assay.models.attention.lookup import attentions
+from assay.service.contract.catalog import load
 from tests.support.components import foreign
 
 WIDTH, HEADS, GRID = 24, 3, (3, 5)

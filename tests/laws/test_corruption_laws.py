@@ -13,11 +13,11 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-import attacks.corruptions
-from attacks.corruptions import corruption as kernel
-from attacks.corruptions.corruption import Corruption
-from service.contract.catalog import load
-from workers.catalog import build
+import assay.attacks.corruptions
+from assay.attacks.corruptions import corruption as kernel
+from assay.attacks.corruptions.corruption import Corruption
+from assay.service.contract.catalog import load
+from assay.workers.catalog import build
 
 SEVERITIES = (1, 2, 3, 4, 5)
 IDS = ("a", "b", "c", "d")
@@ -34,8 +34,8 @@ COLOURED = {"frost", "spatter", "saturate"}
 def modules() -> dict[str, str]:
     """Name of every component to its module."""
     found = {}
-    for info in pkgutil.iter_modules(attacks.corruptions.__path__):
-        module = importlib.import_module(f"attacks.corruptions.{info.name}")
+    for info in pkgutil.iter_modules(assay.attacks.corruptions.__path__):
+        module = importlib.import_module(f"assay.attacks.corruptions.{info.name}")
         found |= dict.fromkeys(getattr(module, "__all__", ()), module.__name__)
     return found
 

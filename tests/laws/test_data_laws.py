@@ -22,17 +22,17 @@ from typing import Any
 import pytest
 import torch
 
-import workers.data
-from workers.data.dataset import ImageSet, MissingData
-from workers.data.segmentation import IGNORE
+import assay.workers.data
+from assay.workers.data.dataset import ImageSet, MissingData
+from assay.workers.data.segmentation import IGNORE
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def components() -> Iterator[tuple[str, str]]:
     """(module, component) for every name that a module under workers/data exports."""
-    for info in pkgutil.iter_modules(workers.data.__path__):
-        module = importlib.import_module(f"workers.data.{info.name}")
+    for info in pkgutil.iter_modules(assay.workers.data.__path__):
+        module = importlib.import_module(f"assay.workers.data.{info.name}")
         for name in getattr(module, "__all__", ()):
             yield info.name, name
 
@@ -41,7 +41,7 @@ TEXT = ("language", "sequence")
 COMPONENTS = [
     (module, name)
     for module, name in components()
-    if not set(TEXT) & set(importlib.import_module(f"workers.data.{module}").TASKS)
+    if not set(TEXT) & set(importlib.import_module(f"assay.workers.data.{module}").TASKS)
 ]
 each_set = pytest.mark.parametrize("component", COMPONENTS, ids=[name for _, name in COMPONENTS])
 Build = Callable[..., Callable[[str], Any]]
@@ -49,13 +49,13 @@ Build = Callable[..., Callable[[str], Any]]
 
 def task_of(component: tuple[str, str]) -> str:
     """The task that the module of a set states."""
-    [task] = importlib.import_module(f"workers.data.{component[0]}").TASKS
+    [task] = importlib.import_module(f"assay.workers.data.{component[0]}").TASKS
     return str(task)
 
 
 def splits_of(component: tuple[str, str]) -> tuple[str, ...]:
     """The parts that a set has."""
-    facts = getattr(importlib.import_module(f"workers.data.{component[0]}"), "FACTS", {})
+    facts = getattr(importlib.import_module(f"assay.workers.data.{component[0]}"), "FACTS", {})
     return ("test",) if facts.get("test_only") else ("test", "train")
 
 
@@ -126,7 +126,7 @@ def test_there_are_data_sets() -> None:
 
 @each_set
 def test_component_is_a_documented_function_with_its_name(component: tuple[str, str]) -> None:
-    function = getattr(importlib.import_module(f"workers.data.{component[0]}"), component[1])
+    function = getattr(importlib.import_module(f"assay.workers.data.{component[0]}"), component[1])
     assert function.__name__ == component[1]
     assert function.__doc__.splitlines()[0].strip()
 

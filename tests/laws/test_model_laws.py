@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from service.contract.catalog import load
-from service.contract.errors import InvalidSpec
-from service.contract.validation import validate
-from service.contract.weights import EXPORTED
-from workers import catalog
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.validation import validate
+from assay.service.contract.weights import EXPORTED
+from assay.workers import catalog
 
 DRAWS = {"timm": 4}
 MOST_DRAWS = 30

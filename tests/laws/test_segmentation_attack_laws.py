@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.segmentation.kernel import PixelEnsemble
-from service.contract.catalog import load
-from workers import catalog
-from workers.data.segmentation import IGNORE
-from workers.evaluation.attacked_pixels import AttackedPixels
-from workers.evaluation.segment import segment
-from workers.evaluation.segment_attacked import FORWARD_PASSES, attack_segmentation
+from assay.attacks.segmentation.kernel import PixelEnsemble
+from assay.service.contract.catalog import load
+from assay.workers import catalog
+from assay.workers.data.segmentation import IGNORE
+from assay.workers.evaluation.attacked_pixels import AttackedPixels
+from assay.workers.evaluation.segment import segment
+from assay.workers.evaluation.segment_attacked import FORWARD_PASSES, attack_segmentation
 
 N, K, SIDE, EPSILON = 9, 3, 8, 0.06
 IDS = [f"image {row}" for row in range(N)]

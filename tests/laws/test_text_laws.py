@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import torch
 
+from assay.workers.data.vocabulary import PAD, UNKNOWN
 from tests.laws.test_data_laws import REPOSITORY, TEXT, components, own_test, task_of
-from workers.data.vocabulary import PAD, UNKNOWN
 
 SETS = [component for component in components() if task_of(component) in TEXT]
 each_set = pytest.mark.parametrize("component", SETS, ids=[name for _, name in SETS])
@@ -48,7 +48,7 @@ def test_there_are_sets_of_text() -> None:
 @each_part
 def test_description_is_consistent(build: Build, component: tuple[str, str], split: str) -> None:
     data = build()(split)
-    module = importlib.import_module(f"workers.data.{component[0]}")
+    module = importlib.import_module(f"assay.workers.data.{component[0]}")
     assert (data.name, data.task) == (component[1], task_of(component))
     assert module.FACTS["words"] is True
     assert data.channels == len(data.vocabulary) > 2

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-import attacks.words
-from attacks.words.change import WordChange
-from attacks.words.draws import Draws, Stream
-from attacks.words.text import spans
-from service.contract.catalog import load
-from workers.catalog import build
+import assay.attacks.words
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.draws import Draws, Stream
+from assay.attacks.words.text import spans
+from assay.service.contract.catalog import load
+from assay.workers.catalog import build
 
 # Short and long, with signs inside, capitals, digits, letters of other alphabets, an emoji.
 WORDS = (
@@ -45,8 +45,8 @@ def draws(word: str, number: int = 0) -> Draws:
 
 def test_all_components_are_in_the_catalog() -> None:
     found = []
-    for info in pkgutil.iter_modules(attacks.words.__path__):
-        found += getattr(importlib.import_module(f"attacks.words.{info.name}"), "__all__", ())
+    for info in pkgutil.iter_modules(assay.attacks.words.__path__):
+        found += getattr(importlib.import_module(f"assay.attacks.words.{info.name}"), "__all__", ())
     assert sorted(found) == sorted(NAMES)
 
 

@@ -11,11 +11,11 @@ import torch
 from timm.models.xcit import LPI, ClassAttentionBlock, ConvPatchEmbed, PositionalEncodingFourier
 from torch import Tensor, nn
 
-from models.attention.rpc import RPCAttention
-from models.attention.softmax import SoftmaxAttention
-from models.attention.symmetric import SymmetricAttention
-from models.fan import FullyAttentionalNetwork
-from models.layers import Classifier
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.fan import FullyAttentionalNetwork
+from assay.models.layers import Classifier
 from tests.support.foreign import loaded_from
 from tests.support.weights import disturb
 

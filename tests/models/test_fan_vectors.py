@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.attention.softmax import SoftmaxAttention
-from models.channel_processing import ChannelProcessing
-from models.class_attention import ClassAttentionBlock
-from models.key_maps import NVIDIA_FAN
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.channel_processing import ChannelProcessing
+from assay.models.class_attention import ClassAttentionBlock
+from assay.models.key_maps import NVIDIA_FAN
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 PREFIX = "blocks.0.attn."

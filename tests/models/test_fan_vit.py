@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from models import fan_vit as module
-from models import fan_vit_sizes, rpc_fan_vit_sizes
-from models import rpc_fan_vit as rpc_module
-from models.attention.rpc import RPCAttention
-from models.attention.softmax import SoftmaxAttention
-from models.attention.symmetric import SymmetricAttention
-from models.fan_vit import fan_vit
-from models.fan_vit_sizes import fan_vit_base, fan_vit_small, fan_vit_tiny
-from models.rpc_fan_vit import rpc_fan_vit
-from models.rpc_fan_vit_sizes import rpc_fan_vit_tiny
+from assay.models import fan_vit as module
+from assay.models import fan_vit_sizes, rpc_fan_vit_sizes
+from assay.models import rpc_fan_vit as rpc_module
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.fan_vit import fan_vit
+from assay.models.fan_vit_sizes import fan_vit_base, fan_vit_small, fan_vit_tiny
+from assay.models.rpc_fan_vit import rpc_fan_vit
+from assay.models.rpc_fan_vit_sizes import rpc_fan_vit_tiny
 from tests.support.weights import disturb
 
 SMALL: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 3, "heads": 3}

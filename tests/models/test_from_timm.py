@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from models import from_timm
-from models.from_timm import architectures, timm
+from assay.models import from_timm
+from assay.models.from_timm import architectures, timm
 
 
 @pytest.mark.parametrize(

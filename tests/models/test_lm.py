@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.attention.scaled_learned import LearnedScaledAttention
-from models.causal_transformer import CausalTransformer, sinusoids
-from models.language import LanguageModel
-from models.language_sizes import rpc_symmlm_tiny, symmlm_tiny
-from models.lm import lm
-from models.rpc_symmlm import rpc_symmlm
-from models.symmlm import symmlm
+from assay.models.attention.scaled_learned import LearnedScaledAttention
+from assay.models.causal_transformer import CausalTransformer, sinusoids
+from assay.models.language import LanguageModel
+from assay.models.language_sizes import rpc_symmlm_tiny, symmlm_tiny
+from assay.models.lm import lm
+from assay.models.rpc_symmlm import rpc_symmlm
+from assay.models.symmlm import symmlm
 
 WORDS = 60
 SMALL: dict[str, Any] = {

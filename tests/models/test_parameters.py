@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from models.parameters import layer_rule, select_layers
+from assay.models.parameters import layer_rule, select_layers
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from models import rpc_asymvit as module
-from models.attention.rpc import RPCAttention
-from models.attention.rpc_asymmetric import AsymmetricRPCAttention
-from models.attention.softmax import SoftmaxAttention
-from models.rpc_asymvit import rpc_asymvit
-from models.vit import vit
+from assay.models import rpc_asymvit as module
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.rpc_asymvit import rpc_asymvit
+from assay.models.vit import vit
 
 SMALL: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}
 FORMS = {"rpc_asymmetric": AsymmetricRPCAttention, "rpc": RPCAttention}

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from models import rpc_symvit as module
-from models.attention.rpc import RPCAttention
-from models.attention.symmetric import SymmetricAttention
-from models.rpc_symvit import rpc_symvit
-from models.symvit import symvit
+from assay.models import rpc_symvit as module
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.rpc_symvit import rpc_symvit
+from assay.models.symvit import symvit
 
 SMALL: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}
 

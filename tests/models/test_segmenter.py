@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch.nn.functional import interpolate, pad
 
-from models.attention.rpc import RPCAttention
-from models.attention.softmax import SoftmaxAttention
-from models.fan_vit import fan_vit
-from models.fan_vit_sizes import fan_vit_tiny
-from models.from_timm import timm
-from models.rpc_symvit import rpc_symvit
-from models.segmenter import Segmenter, segmenter
-from models.vit import vit
-from service.contract.catalog import load
-from service.contract.report import Report
-from workers import catalog
-from workers.training.optimisers import undecayed_names
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.fan_vit import fan_vit
+from assay.models.fan_vit_sizes import fan_vit_tiny
+from assay.models.from_timm import timm
+from assay.models.rpc_symvit import rpc_symvit
+from assay.models.segmenter import Segmenter, segmenter
+from assay.models.vit import vit
+from assay.service.contract.catalog import load
+from assay.service.contract.report import Report
+from assay.workers import catalog
+from assay.workers.training.optimisers import undecayed_names
 
 SMALL: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 48, "depth": 2, "heads": 3}
 SMALL_VIT = functools.partial(vit, **SMALL)

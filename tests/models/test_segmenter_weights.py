@@ -11,9 +11,9 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
-from models.layers import Classifier
-from models.segmenter import segmenter
-from models.vit import vit
+from assay.models.layers import Classifier
+from assay.models.segmenter import segmenter
+from assay.models.vit import vit
 from tests.support.foreign import loaded_from
 from tests.support.weights import disturb
 

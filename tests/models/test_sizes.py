@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from models import rpc_asymvit_sizes, rpc_symvit_sizes, symvit_sizes
-from models.rpc_asymvit_sizes import rpc_asymvit_base, rpc_asymvit_tiny
-from models.rpc_symvit_sizes import rpc_symvit_base, rpc_symvit_tiny
-from models.symvit_sizes import symvit_base, symvit_tiny
-from models.vit import vit
+from assay.models import rpc_asymvit_sizes, rpc_symvit_sizes, symvit_sizes
+from assay.models.rpc_asymvit_sizes import rpc_asymvit_base, rpc_asymvit_tiny
+from assay.models.rpc_symvit_sizes import rpc_symvit_base, rpc_symvit_tiny
+from assay.models.symvit_sizes import symvit_base, symvit_tiny
+from assay.models.vit import vit
 
 
 def count(builder: Callable[[], nn.Module]) -> int:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from models import symvit as module
-from models.attention.symmetric import SymmetricAttention
-from models.symvit import symvit
+from assay.models import symvit as module
+from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.symvit import symvit
 
 SMALL: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}
 

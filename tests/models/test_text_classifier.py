@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.language import PAD
-from models.lm import lm
-from models.rpc_symmlm import rpc_symmlm
-from models.symmlm import symmlm
-from models.symvit import symvit
-from models.text_classifier import TextClassifier, text_classifier
-from service.contract.catalog import load
-from workers import catalog
+from assay.models.language import PAD
+from assay.models.lm import lm
+from assay.models.rpc_symmlm import rpc_symmlm
+from assay.models.symmlm import symmlm
+from assay.models.symvit import symvit
+from assay.models.text_classifier import TextClassifier, text_classifier
+from assay.service.contract.catalog import load
+from assay.workers import catalog
 
 WORDS, CLASSES = 50, 3
 SMALL: dict[str, Any] = {"width": 24, "depth": 2, "heads": 3, "hidden": 32, "length": 12, "cutoffs": []}

@@ -4,7 +4,7 @@ import pytest
 import timm
 import torch
 
-import models.timm_names
+from assay.models import timm_names
 
 NAMES = (
     "symvit_tiny_patch16_224",
@@ -21,7 +21,7 @@ def test_every_name_is_registered() -> None:
 
 
 def test_the_module_offers_no_components() -> None:
-    assert not hasattr(models.timm_names, "__all__")
+    assert not hasattr(timm_names, "__all__")
 
 
 @pytest.mark.parametrize("name", NAMES)

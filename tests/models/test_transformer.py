@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from models.attention.rpc_causal import CausalRPCAttention
-from models.attention.softmax import SoftmaxAttention
-from models.transformer import VisionTransformer
+from assay.models.attention.rpc_causal import CausalRPCAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.transformer import VisionTransformer
 
 SMALL: dict[str, Any] = {
     "classes": 5,

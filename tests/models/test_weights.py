@@ -9,14 +9,14 @@ import torch
 from timm import create_model
 from torch import Tensor, nn
 
-from models.fan_vit import fan_vit
-from models.key_maps import NVIDIA_FAN, SAME, SEGMENTER, Part
-from models.layers import Classifier
-from models.rpc_fan_vit import rpc_fan_vit
-from models.segmenter import segmenter
-from models.symvit import symvit
-from models.vit import vit
-from models.weights import LAYOUTS, Layout, find_layout, layouts_for
+from assay.models.fan_vit import fan_vit
+from assay.models.key_maps import NVIDIA_FAN, SAME, SEGMENTER, Part
+from assay.models.layers import Classifier
+from assay.models.rpc_fan_vit import rpc_fan_vit
+from assay.models.segmenter import segmenter
+from assay.models.symvit import symvit
+from assay.models.vit import vit
+from assay.models.weights import LAYOUTS, Layout, find_layout, layouts_for
 from tests.support.foreign import loaded_from, shapes_of
 from tests.support.weights import disturb
 

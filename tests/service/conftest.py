@@ -14,13 +14,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from service.app import create_app
-from service.contract.catalog import Catalog
-from service.contract.components import Component
-from service.contract.statistics import wilson
-from service.settings import Settings
-from service.store.rows import Claim, OutcomeRow
-from service.store.session import Store, open_store
+from assay.service.app import create_app
+from assay.service.contract.catalog import Catalog
+from assay.service.contract.components import Component
+from assay.service.contract.statistics import wilson
+from assay.service.settings import Settings
+from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.session import Store, open_store
 
 BASE_URL = "http://127.0.0.1:8000"
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.body import parse_json
-from service.contract.errors import MalformedJson
+from assay.service.body import parse_json
+from assay.service.contract.errors import MalformedJson
 
 JSON = st.recursive(
     st.none()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from service.compare import Comparison, JobResults, PairedTest, compare
-from service.contract.results import EvaluationResult, Metric, Warning, data_label
-from service.contract.statistics import mcnemar, paired_bootstrap
-from service.contract.stored_cells import content_label
+from assay.service.compare import Comparison, JobResults, PairedTest, compare
+from assay.service.contract.results import EvaluationResult, Metric, Warning, data_label
+from assay.service.contract.statistics import mcnemar, paired_bootstrap
+from assay.service.contract.stored_cells import content_label
 
 
 def metric(value: float | None, n: int) -> Metric:

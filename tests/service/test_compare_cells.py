@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.compare import JobResults, PairedBootstrap, compare
-from service.contract.cell_counts import CellCounts, mean_ratios, write
-from service.contract.results import EvaluationResult, Metric, data_label
+from assay.service.compare import JobResults, PairedBootstrap, compare
+from assay.service.contract.cell_counts import CellCounts, mean_ratios, write
+from assay.service.contract.results import EvaluationResult, Metric, data_label
 from tests.support.cell_counts import image
 
 NAMES = ("miou", "mean_accuracy", "pixel_accuracy")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from service.compare import JobResults, PairedBootstrap, compare
-from service.contract.document_losses import perplexity_of
-from service.contract.results import EvaluationResult, Metric, data_label
+from assay.service.compare import JobResults, PairedBootstrap, compare
+from assay.service.contract.document_losses import perplexity_of
+from assay.service.contract.results import EvaluationResult, Metric, data_label
 
 DATA = {"name": "pydoc", "params": {}}
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from service.contract.doorbell import RING, exchange, listeners
-from service.dispatch import CeleryDispatcher
+from assay.service.contract.doorbell import RING, exchange, listeners
+from assay.service.dispatch import CeleryDispatcher
 from tests.support.servers import PrivateRedis
 
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service import job_lists
-from service.contract.errors import InvalidSpec, MalformedJson
-from service.contract.report import path_text
+from assay.service import job_lists
+from assay.service.contract.errors import InvalidSpec, MalformedJson
+from assay.service.contract.report import path_text
 
 TRAIN = {"kind": "train", "name": "tiny", "model": {"name": "vit"}}
 ATTACK = {"kind": "evaluate", "name": "attacked", "model": {"name": "vit", "weights": {"job": "@tiny"}}}

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.contract.results import EvaluationResult, Metric, Provenance, Results, Warning
-from service.list_table import markdown
+from assay.service.contract.results import EvaluationResult, Metric, Provenance, Results, Warning
+from assay.service.list_table import markdown
 
 
 def metric(value: float | None, n: int = 100, method: Any = "wilson") -> Metric:

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from service.middleware import BodyCap, ErrorBoundary, HostGuard, host_name
+from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, host_name
 
 
 def chunks(count: int, size: int) -> Iterator[bytes]:

@@ -11,9 +11,9 @@ import pytest
 import safetensors.torch
 import torch
 
-from service import safetensors_header
-from service.contract.errors import InvalidSpec
-from service.safetensors_header import MAX_HEADER_BYTES, _bytes, _tensor, read_header
+from assay.service import safetensors_header
+from assay.service.contract.errors import InvalidSpec
+from assay.service.safetensors_header import MAX_HEADER_BYTES, _bytes, _tensor, read_header
 from tests.support.tensors import tensor_file, with_header
 
 

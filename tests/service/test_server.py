@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service import migrate
-from service.store.session import open_store
+from assay.service import migrate
+from assay.service.store.session import open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.servers import PrivatePostgresql, free_port
 
@@ -53,7 +53,7 @@ def refusal(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     return process.returncode, errors.splitlines()
 
 
-@pytest.mark.parametrize("module", ["service.server", "service.migrate", "workers.nodes"])
+@pytest.mark.parametrize("module", ["assay.service.server", "assay.service.migrate", "assay.workers.nodes"])
 def test_nothing_starts_without_its_secrets(module: str, run: Run) -> None:
     urls = {"DATABASE_URL": "postgresql+psycopg://assay@db/assay", "REDIS_URL": "redis://redis:6379/0"}
     code, lines = refusal(run(module, **urls))
@@ -67,7 +67,7 @@ def test_nothing_starts_without_its_secrets(module: str, run: Run) -> None:
 
 
 def test_the_server_is_for_the_distributed_mode(run: Run) -> None:
-    code, lines = refusal(run("service.server", MODE="embedded"))
+    code, lines = refusal(run("assay.service.server", MODE="embedded"))
     assert (code, len(lines)) == (2, 1)
     assert "assay serve" in lines[0]
 
@@ -77,7 +77,7 @@ def test_it_starts_while_database_and_redis_are_away_and_ends_in_order(run: Run)
     with PrivatePostgresql("assay", SECRET) as database:
         database.stop()
         process = run(
-            "service.server",
+            "assay.service.server",
             PORT=str(port),
             DATABASE_URL=f"postgresql+psycopg://assay@127.0.0.1:{database.port}/postgres",
             DATABASE_PASSWORD=SECRET,

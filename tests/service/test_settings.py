@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from service.settings import Settings
-from service.store.connections import Connections, is_loopback, wrong_settings
+from assay.service.settings import Settings
+from assay.service.store.connections import Connections, is_loopback, wrong_settings
 
 
 def test_defaults_are_the_embedded_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_list_that_is_no_json_is_named_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_only_workers_read_is_not_here() -> None:
-    from workers.settings import WorkerSettings
+    from assay.workers.settings import WorkerSettings
 
     shared = set(Connections.model_fields) | {"data_root"}
     assert set(Settings.model_fields) & set(WorkerSettings.model_fields) == shared

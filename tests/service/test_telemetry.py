@@ -10,8 +10,8 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.contract import logs
-from service.telemetry import BOUNDS, Requests, Telemetry
+from assay.service.contract import logs
+from assay.service.telemetry import BOUNDS, Requests, Telemetry
 
 JOB = "01m7yq0tygpbr98qrkbw31n8h6"
 
@@ -51,10 +51,10 @@ def test_what_the_outer_layers_refuse_is_counted_too(api: httpx.Client, transpor
 def test_a_request_leaves_a_line_without_its_query(
     api: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "service.access")
+    caplog.set_level(logging.DEBUG, "assay.service.access")
     answer = api.get(f"/api/v1/jobs/{JOB}?token=hunter2", headers={"X-Request-ID": "abc-1"})
     assert answer.headers["x-request-id"] == "abc-1"
-    (record,) = [record for record in caplog.records if record.name == "service.access"]
+    (record,) = [record for record in caplog.records if record.name == "assay.service.access"]
     fields = record.fields  # type: ignore[attr-defined]
     assert fields.pop("ms") > 0
     assert fields == {"method": "GET", "route": "/api/v1/jobs/{job_id}", "status": "422"}
@@ -66,9 +66,9 @@ def test_a_request_leaves_a_line_without_its_query(
 def test_health_is_only_told_to_who_debugs(
     api: httpx.Client, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
-    caplog.set_level(logging.INFO, "service.access")
+    caplog.set_level(logging.INFO, "assay.service.access")
     assert api.get(path).status_code == 200
-    assert [record for record in caplog.records if record.name == "service.access"] == []
+    assert [record for record in caplog.records if record.name == "assay.service.access"] == []
 
 
 @pytest.mark.parametrize("given", ["", "x" * 65, 'a"b', "a b"])

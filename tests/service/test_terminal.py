@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service import terminal
-from service.contract.errors import ErrorDetail, InvalidSpec
-from service.contract.results import Artifact, EvaluationResult, JobError, Metric, Results, Warning
+from assay.service import terminal
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.results import Artifact, EvaluationResult, JobError, Metric, Results, Warning
 
 
 def test_tables_align_numbers_right_and_texts_left() -> None:

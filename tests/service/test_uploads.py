@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.errors import TooLarge, Unavailable
-from service.uploads import Upload
+from assay.service.contract.errors import TooLarge, Unavailable
+from assay.service.uploads import Upload
 
 
 def test_what_came_is_placed_with_its_size_and_hash(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psycopg
 
-from service.store.session import Store, open_store
+from assay.service.store.session import Store, open_store
 from tests.e2e.running import processes
 from tests.support.servers import PrivatePostgresql, PrivateRedis
 
@@ -173,7 +173,7 @@ class Cluster(Site):
     def _start(self, number: int) -> subprocess.Popen[bytes]:
         with (self.logs / f"box-{number}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "workers.nodes"],
+                [sys.executable, "-m", "assay.workers.nodes"],
                 cwd=ROOT,
                 env=self._environment | {"ASSAY_NODES": str(self._sizes[number])},
                 stdout=log,

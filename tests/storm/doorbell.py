@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from service.dispatch import CeleryDispatcher
+from assay.service.dispatch import CeleryDispatcher
 
 DROPPED, REPEATED = 0.3, 0.3
 TIMES = 20

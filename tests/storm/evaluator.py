@@ -14,9 +14,9 @@ import queue
 import threading
 from typing import Any
 
+from assay.workers import evaluator as real
+from assay.workers.pipes import REPORTS, REQUESTS
 from tests.support import fake_evaluator as fake
-from workers import evaluator as real
-from workers.pipes import REPORTS, REQUESTS
 
 REAL = "real"
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _session() -> Any:
-    from workers.jobs.session import Session, configure
+    from assay.workers.jobs.session import Session, configure
 
     configure(1)
     return Session()

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from service.contract.errors import AssayError, InvalidSpec, InvalidState
-from service.contract.states import RETRYABLE, JobState
-from service.store.rows import JobRow
-from service.store.session import Store
+from assay.service.contract.errors import AssayError, InvalidSpec, InvalidState
+from assay.service.contract.states import RETRYABLE, JobState
+from assay.service.store.rows import JobRow
+from assay.service.store.session import Store
+from assay.workers.away import DATABASE_AWAY
 from tests.storm.jobs import Wish, spec_of
-from workers.away import DATABASE_AWAY
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

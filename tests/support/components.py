@@ -6,8 +6,8 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from service.contract.catalog import load
-from workers.catalog import resolve
+from assay.service.contract.catalog import load
+from assay.workers.catalog import resolve
 
 
 def foreign(kind: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from service.client import AssayClient
+from assay.service.client import AssayClient
 from tests.support.compose import ROOT, load
 from tests.support.servers import PrivatePostgresql, free_port
 

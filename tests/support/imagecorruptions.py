@@ -14,9 +14,9 @@ import torch
 from imagecorruptions import corrupt
 from torch import Tensor
 
-from attacks.corruptions.corruption import Corruption, Draws
-from attacks.corruptions.shot_noise import PHOTONS
-from attacks.corruptions.shuffle import shuffle
+from assay.attacks.corruptions.corruption import Corruption, Draws
+from assay.attacks.corruptions.shot_noise import PHOTONS
+from assay.attacks.corruptions.shuffle import shuffle
 
 
 def released(corruption: Corruption, levels: Tensor, draws: Draws, monkeypatch: pytest.MonkeyPatch) -> Tensor:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,15 +17,22 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from models.layers import Classifier
-from models.rpc_symvit import rpc_symvit
-from models.symvit import symvit
-from workers.data.digits import digits as digits_data
-from workers.training.loop import train
-from workers.training.recipes.small_vit import small_vit
+from assay.models.layers import Classifier
+from assay.models.rpc_symvit import rpc_symvit
+from assay.models.symvit import symvit
+from assay.workers.data.digits import digits as digits_data
+from assay.workers.training.loop import train
+from assay.workers.training.recipes.small_vit import small_vit
 
 FOLDER = Path(__file__).resolve().parents[1] / "vectors" / "networks"
-SHAPE = {"image_size": 32, "patch_size": 8, "depth": 1, "width": 32, "heads": 2, "drop_path": 0.0}
+SHAPE: dict[str, Any] = {
+    "image_size": 32,
+    "patch_size": 8,
+    "depth": 1,
+    "width": 32,
+    "heads": 2,
+    "drop_path": 0.0,
+}
 TRANSFORMERS = {"symvit": symvit, "rpc_symvit": rpc_symvit}
 MEAN, STD = 0.3, 0.4
 # The examples before these are held out.
@@ -118,7 +126,7 @@ def fit_transformer(model: Classifier) -> None:
             digits_data(None, "train"),
             recipe,
             seed=0,
-            image_size=SHAPE["image_size"],  # type: ignore[arg-type]
+            image_size=SHAPE["image_size"],
             batch_size=64,
             device=torch.device("cpu"),
             dtype=torch.float32,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.store.rows import OutcomeRow
+from assay.service.store.rows import OutcomeRow
 
 
 def rows(count: int, *, size: int = 4, evaluation: int = 0, **extra: Any) -> list[OutcomeRow]:

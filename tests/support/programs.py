@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.programs.program import Program, load_program
-from service.contract.program_file import open_program
+from assay.models.programs.program import Program, load_program
+from assay.service.contract.program_file import open_program
 from tests.support.archives import GRAPH, archive, entries_of
 
 CLASSES, CHANNELS, SIZE = 4, 3, 8

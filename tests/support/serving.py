@@ -8,8 +8,8 @@ import threading
 import uvicorn
 from fastapi import FastAPI
 
-from service.api.feed import Feed
-from service.serving import Server
+from assay.service.api.feed import Feed
+from assay.service.serving import Server
 
 
 class LiveServer:

@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-from service.store.rows import JobRow
-from service.store.session import Store
+from assay.service.store.rows import JobRow
+from assay.service.store.session import Store
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervisor import Supervisor
 from tests.support.jobs import evaluate_spec, train_spec
-from workers.settings import WorkerSettings
-from workers.supervisor import Supervisor
 
 FAKE = Path(__file__).with_name("fake_evaluator.py")
 CLEAN = {"name": "clean", "params": {}, "data": None}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workers import artifacts
+from assay.workers import artifacts
 
 TEXT = "id,loss\r\nä,1\n"
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import KINDS, Catalog
-from service.contract.errors import NotFound
-from workers import catalog
-from workers.walker import PACKAGES, to_json, walk
+from assay.service.contract.catalog import KINDS, Catalog
+from assay.service.contract.errors import NotFound
+from assay.workers import catalog
+from assay.workers.walker import PACKAGES, to_json, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = itertools.count()

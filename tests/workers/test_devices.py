@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.devices import available_cores, device_classes, device_count
-from workers.settings import WorkerSettings
+from assay.workers.devices import available_cores, device_classes, device_count
+from assay.workers.settings import WorkerSettings
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import httpx
 import pytest
 import uvicorn
 
-from service import serving
-from service.store.session import open_store
-from workers import embedded
+from assay.service import serving
+from assay.service.store.session import open_store
+from assay.workers import embedded
 
 ROOT = Path(__file__).resolve().parents[2]
 Refused = Callable[..., tuple[int, list[str]]]
@@ -143,7 +143,7 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
     port = free_port()
     mine = {"ASSAY_STATE": str(tmp_path), "ASSAY_PORT": str(port), "ASSAY_LOG_LEVEL": "WARNING"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
-    command = [sys.executable, "-m", "workers.embedded"]
+    command = [sys.executable, "-m", "assay.workers.embedded"]
     with subprocess.Popen(command, cwd=ROOT, env=kept | mine, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_until_listed(f"http://127.0.0.1:{port}/readyz", process)

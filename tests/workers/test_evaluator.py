@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workers.evaluator import Reporter, gpu_memory
+from assay.workers.evaluator import Reporter, gpu_memory
 
 
 def torch_with(**functions: Any) -> Any:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from service.contract import extras
-from service.contract.catalog import Catalog, load, load_with
-from service.contract.components import Component
+from assay.service.contract import extras
+from assay.service.contract.catalog import Catalog, load, load_with
+from assay.service.contract.components import Component
+from assay.workers import catalog, extending, extensions
+from assay.workers.jobs.failures import describe
 from tests.support.packages import install
-from workers import catalog, extending, extensions
-from workers.jobs.failures import describe
 
 Write = Callable[..., None]
 PROBE = '__all__ = ["{name}"]\n\n\ndef {name}(*, steps: int = 3):\n    """A probe."""\n    return steps\n'
@@ -260,7 +260,7 @@ def test_a_file_that_cannot_be_used_says_how_to_write_it(
     with pytest.raises(extras.BadExtras) as caught:
         load_with(str(path))
     assert reason in str(caught.value)
-    assert f"python -m workers.catalog --out {path}" in str(caught.value)
+    assert f"python -m assay.workers.catalog --out {path}" in str(caught.value)
 
 
 def test_a_name_that_assay_has_taken_since_is_refused(file: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from service.store.session import Store, open_store
+from assay.service.store.session import Store, open_store
+from assay.workers import health, owner
 from tests.support.servers import free_port
-from workers import health, owner
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from workers.import_pickle import main
+from assay.workers.import_pickle import main
 
 TENSORS = {"head.weight": torch.ones(2, 3), "head.bias": torch.zeros(2)}
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from service.dispatch import CeleryDispatcher
-from service.store.session import Store, open_store
+from assay.service.dispatch import CeleryDispatcher
+from assay.service.store.session import Store, open_store
+from assay.workers import nodes
+from assay.workers.settings import WorkerSettings
 from tests.e2e.running import command_line, processes
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.servers import PrivateRedis
 from tests.support.workers import FAKE, ended, losses_and_failures, running, submit, wait_for
-from workers import nodes
-from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 Box = Callable[..., subprocess.Popen[bytes]]
@@ -57,7 +57,7 @@ def box(emptied_postgresql_url: str, redis_server: PrivateRedis, tmp_path: Path)
         with (tmp_path / "nodes.log").open("ab") as log:
             started.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "workers.nodes"],
+                    [sys.executable, "-m", "assay.workers.nodes"],
                     cwd=ROOT,
                     env=os.environ | environment,
                     stdout=log,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workers import owner
+from assay.workers import owner
 
 
 def named(**changes: str) -> str:

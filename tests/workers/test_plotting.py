@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from workers.plotting import (
+from assay.workers.plotting import (
     BAR,
     GAP,
     HEIGHT,

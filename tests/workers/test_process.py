@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
+from assay.workers.process import ALLOCATOR, EvaluatorDied, EvaluatorProcess, Message
+from assay.workers.settings import WorkerSettings
 from tests.support.jobs import evaluate_spec
 from tests.support.workers import CLEAN, group, running, settings, wait_for
-from workers.process import ALLOCATOR, EvaluatorDied, EvaluatorProcess, Message
-from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
-REAL = f"{sys.executable} -m workers.evaluator"
+REAL = f"{sys.executable} -m assay.workers.evaluator"
 # A supervisor in small: it starts an evaluator, hands it work, says who it is and waits to be killed.
 PARENT = """
 import json, sys, time
 from pathlib import Path
-from workers.process import EvaluatorProcess
-from workers.settings import WorkerSettings
+from assay.workers.process import EvaluatorProcess
+from assay.workers.settings import WorkerSettings
 evaluator = EvaluatorProcess(WorkerSettings(state=Path(sys.argv[1]), evaluator_command=sys.argv[2]))
 evaluator.send(json.loads(sys.argv[3]))
 if sys.argv[4] == "working":
@@ -265,7 +265,7 @@ def test_the_real_evaluator_ends_with_its_request_pipe(tmp_path: Path) -> None:
     report_read, report_write = os.pipe()
     environment = os.environ | {"ASSAY_REQUESTS_FD": str(request_read), "ASSAY_REPORTS_FD": str(report_write)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "workers.evaluator"],
+        [sys.executable, "-m", "assay.workers.evaluator"],
         cwd=ROOT,
         env=environment,
         pass_fds=(request_read, report_write),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from workers import provenance
+from assay.workers import provenance
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"service", "workers", "models", "attacks"}
@@ -83,7 +83,7 @@ def test_the_hash_covers_all_code_that_computes() -> None:
     sources = [path for folder in MEASURING for path in (ROOT / folder).rglob("*.py")]
     assert len(sources) > 100
     imported = {name for path in sources for name in imports(path) if name.split(".")[0] in PACKAGES}
-    assert "service.contract.statistics" in imported
+    assert "assay.service.contract.statistics" in imported
     covered = tuple(f"{folder.replace('/', '.')}." for folder in provenance.CODE)
     assert {name for name in imported if not f"{name}.".startswith(covered)} == set()
 

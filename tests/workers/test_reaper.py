@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.store.session import Store
+from assay.service.store.session import Store
+from assay.workers import owner
+from assay.workers.reaper import Reaper
 from tests.support.jobs import claim, planned
 from tests.support.workers import settings, submit, supervising, wait_for
-from workers import owner
-from workers.reaper import Reaper
 
 ME = owner.identity(0)
 DEAD = ":".join([*ME.split(":")[:2], "999999999", "1", "0"])
@@ -52,7 +52,7 @@ def test_overdue_jobs_time_out(store: Store, tmp_path: Path) -> None:
 
 def test_a_lost_merge_is_made_up_for(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, job_id = settings(tmp_path), submit(store, "shards=1", evaluations=2)
-    monkeypatch.setattr("workers.shard_run.merge_and_finish", lambda *a: None)
+    monkeypatch.setattr("assay.workers.shard_run.merge_and_finish", lambda *a: None)
     with supervising(store, chosen):
         wait_for(lambda: store.jobs.ready_to_finish() == [job_id])
     reaper = Reaper(store, chosen, device_classes=("cpu",))

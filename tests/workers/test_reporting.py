@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.store.live import Live
-from service.store.rows import Claim
-from service.store.session import Store
+from assay.service.store.live import Live
+from assay.service.store.rows import Claim
+from assay.service.store.session import Store
+from assay.workers import reporting
+from assay.workers.reporting import Reports, Watch
+from assay.workers.settings import WorkerSettings
 from tests.support.servers import PrivateRedis
 from tests.support.workers import ended, settings, submit, supervising, wait_for
-from workers import reporting
-from workers.reporting import Reports, Watch
-from workers.settings import WorkerSettings
 
 ROUND = 1_000_000.0
 SHARD = SimpleNamespace(shard_id="a shard")
@@ -198,7 +198,7 @@ def test_a_hint_makes_a_cancel_quick(store: Store, tmp_path: Path, redis: Privat
     job_id = submit(store, "shards=1 evaluate:hang")
     chosen = distributed(tmp_path, redis.url, renew_seconds=3600, lease_seconds=36000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workers.settings.UNHINTED_SECONDS", 3600)
+        patch.setattr("assay.workers.settings.UNHINTED_SECONDS", 3600)
         with supervising(store, chosen):
             wait_for(lambda: at_work(store, job_id))
             live.cancel(store.jobs.cancel(job_id))

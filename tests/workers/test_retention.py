@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.errors import InvalidSpec, InvalidState
-from service.contract.needs import needs_of
-from service.store.ids import new_id
-from service.store.session import Store
+from assay.service.contract.errors import InvalidSpec, InvalidState
+from assay.service.contract.needs import needs_of
+from assay.service.store.ids import new_id
+from assay.service.store.session import Store
+from assay.workers import artifacts, retention
+from assay.workers.reaper import Reaper
+from assay.workers.retention import Retention
 from tests.support.jobs import (
     WAYS,
     Using,
@@ -25,9 +28,6 @@ from tests.support.jobs import (
     train_spec,
 )
 from tests.support.workers import settings
-from workers import artifacts, retention
-from workers.reaper import Reaper
-from workers.retention import Retention
 
 DAY = retention.DAY
 

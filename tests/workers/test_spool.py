@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.store.rows import Claim, OutcomeRow
-from service.store.session import Store
+from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.session import Store
+from assay.workers import owner
+from assay.workers.reaper import Reaper
+from assay.workers.spool import ABANDONED_SECONDS, Spool
 from tests.support.jobs import claim, outcome, planned
 from tests.support.workers import ended, settings, supervising
-from workers import owner
-from workers.reaper import Reaper
-from workers.spool import ABANDONED_SECONDS, Spool
 
 ME = owner.identity(0)
 OTHER_MACHINE = "elsewhere:k:1:2:0"

@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.logs import JsonFormatter
-from service.store.rows import Claim, Finished
-from service.store.session import Store
+from assay.service.contract.catalog import load
+from assay.service.contract.logs import JsonFormatter
+from assay.service.store.rows import Claim, Finished
+from assay.service.store.session import Store
+from assay.workers import supervisor as supervising_module
+from assay.workers.finishing import merge_and_finish
+from assay.workers.reaper import Reaper
+from assay.workers.supervisor import Supervisor
 from tests.support.workers import (
     away,
     ended,
@@ -28,10 +32,6 @@ from tests.support.workers import (
     unanswered,
     wait_for,
 )
-from workers import supervisor as supervising_module
-from workers.finishing import merge_and_finish
-from workers.reaper import Reaper
-from workers.supervisor import Supervisor
 
 
 def test_plan_shards_merge_succeed(either_store: Store, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_outcome_outlives_its_worker(
     assert {s.state for s in store.shards.of(job_id)} == {"done", "queued"}
     monkeypatch.setattr(store.shards, "finish", finish)
     monkeypatch.setattr(store.shards, "claim", lambda *a, **o: None)  # nothing is computed again
-    monkeypatch.setattr("workers.spool.ABANDONED_SECONDS", 0.0)
+    monkeypatch.setattr("assay.workers.spool.ABANDONED_SECONDS", 0.0)
     with supervising(store, settings(tmp_path), count=2):
         assert ended(store, job_id).state == "succeeded"
     assert len(measured(store, job_id)) == 5
@@ -169,7 +169,7 @@ def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_pat
     second = submit(store, "shards=1", evaluations=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "workers.shard_run.merge_and_finish", lambda s, c, claim, finished: claims.append(claim)
+            "assay.workers.shard_run.merge_and_finish", lambda s, c, claim, finished: claims.append(claim)
         )
         with supervising(store, chosen):
             wait_for(lambda: len(claims) == 2)
@@ -186,7 +186,7 @@ def test_a_lost_merge_of_a_job_that_then_fails_is_made_up_for_at_a_retry(
     store, chosen = either_store, settings(tmp_path)
     job_id = submit(store, "shards=1", evaluations=2)
     with monkeypatch.context() as patch:
-        patch.setattr("workers.shard_run.merge_and_finish", lambda *a: None)
+        patch.setattr("assay.workers.shard_run.merge_and_finish", lambda *a: None)
         claim, allowed = store.shards.claim, [True, True]  # the plan and the first evaluation
         patch.setattr(
             store.shards, "claim", lambda *a, **o: claim(*a, **o) if allowed and allowed.pop() else None
@@ -289,7 +289,7 @@ def test_ringing_wakes_a_sleeping_supervisor(store: Store, tmp_path: Path) -> No
 def test_the_memory_of_the_gpu_is_told_while_it_is_used(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.supervisor.BEAT_SECONDS", 0)
+    monkeypatch.setattr("assay.workers.supervisor.BEAT_SECONDS", 0)
     job_id = submit(store, "gpu")
     with supervising(store, settings(tmp_path, idle_seconds=0.5)):
         gpu = wait_for(lambda: [row.gauges["gpu"] for row in store.overview().workers if "gpu" in row.gauges])
@@ -321,7 +321,7 @@ def test_every_line_of_a_shard_says_so_and_what_the_evaluator_prints_too(
         logging.getLogger().removeHandler(handler)
     found = [json.loads(line) for line in lines]
     shards = {shard.id for shard in store.shards.of(job_id)}
-    for logger in ("workers.supervisor", "workers.shard_run", "workers.process"):
+    for logger in ("assay.workers.supervisor", "assay.workers.shard_run", "assay.workers.process"):
         of_logger = [line for line in found if line["logger"] == logger]
         assert {line["shard"] for line in of_logger} == shards, logger
         assert {line["job"] for line in of_logger} == {job_id}

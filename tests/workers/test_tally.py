@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.store.counters import Counters
-from service.store.session import Store
+from assay.service.store.counters import Counters
+from assay.service.store.session import Store
+from assay.workers import owner
+from assay.workers.reaper import Reaper
+from assay.workers.tally import Tally
 from tests.support.jobs import claim, planned
 from tests.support.workers import away, ended, settings, submit, submit_training, supervising
-from workers import owner
-from workers.reaper import Reaper
-from workers.tally import Tally
 
 DEVICE = (("device", "cpu"),)
 

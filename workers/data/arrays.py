@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from workers.data.dataset import Subset, checked_indices, checked_size, resize
+from assay.workers.data.dataset import Subset, checked_indices, checked_size, resize
 
 # Below this many bytes all images are resized once and kept; above it, on each call.
 CACHE_BYTES = 64 * 2**20

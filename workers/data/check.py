@@ -1,4 +1,4 @@
-"""`python -m workers.data.check`: which data sets this worker sees, with counts and content hashes."""
+"""`python -m assay.workers.data.check`: which data sets this worker sees, with counts and content hashes."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from service.contract.stored_cells import EXTRA, FIFTEEN, SEVERITIES
-from workers.data.ade20k import ARCHIVE, ade20k
-from workers.data.camvid import camvid
-from workers.data.cifar10 import BINARY, PYTHON, cifar10
-from workers.data.corrupted_folder import corrupted_folder
-from workers.data.dataset import ExampleSet, ImageSet, MissingData
-from workers.data.digits import digits
-from workers.data.image_folder import image_folder
-from workers.data.imagenet import imagenet
-from workers.data.imagenet_a import imagenet_a
-from workers.data.imagenet_c import imagenet_c
-from workers.data.imagenet_classes import ALL, class_list
-from workers.data.imagenet_files import PARTS
-from workers.data.imagenet_o import imagenet_o
-from workers.data.imagenet_r import imagenet_r
-from workers.data.imdb import imdb
-from workers.data.pydoc import pydoc
-from workers.data.shapes import shapes
-from workers.data.sst import sst
-from workers.data.stored_corruptions import StoredCorruptions
-from workers.data.wikitext import wikitext
+from assay.service.contract.stored_cells import EXTRA, FIFTEEN, SEVERITIES
+from assay.workers.data.ade20k import ARCHIVE, ade20k
+from assay.workers.data.camvid import camvid
+from assay.workers.data.cifar10 import BINARY, PYTHON, cifar10
+from assay.workers.data.corrupted_folder import corrupted_folder
+from assay.workers.data.dataset import ExampleSet, ImageSet, MissingData
+from assay.workers.data.digits import digits
+from assay.workers.data.image_folder import image_folder
+from assay.workers.data.imagenet import imagenet
+from assay.workers.data.imagenet_a import imagenet_a
+from assay.workers.data.imagenet_c import imagenet_c
+from assay.workers.data.imagenet_classes import ALL, class_list
+from assay.workers.data.imagenet_files import PARTS
+from assay.workers.data.imagenet_o import imagenet_o
+from assay.workers.data.imagenet_r import imagenet_r
+from assay.workers.data.imdb import imdb
+from assay.workers.data.pydoc import pydoc
+from assay.workers.data.shapes import shapes
+from assay.workers.data.sst import sst
+from assay.workers.data.stored_corruptions import StoredCorruptions
+from assay.workers.data.wikitext import wikitext
 
 IMAGENETS: dict[str, Callable[..., ImageSet]] = {
     "imagenet": imagenet,
@@ -191,9 +191,9 @@ def _root_line(root: Path | None) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; always 0, since missing data are an answer."""
     parser = argparse.ArgumentParser(
-        prog="python -m workers.data.check",
+        prog="python -m assay.workers.data.check",
         description="List the data sets that a worker sees, with counts and content hashes.",
-        epilog="example: python -m workers.data.check --data-root ~/data --no-hash",
+        epilog="example: python -m assay.workers.data.check --data-root ~/data --no-hash",
     )
     environment = os.environ.get("ASSAY_DATA_ROOT")
     parser.add_argument(

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from workers.data.arrays import ArrayDataSet
-from workers.data.sampling import held_out_split
+from assay.workers.data.arrays import ArrayDataSet
+from assay.workers.data.sampling import held_out_split
 
 __all__ = ["digits"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from service.contract.folders import FolderProblem, check_folder
-from service.contract.folders import check_inside as check_inside
-from workers.data.dataset import MissingData
+from assay.service.contract.folders import FolderProblem, check_folder
+from assay.service.contract.folders import check_inside as check_inside
+from assay.workers.data.dataset import MissingData
 
 LISTED = 20  # folders that a message names
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from service.contract.folders import IMAGE_SUFFIXES
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.folders import check_inside
-from workers.data.sampling import held_out_split
+from assay.service.contract.folders import IMAGE_SUFFIXES
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.folders import check_inside
+from assay.workers.data.sampling import held_out_split
 
 SPLIT_FOLDERS = ("train", "val", "test")
 

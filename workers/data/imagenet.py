@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt, Le
 
-from workers.data.folders import resolve_folder
-from workers.data.imagenet_files import ImageNetFiles, Resize, training_images, validation_images
+from assay.workers.data.folders import resolve_folder
+from assay.workers.data.imagenet_files import ImageNetFiles, Resize, training_images, validation_images
 
 __all__ = ["imagenet"]
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.folders import check_inside
-from workers.data.image_files import ImageFiles, class_folders, holds_images, is_image, walk_images
-from workers.data.image_folder import RESAMPLING, ImageFolder
-from workers.data.imagenet_classes import ALL, PUBLISHED, TITLES, class_list, recognise
-from workers.data.imagenet_labels import IMAGE, read_labels
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.folders import check_inside
+from assay.workers.data.image_files import ImageFiles, class_folders, holds_images, is_image, walk_images
+from assay.workers.data.image_folder import RESAMPLING, ImageFolder
+from assay.workers.data.imagenet_classes import ALL, PUBLISHED, TITLES, class_list, recognise
+from assay.workers.data.imagenet_labels import IMAGE, read_labels
 
 # Below the folder of the set: as most people have it, as the archive is called, and Kaggle's.
 PARTS = {

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.folders import check_inside
-from workers.data.imagenet_classes import ALL, PUBLISHED, class_list
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.folders import check_inside
+from assay.workers.data.imagenet_classes import ALL, PUBLISHED, class_list
 
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})")
 DEVKIT = "ILSVRC2012_validation_ground_truth.txt"

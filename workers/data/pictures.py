@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from workers.data.dataset import CorruptData
+from assay.workers.data.dataset import CorruptData
 
 
 def open_picture(path: Path) -> Image.Image:

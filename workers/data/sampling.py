@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.data.dataset import ExampleSet
+    from assay.workers.data.dataset import ExampleSet
 
 # One in five examples of each class is held out for evaluation.
 HELD_OUT_DIVISOR = 5

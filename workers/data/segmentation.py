@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workers.data.dataset import (
+from assay.workers.data.dataset import (
     DataSet,
     ExampleSet,
     ImageSet,

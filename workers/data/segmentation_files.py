@@ -15,11 +15,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from service.contract.folders import IMAGE_SUFFIXES
-from workers.data.dataset import CorruptData, MissingData, checked_indices, checked_size
-from workers.data.folders import check_inside
-from workers.data.pictures import in_threads, open_picture, picture_size, resize_and_crop
-from workers.data.segmentation import SegmentationSubset
+from assay.service.contract.folders import IMAGE_SUFFIXES
+from assay.workers.data.dataset import CorruptData, MissingData, checked_indices, checked_size
+from assay.workers.data.folders import check_inside
+from assay.workers.data.pictures import in_threads, open_picture, picture_size, resize_and_crop
+from assay.workers.data.segmentation import SegmentationSubset
 
 # Files that a message names.
 LISTED = 5

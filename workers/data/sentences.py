@@ -9,8 +9,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from workers.data.text import LanguageSet
-from workers.data.vocabulary import Vocabulary
+from assay.workers.data.text import LanguageSet
+from assay.workers.data.vocabulary import Vocabulary
 
 VocabularySource = Annotated[Callable[..., LanguageSet], "data:documents"] | None
 LeastCount = Annotated[int, Interval(ge=1, le=1000)]

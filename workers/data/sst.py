@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.folders import check_inside, resolve_folder
-from workers.data.sentences import LeastCount, VocabularySource, vocabulary_for
-from workers.data.text import Sentences
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.folders import check_inside, resolve_folder
+from assay.workers.data.sentences import LeastCount, VocabularySource, vocabulary_for
+from assay.workers.data.text import Sentences
 
 __all__ = ["sst"]
 

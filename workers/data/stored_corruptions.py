@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from service.contract.stored_cells import (
+from assay.service.contract.stored_cells import (
     EXTRA,
     FIFTEEN,
     LAYOUT,
@@ -32,9 +32,9 @@ from service.contract.stored_cells import (
     folder_names,
     image_names,
 )
-from workers.data.dataset import CorruptData, MissingData, Subset, checked_indices, checked_size
-from workers.data.image_folder import MEAN, STD
-from workers.data.pictures import in_threads, open_picture, picture_size
+from assay.workers.data.dataset import CorruptData, MissingData, Subset, checked_indices, checked_size
+from assay.workers.data.image_folder import MEAN, STD
+from assay.workers.data.pictures import in_threads, open_picture, picture_size
 
 # Files hashed at a time.
 HASHED_TOGETHER = 4096

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.data.dataset import ExampleSet, checked_indices
-from workers.data.vocabulary import PAD, Vocabulary
+from assay.workers.data.dataset import ExampleSet, checked_indices
+from assay.workers.data.vocabulary import PAD, Vocabulary
 
 
 class TextSet(ExampleSet, Protocol):

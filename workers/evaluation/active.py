@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, judged, select
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, judged, select
 
 
 class Batch(Protocol):

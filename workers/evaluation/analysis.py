@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from workers.evaluation.feed import DType, Images, Progress
+from assay.workers.evaluation.feed import DType, Images, Progress
 
 
 @dataclass(frozen=True)

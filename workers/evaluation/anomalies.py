@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.judgement import judge
-from attacks.kernel import frozen
-from workers.evaluation.confidence import confidence_of
-from workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import frozen
+from assay.workers.evaluation.confidence import confidence_of
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
 
 
 @dataclass(frozen=True)

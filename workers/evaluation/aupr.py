@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workers.evaluation.anomalies import AnomalyScores, score_anomalies
+from assay.workers.evaluation.anomalies import AnomalyScores, score_anomalies
 
 __all__ = ["aupr"]
 

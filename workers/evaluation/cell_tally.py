@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from service.contract.cell_counts import Classes, write
-from workers.evaluation.segment import PixelCounts, count_pixels
+from assay.service.contract.cell_counts import Classes, write
+from assay.workers.evaluation.segment import PixelCounts, count_pixels
 
 
 class CellTally:

@@ -6,7 +6,7 @@ Of classification the outcomes come from `workers/evaluation/engine.py`, of segm
 
 from __future__ import annotations
 
-from workers.evaluation.engine import Evaluation, classify
+from assay.workers.evaluation.engine import Evaluation, classify
 
 __all__ = ["clean"]
 

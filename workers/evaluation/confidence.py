@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.judgement import finite
-from workers.evaluation.engine import classify
-from workers.evaluation.feed import Images
-from workers.evaluation.outcomes import Outcomes
+from assay.attacks.judgement import finite
+from assay.workers.evaluation.engine import classify
+from assay.workers.evaluation.feed import Images
+from assay.workers.evaluation.outcomes import Outcomes
 
 
 def confidence_of(logits: Tensor) -> Tensor:

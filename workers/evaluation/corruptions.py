@@ -16,15 +16,15 @@ import torch
 from annotated_types import Interval, Len
 from torch import Tensor, nn
 
-from attacks.corruptions.corruption import IMAGENET_C, Corruption
-from attacks.judgement import judge
-from attacks.kernel import frozen
-from service.contract.stored_cells import cells_of
-from workers import catalog
-from workers.evaluation.feed import DType, Images, Loader, Progress
-from workers.evaluation.outcomes import Ledger, Outcomes
-from workers.evaluation.stored_cells import StoredCells, flags
-from workers.metrics.corruption import ALEXNET_ERRORS
+from assay.attacks.corruptions.corruption import IMAGENET_C, Corruption
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import frozen
+from assay.service.contract.stored_cells import cells_of
+from assay.workers import catalog
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.workers.evaluation.outcomes import Ledger, Outcomes
+from assay.workers.evaluation.stored_cells import StoredCells, flags
+from assay.workers.metrics.corruption import ALEXNET_ERRORS
 
 __all__ = ["corruptions"]
 

@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from attacks.kernel import frozen
-from workers.evaluation.analysis import Measured
-from workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.attacks.kernel import frozen
+from assay.workers.evaluation.analysis import Measured
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
 
 __all__ = ["efficiency"]
 

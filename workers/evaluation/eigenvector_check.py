@@ -32,12 +32,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attacks.randomness import Randomness
-from models.attention.observed import QueriesKeysValues
-from models.parameters import Layers
-from workers.evaluation.analysis import Measured
-from workers.evaluation.feed import DType, Images, Progress
-from workers.evaluation.layers import LAYER_RULES, look_at_layers
+from assay.attacks.randomness import Randomness
+from assay.models.attention.observed import QueriesKeysValues
+from assay.models.parameters import Layers
+from assay.workers.evaluation.analysis import Measured
+from assay.workers.evaluation.feed import DType, Images, Progress
+from assay.workers.evaluation.layers import LAYER_RULES, look_at_layers
 
 __all__ = ["eigenvector_check"]
 

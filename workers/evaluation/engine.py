@@ -17,15 +17,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from attacks.ensemble import Ensemble, stages_of
-from attacks.judgement import judge
-from attacks.kernel import Attack, Examples, Setting, State, WithFirstGradient, frozen
-from attacks.randomness import Randomness
-from models.layers import Classifier
-from workers.evaluation.active import run_batch
-from workers.evaluation.feed import DType, Images, Loader, Progress
-from workers.evaluation.outcomes import Ledger, Outcomes, Stage
-from workers.evaluation.stages import PixelRun, passes_of
+from assay.attacks.ensemble import Ensemble, stages_of
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import Attack, Examples, Setting, State, WithFirstGradient, frozen
+from assay.attacks.randomness import Randomness
+from assay.models.layers import Classifier
+from assay.workers.evaluation.active import run_batch
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.workers.evaluation.outcomes import Ledger, Outcomes, Stage
+from assay.workers.evaluation.stages import PixelRun, passes_of
 
 
 class Evaluation(Protocol):

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attacks.judgement import judge
-from attacks.kernel import Examples, Objective, differentiate
-from workers.evaluation.outcomes import Ledger
-from workers.evaluation.passes import Passes
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import Examples, Objective, differentiate
+from assay.workers.evaluation.outcomes import Ledger
+from assay.workers.evaluation.passes import Passes
 
 DType = Literal["float32", "float64", "bfloat16"]
 Images = Callable[[Sequence[int]], Tensor]

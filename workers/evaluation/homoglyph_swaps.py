@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from attacks.words import recipes
-from workers.evaluation.text_attack import TextAttack
+from assay.attacks.words import recipes
+from assay.workers.evaluation.text_attack import TextAttack
 
 __all__ = ["homoglyph_swaps"]
 

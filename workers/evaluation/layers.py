@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from attacks.kernel import frozen
-from models.attention.observed import QueriesKeysValues, observed, softmax_layers
-from models.parameters import Layers, layer_rule, select_layers
-from workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.attacks.kernel import frozen
+from assay.models.attention.observed import QueriesKeysValues, observed, softmax_layers
+from assay.models.parameters import Layers, layer_rule, select_layers
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
 
 # `model.depth` is that of the encoder (`service/contract/offers.py`).
 LAYER_RULES = (

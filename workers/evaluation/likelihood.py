@@ -23,10 +23,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.kernel import frozen
-from models.token_model import TokenModel
-from workers.evaluation.feed import DType, Progress
-from workers.evaluation.passes import Limit
+from assay.attacks.kernel import frozen
+from assay.models.token_model import TokenModel
+from assay.workers.evaluation.feed import DType, Progress
+from assay.workers.evaluation.passes import Limit
 
 # On a CPU, words of a pass: what the layers make of more no longer fits into its caches. A window of the
 # published size took a third longer in passes of 64 windows than in passes of 8.

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attacks.judgement import Verdict, in_top5
-from attacks.kernel import State, unconverged
-from attacks.threat import sizes
+from assay.attacks.judgement import Verdict, in_top5
+from assay.attacks.kernel import State, unconverged
+from assay.attacks.threat import sizes
 
 
 @dataclass(frozen=True)

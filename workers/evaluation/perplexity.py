@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Interval
 
-from models.token_model import TokenModel
-from workers.data.text import LanguageSet
-from workers.data.vocabulary import UNKNOWN
-from workers.evaluation.feed import DType, Progress
-from workers.evaluation.likelihood import Windows, score
+from assay.models.token_model import TokenModel
+from assay.workers.data.text import LanguageSet
+from assay.workers.data.vocabulary import UNKNOWN
+from assay.workers.evaluation.feed import DType, Progress
+from assay.workers.evaluation.likelihood import Windows, score
 
 __all__ = ["perplexity"]
 

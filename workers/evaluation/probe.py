@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attacks.kernel import Forward
+from assay.attacks.kernel import Forward
 
 IMAGES = 16
 # Of the largest logit. The same pass repeats exactly; another batch changes the rounding, which some

@@ -30,11 +30,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.attention.observed import QueriesKeysValues
-from models.parameters import Layers
-from workers.evaluation.analysis import Measured
-from workers.evaluation.feed import DType, Images, Progress
-from workers.evaluation.layers import LAYER_RULES, look_at_layers
+from assay.models.attention.observed import QueriesKeysValues
+from assay.models.parameters import Layers
+from assay.workers.evaluation.analysis import Measured
+from assay.workers.evaluation.feed import DType, Images, Progress
+from assay.workers.evaluation.layers import LAYER_RULES, look_at_layers
 
 __all__ = ["projection_loss"]
 

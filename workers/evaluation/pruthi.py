@@ -9,8 +9,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from attacks.words import recipes
-from workers.evaluation.text_attack import TextAttack
+from assay.attacks.words import recipes
+from assay.workers.evaluation.text_attack import TextAttack
 
 __all__ = ["pruthi"]
 

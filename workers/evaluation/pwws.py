@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from attacks.words import recipes
-from attacks.words.synonyms import synonyms
-from attacks.words.wordnet import missing_files
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.folders import resolve_folder
-from workers.evaluation.text_attack import TextAttack
+from assay.attacks.words import recipes
+from assay.attacks.words.synonyms import synonyms
+from assay.attacks.words.wordnet import missing_files
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.folders import resolve_folder
+from assay.workers.evaluation.text_attack import TextAttack
 
 __all__ = ["pwws"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.kernel import frozen
-from workers.data.segmentation import IGNORE
-from workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.attacks.kernel import frozen
+from assay.workers.data.segmentation import IGNORE
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
 
 Maps = Callable[[Sequence[int]], Tensor]
 """Loads label maps by index into the ids: classes or IGNORE, uint8 (B, H, W), on the CPU."""

@@ -20,22 +20,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.kernel import Setting, State, frozen
-from attacks.randomness import Randomness
-from attacks.segmentation.kernel import (
+from assay.attacks.kernel import Setting, State, frozen
+from assay.attacks.randomness import Randomness
+from assay.attacks.segmentation.kernel import (
     PixelAttack,
     PixelEnsemble,
     PixelExamples,
     predicted_classes,
     unconverged,
 )
-from attacks.threat import PIXELS, as_column
-from workers.evaluation.active import run_slots
-from workers.evaluation.attacked_pixels import CLEAN, AttackedPixels
-from workers.evaluation.feed import DType, Images, Loader, Progress
-from workers.evaluation.passes import Passes
-from workers.evaluation.segment import Maps, count_pixels
-from workers.evaluation.verification import out_of_ball, out_of_box
+from assay.attacks.threat import PIXELS, as_column
+from assay.workers.evaluation.active import run_slots
+from assay.workers.evaluation.attacked_pixels import CLEAN, AttackedPixels
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.workers.evaluation.passes import Passes
+from assay.workers.evaluation.segment import Maps, count_pixels
+from assay.workers.evaluation.verification import out_of_ball, out_of_box
 
 # A second judgement may differ from the first by rounding: by up to this share of an image's pixels.
 ROUNDING = 0.01

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from attacks.corruptions.corruption import Corruption
-from attacks.kernel import frozen
-from workers.evaluation.cell_tally import CellTally
-from workers.evaluation.feed import DType, Images, Loader, Progress
-from workers.evaluation.segment import Maps, PixelCounts
+from assay.attacks.corruptions.corruption import Corruption
+from assay.attacks.kernel import frozen
+from assay.workers.evaluation.cell_tally import CellTally
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.workers.evaluation.segment import Maps, PixelCounts
 
 
 def segment_corrupted(

@@ -21,12 +21,12 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from attacks.kernel import frozen
-from workers.data.ahead import load_ahead
-from workers.data.rescaling import rescale_pixels, size_with_short_side
-from workers.evaluation.feed import DType, Progress
-from workers.evaluation.passes import Passes
-from workers.evaluation.segment import PixelCounts, count_pixels
+from assay.attacks.kernel import frozen
+from assay.workers.data.ahead import load_ahead
+from assay.workers.data.rescaling import rescale_pixels, size_with_short_side
+from assay.workers.evaluation.feed import DType, Progress
+from assay.workers.evaluation.passes import Passes
+from assay.workers.evaluation.segment import PixelCounts, count_pixels
 
 __all__ = ["sliding_window"]
 

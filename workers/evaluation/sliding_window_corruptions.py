@@ -18,19 +18,19 @@ import torch
 from annotated_types import Interval, Len
 from torch import Tensor, nn
 
-from attacks.corruptions.corruption import TOP, Corruption
-from attacks.kernel import frozen
-from service.contract.stored_cells import cells_of
-from workers import catalog
-from workers.data.ahead import load_ahead
-from workers.evaluation.cell_tally import CellTally
-from workers.evaluation.corruptions import FIFTEEN, OF_CHANNELS, CorruptionName
-from workers.evaluation.feed import DType, Progress
-from workers.evaluation.passes import Passes
-from workers.evaluation.segment import PixelCounts
-from workers.evaluation.sliding_window import PASSES as OF_WINDOWS_PASSES
-from workers.evaluation.sliding_window import RULES as OF_WINDOWS
-from workers.evaluation.sliding_window import Example, Side, SlidingWindow
+from assay.attacks.corruptions.corruption import TOP, Corruption
+from assay.attacks.kernel import frozen
+from assay.service.contract.stored_cells import cells_of
+from assay.workers import catalog
+from assay.workers.data.ahead import load_ahead
+from assay.workers.evaluation.cell_tally import CellTally
+from assay.workers.evaluation.corruptions import FIFTEEN, OF_CHANNELS, CorruptionName
+from assay.workers.evaluation.feed import DType, Progress
+from assay.workers.evaluation.passes import Passes
+from assay.workers.evaluation.segment import PixelCounts
+from assay.workers.evaluation.sliding_window import PASSES as OF_WINDOWS_PASSES
+from assay.workers.evaluation.sliding_window import RULES as OF_WINDOWS
+from assay.workers.evaluation.sliding_window import Example, Side, SlidingWindow
 
 __all__ = ["sliding_window_corruptions"]
 

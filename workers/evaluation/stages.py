@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attacks.kernel import Attack, Examples, Forward, Setting, State, WithFirstGradient, select
-from attacks.randomness import LibraryStream, Randomness
-from attacks.threat import PIXELS
-from workers.evaluation.active import run_batch, run_slots
-from workers.evaluation.feed import Feed, Loader, Progress
-from workers.evaluation.outcomes import Ledger, Outcomes, Stage
-from workers.evaluation.verification import REASONS, Verification
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, WithFirstGradient, select
+from assay.attacks.randomness import LibraryStream, Randomness
+from assay.attacks.threat import PIXELS
+from assay.workers.evaluation.active import run_batch, run_slots
+from assay.workers.evaluation.feed import Feed, Loader, Progress
+from assay.workers.evaluation.outcomes import Ledger, Outcomes, Stage
+from assay.workers.evaluation.verification import REASONS, Verification
 
 COMPATIBLE = "compatible"
 """The backend of kernels that draw like the library: on its batches, from its stream of random numbers."""

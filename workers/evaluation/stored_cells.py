@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.judgement import judge
-from attacks.kernel import frozen
-from service.contract.stored_cells import Cell
-from workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import frozen
+from assay.service.contract.stored_cells import Cell
+from assay.workers.evaluation.feed import DType, Images, Loader, Progress
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from attacks.judgement import judge
-from attacks.words.recipe import Finding, Recipe, Session
-from attacks.words.search import Answer
-from attacks.words.text import Text
-from workers.evaluation.text_outcomes import Row, Status, TextOutcomes
+from assay.attacks.judgement import judge
+from assay.attacks.words.recipe import Finding, Recipe, Session
+from assay.attacks.words.search import Answer
+from assay.attacks.words.text import Text
+from assay.workers.evaluation.text_outcomes import Row, Status, TextOutcomes
 
 Ask = Callable[[Sequence[str]], Tensor]
 """The model: texts to logits (B, classes), on any device."""

@@ -13,12 +13,12 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from attacks.words import recipes
-from attacks.words.neighbours import Neighbours
-from attacks.words.vector_files import missing_vectors, read_vectors, written
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.folders import resolve_folder
-from workers.evaluation.text_attack import TextAttack
+from assay.attacks.words import recipes
+from assay.attacks.words.neighbours import Neighbours
+from assay.attacks.words.vector_files import missing_vectors, read_vectors, written
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.folders import resolve_folder
+from assay.workers.evaluation.text_attack import TextAttack
 
 __all__ = ["textfooler"]
 

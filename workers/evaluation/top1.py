@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from workers.evaluation.confidence import classify_with_confidence
-from workers.evaluation.engine import Evaluation
+from assay.workers.evaluation.confidence import classify_with_confidence
+from assay.workers.evaluation.engine import Evaluation
 
 __all__ = ["top1"]
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attacks.judgement import judge
-from attacks.kernel import Forward, State, concatenate, select
-from attacks.threat import Ball, Box, sizes
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import Forward, State, concatenate, select
+from assay.attacks.threat import Ball, Box, sizes
 
 KEPT = ("row", "images", "best", "truth", "prediction", "rank", "loss", "nonfinite")
 # What rounding of float32 may add to a norm.

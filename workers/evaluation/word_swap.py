@@ -21,16 +21,16 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.words.change import WordChange
-from attacks.words.fixed_word import fixed_word
-from attacks.words.swap import WordSwap
-from models.token_model import TokenModel
-from workers.data.text import LanguageSet
-from workers.data.vocabulary import UNKNOWN
-from workers.evaluation.feed import DType, Progress
-from workers.evaluation.likelihood import Scores, score
-from workers.evaluation.perplexity import RULES as PERPLEXITY_RULES
-from workers.evaluation.perplexity import DocumentLosses, Perplexity, passes_of
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.fixed_word import fixed_word
+from assay.attacks.words.swap import WordSwap
+from assay.models.token_model import TokenModel
+from assay.workers.data.text import LanguageSet
+from assay.workers.data.vocabulary import UNKNOWN
+from assay.workers.evaluation.feed import DType, Progress
+from assay.workers.evaluation.likelihood import Scores, score
+from assay.workers.evaluation.perplexity import RULES as PERPLEXITY_RULES
+from assay.workers.evaluation.perplexity import DocumentLosses, Perplexity, passes_of
 
 __all__ = ["word_swap"]
 

@@ -9,8 +9,8 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.store.rows import OutcomeRow
-from workers.metrics.summary import Summarise, Summary
+from assay.service.store.rows import OutcomeRow
+from assay.workers.metrics.summary import Summarise, Summary
 
 
 def summarise(
@@ -26,7 +26,7 @@ def summarise(
     name = rows[0].extra.get("analysis") if rows else None
     if name is None:
         return None
-    merge: Summarise = importlib.import_module(f"workers.metrics.{name}").summarise
+    merge: Summarise = importlib.import_module(f"assay.workers.metrics.{name}").summarise
     ordered = sorted(rows, key=lambda row: row.number)
     evidence = [row.extra["evidence"] for row in ordered]
     return merge(columns, params=params, evidence=evidence, device=ordered[0].extra["provenance"]["device"])

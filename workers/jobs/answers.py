@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import torch
 
-from workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
+from assay.workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
 
 
 @contextmanager

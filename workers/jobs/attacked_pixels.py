@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import safetensors.torch
 
-from attacks.segmentation.kernel import PixelEnsemble
-from attacks.segmentation.losses import class_weights
-from service.contract.catalog import load as load_catalog
-from workers import artifacts, catalog
-from workers.data.dataset import ExampleSet, MissingData
-from workers.data.segmentation import IGNORE, SegmentationSet
-from workers.evaluation.attacked_pixels import AttackedPixels
-from workers.evaluation.segment_attacked import attack_segmentation
-from workers.jobs.session import Session
+from assay.attacks.segmentation.kernel import PixelEnsemble
+from assay.attacks.segmentation.losses import class_weights
+from assay.service.contract.catalog import load as load_catalog
+from assay.workers import artifacts, catalog
+from assay.workers.data.dataset import ExampleSet, MissingData
+from assay.workers.data.segmentation import IGNORE, SegmentationSet
+from assay.workers.evaluation.attacked_pixels import AttackedPixels
+from assay.workers.evaluation.segment_attacked import attack_segmentation
+from assay.workers.jobs.session import Session
 
 # Label maps that are read at a time.
 MAPS = 64

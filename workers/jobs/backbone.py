@@ -19,18 +19,18 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from models.encoders import Encoder
-from models.key_maps import Shapes
-from models.layers import Classifier
-from models.position_embeddings import resize_positions
-from models.token_model import wrap
-from service.contract.backbones import PARAMETER, backbone_of, may_begin_with
-from service.contract.catalog import load
-from workers import catalog
-from workers.jobs.failures import BadWeights
-from workers.jobs.loading import copy_tensors
-from workers.jobs.weights import counts, fit, in_words, read_shapes
-from workers.training.files import CONTENT, content_sha256
+from assay.models.encoders import Encoder
+from assay.models.key_maps import Shapes
+from assay.models.layers import Classifier
+from assay.models.position_embeddings import resize_positions
+from assay.models.token_model import wrap
+from assay.service.contract.backbones import PARAMETER, backbone_of, may_begin_with
+from assay.service.contract.catalog import load
+from assay.workers import catalog
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.loading import copy_tensors
+from assay.workers.jobs.weights import counts, fit, in_words, read_shapes
+from assay.workers.training.files import CONTENT, content_sha256
 
 POSITIONS = "pos_embed"
 WORDS = "embedding.weight"

@@ -13,18 +13,27 @@ from typing import Any
 import safetensors
 from torch import Tensor
 
-from models.weights import Layout
-from service.contract.checkpoints import Verdict, WrongShape
-from service.contract.weights import EXPORTED
-from workers import catalog
-from workers.jobs import program_check
-from workers.jobs.dtypes import read_dtypes, wrong_dtypes
-from workers.jobs.finite import not_finite
-from workers.jobs.recognised import recognised
-from workers.jobs.session import Session
-from workers.jobs.trained_on import TrainedOn, parse_trained_on
-from workers.jobs.weights import CHANNELS, CLASSES, KEYS_SHOWN, counts, fit, in_words, read_shapes, state_of
-from workers.training.files import CONTENT, content_sha256
+from assay.models.weights import Layout
+from assay.service.contract.checkpoints import Verdict, WrongShape
+from assay.service.contract.weights import EXPORTED
+from assay.workers import catalog
+from assay.workers.jobs import program_check
+from assay.workers.jobs.dtypes import read_dtypes, wrong_dtypes
+from assay.workers.jobs.finite import not_finite
+from assay.workers.jobs.recognised import recognised
+from assay.workers.jobs.session import Session
+from assay.workers.jobs.trained_on import TrainedOn, parse_trained_on
+from assay.workers.jobs.weights import (
+    CHANNELS,
+    CLASSES,
+    KEYS_SHOWN,
+    counts,
+    fit,
+    in_words,
+    read_shapes,
+    state_of,
+)
+from assay.workers.training.files import CONTENT, content_sha256
 
 
 def run(

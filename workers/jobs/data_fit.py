@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from workers.data.dataset import ExampleSet, chosen_logits, model_class_names, model_classes
-from workers.data.text import TextSet, is_text
-from workers.evaluation.some_classes import restricted
-from workers.jobs.session import Loaded
+from assay.workers.data.dataset import ExampleSet, chosen_logits, model_class_names, model_classes
+from assay.workers.data.text import TextSet, is_text
+from assay.workers.evaluation.some_classes import restricted
+from assay.workers.jobs.session import Loaded
 
 FACTS = ("classes", "channels")
 

@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
-from workers.jobs.failures import FailedElsewhere, Failure
-from workers.jobs.session import resolve_device
-from workers.jobs.trainer import Report
-from workers.training.outcome import Trained
+from assay.workers.jobs.failures import FailedElsewhere, Failure
+from assay.workers.jobs.session import resolve_device
+from assay.workers.jobs.trainer import Report
+from assay.workers.training.outcome import Trained
 
 LOOK_SECONDS = 0.2
 STOP_SECONDS = 5.0
@@ -84,8 +84,8 @@ def _command(count: int, folder: Path) -> list[str]:
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
     box = ["--nnodes=1", f"--nproc-per-node={count}", "--max-restarts=0", "--local-addr=127.0.0.1"]
     logs = [f"--log-dir={folder / 'logs'}"]  # made even where nothing is written to it
-    launcher = [sys.executable, "-P", "-m", "workers.jobs.launcher", str(folder / DEATH)]
-    return [*launcher, *meeting, *box, *logs, "-m", "workers.jobs.rank", str(folder)]
+    launcher = [sys.executable, "-P", "-m", "assay.workers.jobs.launcher", str(folder / DEATH)]
+    return [*launcher, *meeting, *box, *logs, "-m", "assay.workers.jobs.rank", str(folder)]
 
 
 def _follow(command: list[str], reports: int, report: Report) -> Trained | None:

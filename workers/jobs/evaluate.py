@@ -13,44 +13,44 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from attacks.adversarial.transfer import Transfer
-from attacks.ensemble import Ensemble
-from attacks.kernel import Attack, frozen
-from attacks.randomness import Randomness
-from models.token_model import TokenModel
-from service.contract.catalog import load as load_catalog
-from service.contract.stored_cells import Cell
-from workers import artifacts, catalog, provenance
-from workers.data.dataset import ExampleSet, ImageSet
-from workers.data.sampling import evaluation_order, sampled_as
-from workers.data.segmentation import SegmentationSet, truth_of
-from workers.data.stored_corruptions import StoredCorruptions
-from workers.data.text import LanguageSet, SentenceSet
-from workers.evaluation.analysis import Analysis, Measured
-from workers.evaluation.anomalies import AnomalyScores
-from workers.evaluation.attacked_pixels import AttackedPixels
-from workers.evaluation.corruptions import Corrupted
-from workers.evaluation.engine import attack_paper, attack_pixel, classify
-from workers.evaluation.feed import Images
-from workers.evaluation.outcomes import Outcomes, Stage
-from workers.evaluation.passes import Passes
-from workers.evaluation.perplexity import DocumentLosses, Perplexity
-from workers.evaluation.probe import IMAGES, probe
-from workers.evaluation.segment import PixelCounts, segment
-from workers.evaluation.segment_corrupted import segment_corrupted
-from workers.evaluation.sliding_window import SlidingWindow
-from workers.evaluation.sliding_window_corruptions import CorruptedWindows
-from workers.evaluation.stored_cells import CellOutcomes, StoredCells
-from workers.evaluation.text_attack import TextAttack
-from workers.evaluation.text_outcomes import TextOutcomes
-from workers.jobs.answers import keyed_answers
-from workers.jobs.attacked_pixels import attack_pixels, save_attacked
-from workers.jobs.data_fit import looking_at
-from workers.jobs.examples import examples_of
-from workers.jobs.session import Loaded, Session
-from workers.jobs.sources import shard_sources
-from workers.jobs.texts import attack_text, data_root
-from workers.jobs.texts import save_adversarial as save_texts
+from assay.attacks.adversarial.transfer import Transfer
+from assay.attacks.ensemble import Ensemble
+from assay.attacks.kernel import Attack, frozen
+from assay.attacks.randomness import Randomness
+from assay.models.token_model import TokenModel
+from assay.service.contract.catalog import load as load_catalog
+from assay.service.contract.stored_cells import Cell
+from assay.workers import artifacts, catalog, provenance
+from assay.workers.data.dataset import ExampleSet, ImageSet
+from assay.workers.data.sampling import evaluation_order, sampled_as
+from assay.workers.data.segmentation import SegmentationSet, truth_of
+from assay.workers.data.stored_corruptions import StoredCorruptions
+from assay.workers.data.text import LanguageSet, SentenceSet
+from assay.workers.evaluation.analysis import Analysis, Measured
+from assay.workers.evaluation.anomalies import AnomalyScores
+from assay.workers.evaluation.attacked_pixels import AttackedPixels
+from assay.workers.evaluation.corruptions import Corrupted
+from assay.workers.evaluation.engine import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.feed import Images
+from assay.workers.evaluation.outcomes import Outcomes, Stage
+from assay.workers.evaluation.passes import Passes
+from assay.workers.evaluation.perplexity import DocumentLosses, Perplexity
+from assay.workers.evaluation.probe import IMAGES, probe
+from assay.workers.evaluation.segment import PixelCounts, segment
+from assay.workers.evaluation.segment_corrupted import segment_corrupted
+from assay.workers.evaluation.sliding_window import SlidingWindow
+from assay.workers.evaluation.sliding_window_corruptions import CorruptedWindows
+from assay.workers.evaluation.stored_cells import CellOutcomes, StoredCells
+from assay.workers.evaluation.text_attack import TextAttack
+from assay.workers.evaluation.text_outcomes import TextOutcomes
+from assay.workers.jobs.answers import keyed_answers
+from assay.workers.jobs.attacked_pixels import attack_pixels, save_attacked
+from assay.workers.jobs.data_fit import looking_at
+from assay.workers.jobs.examples import examples_of
+from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.sources import shard_sources
+from assay.workers.jobs.texts import attack_text, data_root
+from assay.workers.jobs.texts import save_adversarial as save_texts
 
 Report = Callable[[Mapping[str, Any]], None]
 Pixels = PixelCounts | AttackedPixels | CellOutcomes

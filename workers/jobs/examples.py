@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.contract.stored_cells import cells_of
-from workers.data.dataset import ExampleSet
-from workers.data.stored_corruptions import StoredCorruptions
-from workers.jobs.session import Session
+from assay.service.contract.stored_cells import cells_of
+from assay.workers.data.dataset import ExampleSet
+from assay.workers.data.stored_corruptions import StoredCorruptions
+from assay.workers.jobs.session import Session
 
 
 def examples_of(session: Session, spec: Mapping[str, Any], item: Mapping[str, Any]) -> ExampleSet:

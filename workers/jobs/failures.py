@@ -6,10 +6,10 @@ from typing import TypedDict
 
 import torch
 
-from service.contract.errors import AssayError, NotFound
-from workers.data.dataset import MissingData
-from workers.extensions import ComponentMissing
-from workers.training.outcome import TrainingDiverged
+from assay.service.contract.errors import AssayError, NotFound
+from assay.workers.data.dataset import MissingData
+from assay.workers.extensions import ComponentMissing
+from assay.workers.training.outcome import TrainingDiverged
 
 SAME_CATALOG = "they need the same version of Assay, and ASSAY_CATALOG the same file"
 

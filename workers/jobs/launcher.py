@@ -1,6 +1,6 @@
 """torchrun, which ends with the evaluator that started it and notes how the processes of a training died.
 
-python -m workers.jobs.launcher DEATH TORCHRUN_ARGUMENTS...
+python -m assay.workers.jobs.launcher DEATH TORCHRUN_ARGUMENTS...
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from workers.lifeline import die_with_parent
+from assay.workers.lifeline import die_with_parent
 
 
 def main() -> int:

@@ -10,12 +10,12 @@ import safetensors
 import torch
 from torch import Tensor
 
-from models.layers import Classifier
-from models.position_embeddings import Grid, Resizing, resize_positions, square_grid
-from workers.data.dataset import ExampleSet, model_classes
-from workers.jobs.dtypes import PRECISIONS, read_dtypes
-from workers.jobs.failures import BadWeights
-from workers.jobs.weights import Fit, fit, in_words, read_shapes
+from assay.models.layers import Classifier
+from assay.models.position_embeddings import Grid, Resizing, resize_positions, square_grid
+from assay.workers.data.dataset import ExampleSet, model_classes
+from assay.workers.jobs.dtypes import PRECISIONS, read_dtypes
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.weights import Fit, fit, in_words, read_shapes
 
 
 @dataclass(frozen=True)

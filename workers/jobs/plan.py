@@ -14,26 +14,26 @@ from typing import Any, cast
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.token_model import TokenModel
-from service.contract.results import data_label
-from service.contract.stored_cells import content_label
-from workers import catalog
-from workers.data.dataset import ExampleSet, model_class_names
-from workers.data.sampling import evaluation_order, sampled_as
-from workers.data.stored_corruptions import StoredCorruptions
-from workers.data.text import LanguageSet, is_text
-from workers.evaluation.perplexity import Perplexity
-from workers.evaluation.stages import COMPATIBLE
-from workers.jobs.attacked_pixels import class_pixels
-from workers.jobs.data_fit import check_fit, check_vocabulary
-from workers.jobs.examples import examples_of
-from workers.jobs.preparing import preparation_seconds
-from workers.jobs.published import known_as
-from workers.jobs.published_language import known_text
-from workers.jobs.session import Loaded, Session
-from workers.jobs.sources import planned_sources
-from workers.jobs.texts import check_folders
-from workers.jobs.trained_on import doubts, trained_on
+from assay.models.token_model import TokenModel
+from assay.service.contract.results import data_label
+from assay.service.contract.stored_cells import content_label
+from assay.workers import catalog
+from assay.workers.data.dataset import ExampleSet, model_class_names
+from assay.workers.data.sampling import evaluation_order, sampled_as
+from assay.workers.data.stored_corruptions import StoredCorruptions
+from assay.workers.data.text import LanguageSet, is_text
+from assay.workers.evaluation.perplexity import Perplexity
+from assay.workers.evaluation.stages import COMPATIBLE
+from assay.workers.jobs.attacked_pixels import class_pixels
+from assay.workers.jobs.data_fit import check_fit, check_vocabulary
+from assay.workers.jobs.examples import examples_of
+from assay.workers.jobs.preparing import preparation_seconds
+from assay.workers.jobs.published import known_as
+from assay.workers.jobs.published_language import known_text
+from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.sources import planned_sources
+from assay.workers.jobs.texts import check_folders
+from assay.workers.jobs.trained_on import doubts, trained_on
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
 NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}

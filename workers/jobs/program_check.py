@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.layers import Classifier
-from service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
-from workers.evaluation.probe import REGROUPED, REPEATED, changed
-from workers.jobs.failures import BadWeights
-from workers.jobs.programs import as_classifier, read_program
+from assay.models.layers import Classifier
+from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
+from assay.workers.evaluation.probe import REGROUPED, REPEATED, changed
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.programs import as_classifier, read_program
 
 BATCHES = (1, 2, 5)
 IMAGES = max(BATCHES)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from models.exported import exported
-from models.layers import Classifier
-from models.programs.program import Program, load_program
-from models.programs.reading import UnsafeProgram
-from service.contract.program_file import BadProgram, open_program
-from workers.jobs.failures import BadWeights
+from assay.models.exported import exported
+from assay.models.layers import Classifier
+from assay.models.programs.program import Program, load_program
+from assay.models.programs.reading import UnsafeProgram
+from assay.service.contract.program_file import BadProgram, open_program
+from assay.workers.jobs.failures import BadWeights
 
 
 def read_program(path: Path) -> Program:

@@ -16,13 +16,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.contract.fractions import fraction_value
-from service.contract.results import Reference
-from service.contract.stored_cells import TASK
-from workers.data.imagenet_classes import PUBLISHED, class_list
-from workers.jobs.published_corruptions import CORRUPTION_TABLES
-from workers.jobs.published_language import language_references
-from workers.jobs.published_numbers import (
+from assay.service.contract.fractions import fraction_value
+from assay.service.contract.results import Reference
+from assay.service.contract.stored_cells import TASK
+from assay.workers.data.imagenet_classes import PUBLISHED, class_list
+from assay.workers.jobs.published_corruptions import CORRUPTION_TABLES
+from assay.workers.jobs.published_language import language_references
+from assay.workers.jobs.published_numbers import (
     CORRUPTED_NOTE,
     MODELS,
     PAPER,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.contract.results import Reference
-from workers.jobs.published import IMAGENET, architecture, same_model
-from workers.jobs.published_numbers import MODELS, PAPER, TINY_MODELS
+from assay.service.contract.results import Reference
+from assay.workers.jobs.published import IMAGENET, architecture, same_model
+from assay.workers.jobs.published_numbers import MODELS, PAPER, TINY_MODELS
 
 # Absolute eigenvalues of ViT-tiny, averaged over heads and layers. All true eigenvalues of K~ / N together
 # are at most 1 (`workers/evaluation/eigenvector_check.py`): these cannot be eigenvalues of it.

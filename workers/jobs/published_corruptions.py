@@ -8,8 +8,8 @@ beside rows of these with a protocol and a note that say so.
 
 from __future__ import annotations
 
-from service.contract.stored_cells import FIFTEEN
-from workers.jobs.published_numbers import BASE_MODELS, BOTH, TINY_MODELS, Attacked
+from assay.service.contract.stored_cells import FIFTEEN
+from assay.workers.jobs.published_numbers import BASE_MODELS, BOTH, TINY_MODELS, Attacked
 
 WHOLE = ("corrupted_top1", "mce")
 # Of each corruption the mean over severities; in the breakdown as CORRUPTION/top1.

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.contract.results import Reference
-from workers.jobs.published_numbers import PAPER
+from assay.service.contract.results import Reference
+from assay.workers.jobs.published_numbers import PAPER
 
 # Words of the vocabulary (padding is one of ours), and of the part with the ends of its lines.
 WIKITEXT_WORDS = 267_736

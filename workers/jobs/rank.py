@@ -1,6 +1,6 @@
 """One process of a training on several devices, as torchrun starts it; RANK and WORLD_SIZE say which.
 
-python -m workers.jobs.rank FOLDER
+python -m assay.workers.jobs.rank FOLDER
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workers.lifeline import die_with_parent
+from assay.workers.lifeline import die_with_parent
 
 
 def main() -> None:
@@ -34,11 +34,11 @@ def main() -> None:
 def _train(folder: Path) -> None:
     import torch
 
-    from workers.evaluator import Reporter
-    from workers.jobs.devices import REPORTS, REQUEST, to_json
-    from workers.jobs.session import Session, configure, resolve_device
-    from workers.jobs.trainer import train_model
-    from workers.training.processes import Processes
+    from assay.workers.evaluator import Reporter
+    from assay.workers.jobs.devices import REPORTS, REQUEST, to_json
+    from assay.workers.jobs.session import Session, configure, resolve_device
+    from assay.workers.jobs.trainer import train_model
+    from assay.workers.training.processes import Processes
 
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     request = json.loads((folder / REQUEST).read_text())
@@ -58,7 +58,7 @@ def _silent(message: Mapping[str, Any]) -> None:
 
 
 def _tell(folder: Path, error: Exception) -> None:
-    from workers.jobs.failures import describe
+    from assay.workers.jobs.failures import describe
 
     sys.stderr.write(traceback.format_exc())
     sys.stderr.flush()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from models.key_maps import Shape
-from workers.jobs.weights import Fit, resizable
+from assay.models.key_maps import Shape
+from assay.workers.jobs.weights import Fit, resizable
 
 BY_TIMM = "evaluate it as the model 'timm' with its `architecture`"
 # A name that only such weights have, and what they are.

@@ -14,18 +14,18 @@ import torch
 import torch.utils.deterministic
 from torch import nn
 
-from models.layers import Classifier
-from models.token_model import TokenModel, reads_words
-from service.contract.weights import EXPORTED
-from workers import catalog
-from workers.data.dataset import ExampleSet, ImageSet, model_classes
-from workers.data.text import TextSet, is_text
-from workers.jobs.backbone import load_backbone
-from workers.jobs.failures import BadWeights
-from workers.jobs.loading import File, load_weights
-from workers.jobs.programs import load_classifier
-from workers.jobs.weights import read_shapes
-from workers.training.files import content_sha256
+from assay.models.layers import Classifier
+from assay.models.token_model import TokenModel, reads_words
+from assay.service.contract.weights import EXPORTED
+from assay.workers import catalog
+from assay.workers.data.dataset import ExampleSet, ImageSet, model_classes
+from assay.workers.data.text import TextSet, is_text
+from assay.workers.jobs.backbone import load_backbone
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.loading import File, load_weights
+from assay.workers.jobs.programs import load_classifier
+from assay.workers.jobs.weights import read_shapes
+from assay.workers.training.files import content_sha256
 
 # Its attributes are made at import time, out of the type checker's sight.
 _deterministic: Any = torch.utils.deterministic

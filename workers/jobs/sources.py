@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.contract.needs import Need, needs_of
-from service.contract.report import path_text
-from workers.jobs.data_fit import FACTS, check_fit, made_for
-from workers.jobs.failures import BadWeights
-from workers.jobs.session import Loaded, Session
+from assay.service.contract.needs import Need, needs_of
+from assay.service.contract.report import path_text
+from assay.workers.jobs.data_fit import FACTS, check_fit, made_for
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.session import Loaded, Session
 
 
 def planned_sources(request: Mapping[str, Any], session: Session, loaded: Loaded) -> dict[str, Any]:

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attacks.kernel import frozen
-from service.contract.catalog import load as load_catalog
-from workers import artifacts, catalog
-from workers.data.text import SentenceSet, padded
-from workers.data.vocabulary import UNKNOWN, Vocabulary
-from workers.evaluation.passes import Limit, Passes
-from workers.evaluation.text_attack import TextAttack
-from workers.evaluation.text_outcomes import TextOutcomes
-from workers.jobs.session import Loaded
+from assay.attacks.kernel import frozen
+from assay.service.contract.catalog import load as load_catalog
+from assay.workers import artifacts, catalog
+from assay.workers.data.text import SentenceSet, padded
+from assay.workers.data.vocabulary import UNKNOWN, Vocabulary
+from assay.workers.evaluation.passes import Limit, Passes
+from assay.workers.evaluation.text_attack import TextAttack
+from assay.workers.evaluation.text_outcomes import TextOutcomes
+from assay.workers.jobs.session import Loaded
 
 
 def data_root() -> Path | None:

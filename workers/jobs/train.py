@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from service.contract.results import data_label
-from workers import catalog, provenance
-from workers.artifacts import describe
-from workers.data.sampling import evaluation_order
-from workers.jobs.backbone import source_of
-from workers.jobs.devices import train_on_devices
-from workers.jobs.evaluate import Shard, answer
-from workers.jobs.final import final_evaluation
-from workers.jobs.plan import facts_of
-from workers.jobs.session import Loaded, Session, state_sha256
-from workers.jobs.trainer import Report, shared_examples, train_model
-from workers.training.recipe import Recipe
+from assay.service.contract.results import data_label
+from assay.workers import catalog, provenance
+from assay.workers.artifacts import describe
+from assay.workers.data.sampling import evaluation_order
+from assay.workers.jobs.backbone import source_of
+from assay.workers.jobs.devices import train_on_devices
+from assay.workers.jobs.evaluate import Shard, answer
+from assay.workers.jobs.final import final_evaluation
+from assay.workers.jobs.plan import facts_of
+from assay.workers.jobs.session import Loaded, Session, state_sha256
+from assay.workers.jobs.trainer import Report, shared_examples, train_model
+from assay.workers.training.recipe import Recipe
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.data.dataset import ExampleSet, MissingData, model_class_names
-from workers.jobs.session import Loaded, Session
+from assay.workers.data.dataset import ExampleSet, MissingData, model_class_names
+from assay.workers.jobs.session import Loaded, Session
 
 
 @dataclass(frozen=True)

@@ -11,20 +11,20 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from models.token_model import TokenModel
-from workers import catalog
-from workers.data.dataset import ExampleSet
-from workers.data.text import LanguageSet, TextSet, is_text
-from workers.evaluation.feed import DType
-from workers.evaluation.perplexity import Perplexity
-from workers.jobs.plan import choose_batch_size, measure_cost
-from workers.jobs.session import Loaded, Session
-from workers.jobs.trained_on import TrainedOn
-from workers.training.loop import train
-from workers.training.making import makers_for
-from workers.training.outcome import Trained
-from workers.training.processes import ALONE, Processes
-from workers.training.recipe import Recipe
+from assay.models.token_model import TokenModel
+from assay.workers import catalog
+from assay.workers.data.dataset import ExampleSet
+from assay.workers.data.text import LanguageSet, TextSet, is_text
+from assay.workers.evaluation.feed import DType
+from assay.workers.evaluation.perplexity import Perplexity
+from assay.workers.jobs.plan import choose_batch_size, measure_cost
+from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.trained_on import TrainedOn
+from assay.workers.training.loop import train
+from assay.workers.training.making import makers_for
+from assay.workers.training.outcome import Trained
+from assay.workers.training.processes import ALONE, Processes
+from assay.workers.training.recipe import Recipe
 
 Report = Callable[[Mapping[str, Any]], None]
 

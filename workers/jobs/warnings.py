@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.results import StageBreakdown, Warning
-from service.contract.validity import BLACK_BOX, FEWEST_EXAMPLES, TOLERANCE
-from service.contract.warning_codes import WarningCode
-from workers.jobs.libraries import describe
+from assay.service.contract.results import StageBreakdown, Warning
+from assay.service.contract.validity import BLACK_BOX, FEWEST_EXAMPLES, TOLERANCE
+from assay.service.contract.warning_codes import WarningCode
+from assay.workers.jobs.libraries import describe
 
 # What is counted example by example, in the shards' evidence under the warning's code.
 COUNTED: dict[WarningCode, str] = {

@@ -10,11 +10,11 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
-from models.key_maps import Shape, Shapes
-from models.position_embeddings import Grid, Resizing, square_grid
-from models.token_model import wrap
-from models.weights import Layout, find_layout
-from workers.jobs.failures import BadWeights
+from assay.models.key_maps import Shape, Shapes
+from assay.models.position_embeddings import Grid, Resizing, square_grid
+from assay.models.token_model import wrap
+from assay.models.weights import Layout, find_layout
+from assay.workers.jobs.failures import BadWeights
 
 Build = Callable[[int, int], nn.Module]
 KEYS_SHOWN = 8

@@ -21,7 +21,7 @@ from itertools import accumulate
 from statistics import quantiles
 from typing import Any
 
-from service.contract.results import Metric
+from assay.service.contract.results import Metric
 
 COLUMNS = ("anomaly", "confidence")
 RESAMPLES = 2000

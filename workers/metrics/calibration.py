@@ -29,7 +29,7 @@ from operator import itemgetter, truediv
 from statistics import quantiles
 from typing import Any, Literal
 
-from service.contract.results import Metric
+from assay.service.contract.results import Metric
 
 RESAMPLES = 2000
 FEWEST_RESAMPLES = 200

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
-from service.contract.results import Metric
-from service.contract.statistics import Estimate, bootstrap_mean, bootstrap_median, wilson
+from assay.service.contract.results import Metric
+from assay.service.contract.statistics import Estimate, bootstrap_mean, bootstrap_median, wilson
 
 # Metric by the outcome column whose share of true entries it is.
 SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}

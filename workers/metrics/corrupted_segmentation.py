@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
-from service.contract.cell_counts import COLUMN, CellCounts, Ratios, draw, mean_ratios
-from service.contract.cell_counts import Cell as Measured
-from service.contract.results import Breakdown, Metric
-from service.contract.stored_cells import Cell
+from assay.service.contract.cell_counts import COLUMN, CellCounts, Ratios, draw, mean_ratios
+from assay.service.contract.cell_counts import Cell as Measured
+from assay.service.contract.results import Breakdown, Metric
+from assay.service.contract.stored_cells import Cell
 
 
 def corrupted_segmentation_metrics(

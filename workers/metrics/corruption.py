@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.contract.results import Breakdown, Metric
-from service.contract.statistics import bootstrap_mean
-from service.contract.stored_cells import SEVERITIES, Cell
-from workers.metrics.classification import bootstrap_resamples, proportion
+from assay.service.contract.results import Breakdown, Metric
+from assay.service.contract.statistics import bootstrap_mean
+from assay.service.contract.stored_cells import SEVERITIES, Cell
+from assay.workers.metrics.classification import bootstrap_resamples, proportion
 
 # AlexNet's error under each corruption, the mean over severities, on the stored ImageNet-C; of the authors.
 ALEXNET_ERRORS = {

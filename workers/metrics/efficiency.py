@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.contract.results import Metric, Warning
-from workers.metrics.summary import Summary, exact, median
-from workers.plotting import Panel, Series, draw
+from assay.service.contract.results import Metric, Warning
+from assay.workers.metrics.summary import Summary, exact, median
+from assay.workers.plotting import Panel, Series, draw
 
 KINDS = ("test", "train")
 MEASURED_BY = {

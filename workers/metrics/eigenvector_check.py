@@ -13,9 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from service.contract.results import LayerBreakdown, Metric, Warning
-from workers.metrics.summary import Summary, mean
-from workers.plotting import Panel, Series, draw
+from assay.service.contract.results import LayerBreakdown, Metric, Warning
+from assay.workers.metrics.summary import Summary, mean
+from assay.workers.plotting import Panel, Series, draw
 
 CONTROLS: tuple[Literal["random", "permuted"], ...] = ("random", "permuted")
 # Metric to column; of the controls the first four.

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
-from service.contract.document_losses import Document, perplexity_of, resamples_of
-from service.contract.results import Metric
+from assay.service.contract.document_losses import Document, perplexity_of, resamples_of
+from assay.service.contract.results import Metric
 
 
 def perplexity_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:

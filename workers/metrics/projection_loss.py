@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.results import LayerBreakdown, Metric, Warning
-from workers.metrics.summary import Summary, mean, undefined
-from workers.plotting import Panel, Series, draw, span
+from assay.service.contract.results import LayerBreakdown, Metric, Warning
+from assay.workers.metrics.summary import Summary, mean, undefined
+from assay.workers.plotting import Panel, Series, draw, span
 
 LARGEST_EXPONENT = 700.0  # e^709 is the end of what a float holds
 ENDS = ("value", "ci_low", "ci_high")

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
-from service.contract.pixel_counts import Counts, images_of, pack, ratios, unpack
-from service.contract.results import Metric
+from assay.service.contract.pixel_counts import Counts, images_of, pack, ratios, unpack
+from assay.service.contract.results import Metric
 
 RESAMPLES = 2000
 # A resample draws n images; beyond this many draws R shrinks.

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from service.contract.results import LayerBreakdown, Metric, Warning
-from service.contract.statistics import Estimate, bootstrap_mean, bootstrap_median
+from assay.service.contract.results import LayerBreakdown, Metric, Warning
+from assay.service.contract.statistics import Estimate, bootstrap_mean, bootstrap_median
 
 RESAMPLES = 1000
 GROUPS = 100

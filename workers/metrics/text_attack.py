@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any
 
-from service.contract.results import Metric
-from workers.metrics.classification import bootstrapped_mean, proportion
+from assay.service.contract.results import Metric
+from assay.workers.metrics.classification import bootstrapped_mean, proportion
 
 # The outcome columns, in the order of the table.
 TEXT_COLUMNS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.contract.results import Metric
-from workers.metrics.classification import proportion
-from workers.metrics.perplexity import perplexity_metrics
+from assay.service.contract.results import Metric
+from assay.workers.metrics.classification import proportion
+from assay.workers.metrics.perplexity import perplexity_metrics
 
 SWAPPED_COLUMNS = (
     "id",

@@ -26,9 +26,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.contract.pixel_counts import COUNTS, Counts, ratios, total
-from service.contract.results import Metric
-from workers.metrics.segmentation import segmentation_metrics
+from assay.service.contract.pixel_counts import COUNTS, Counts, ratios, total
+from assay.service.contract.results import Metric
+from assay.workers.metrics.segmentation import segmentation_metrics
 
 INTERSECTION, PREDICTED = "_intersection", "_predicted"
 

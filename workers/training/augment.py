@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workers.data.segmentation import IGNORE
-from workers.training.processes import Part, everything
-from workers.training.randomness import derive_seed, generator
-from workers.training.recipe import Augmentation
+from assay.workers.data.segmentation import IGNORE
+from assay.workers.training.processes import Part, everything
+from assay.workers.training.randomness import derive_seed, generator
+from assay.workers.training.recipe import Augmentation
 
 
 def move_pixels(
@@ -113,7 +113,7 @@ def mix(
         Images (B, C, S, S), and labels (B,) or, when mixed, class probabilities (B, K).
     """
     if augmentation.cutmix > 0:
-        from workers.training import timm_augment
+        from assay.workers.training import timm_augment
 
         return timm_augment.mix_batch(images, labels, augmentation, classes=classes, seed=seed, step=step)
     if augmentation.mixup == 0:

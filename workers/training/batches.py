@@ -17,13 +17,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from workers.data.ahead import load_ahead
-from workers.data.dataset import ImageSet
-from workers.data.segmentation import truth_of
-from workers.training.augment import move_maps, move_pixels
-from workers.training.order import Order, Visit
-from workers.training.processes import ALONE, Part, Processes
-from workers.training.recipe import Augmentation
+from assay.workers.data.ahead import load_ahead
+from assay.workers.data.dataset import ImageSet
+from assay.workers.data.segmentation import truth_of
+from assay.workers.training.augment import move_maps, move_pixels
+from assay.workers.training.order import Order, Visit
+from assay.workers.training.processes import ALONE, Part, Processes
+from assay.workers.training.recipe import Augmentation
 
 CACHE_BYTES = 512 * 2**20
 LOAD_CHUNK = 1024

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, cast
 
 import torch
 
-from workers.training.files import TEMPORARY_SUFFIX, rename_durably, temporary_path, written_through
+from assay.workers.training.files import TEMPORARY_SUFFIX, rename_durably, temporary_path, written_through
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workers.data.rescaling import BYTE, rescale_map, rescale_pixels, size_with_short_side
-from workers.data.segmentation import IGNORE, SegmentationSet
-from workers.training.examples import Example
-from workers.training.photometric import distort
-from workers.training.recipe import Crops
+from assay.workers.data.rescaling import BYTE, rescale_map, rescale_pixels, size_with_short_side
+from assay.workers.data.segmentation import IGNORE, SegmentationSet
+from assay.workers.training.examples import Example
+from assay.workers.training.photometric import distort
+from assay.workers.training.recipe import Crops
 
 
 def random_crop(

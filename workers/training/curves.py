@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workers.plotting import Panel, Point, Series
-from workers.plotting import draw as draw_panels
-from workers.training.training_log import EpochRecord
+from assay.workers.plotting import Panel, Point, Series
+from assay.workers.plotting import draw as draw_panels
+from assay.workers.training.training_log import EpochRecord
 
 
 def draw(records: Sequence[EpochRecord]) -> str:

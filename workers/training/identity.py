@@ -12,8 +12,8 @@ from typing import cast
 import torch
 from torch import nn
 
-from workers.data.dataset import DataSet, ExampleSet
-from workers.training.recipe import Recipe
+from assay.workers.data.dataset import DataSet, ExampleSet
+from assay.workers.training.recipe import Recipe
 
 
 def training_identity(

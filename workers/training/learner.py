@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from attacks.kernel import frozen
-from models.auxiliary import collected
-from models.token_model import TokenModel
-from workers.data.dataset import ExampleSet
-from workers.training.augment import mix
-from workers.training.batch_norm import share_batch_norms
-from workers.training.batches import Batch
-from workers.training.objective import Objective, attack, plain, robust
-from workers.training.optimisers import optimiser_of
-from workers.training.pixels import pixel_loss
-from workers.training.processes import ALONE, Part, Processes, everything
-from workers.training.randomness import generator, seed_layers
-from workers.training.recipe import Recipe
+from assay.attacks.kernel import frozen
+from assay.models.auxiliary import collected
+from assay.models.token_model import TokenModel
+from assay.workers.data.dataset import ExampleSet
+from assay.workers.training.augment import mix
+from assay.workers.training.batch_norm import share_batch_norms
+from assay.workers.training.batches import Batch
+from assay.workers.training.objective import Objective, attack, plain, robust
+from assay.workers.training.optimisers import optimiser_of
+from assay.workers.training.pixels import pixel_loss
+from assay.workers.training.processes import ALONE, Part, Processes, everything
+from assay.workers.training.randomness import generator, seed_layers
+from assay.workers.training.recipe import Recipe
 
 # Computed under autocast, with weights in float32.
 MIXED = (torch.bfloat16, torch.float16)

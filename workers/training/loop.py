@@ -20,19 +20,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from workers.data.dataset import ExampleSet
-from workers.training.batches import Source
-from workers.training.checkpoint import Checkpoint, Checkpoints
-from workers.training.determinism import deterministic
-from workers.training.identity import check_same_training, environment, training_identity
-from workers.training.learner import Learner, StepResult
-from workers.training.outcome import Trained, TrainingDiverged, trained, write
-from workers.training.processes import ALONE, Processes
-from workers.training.randomness import caller_generators_restored
-from workers.training.recipe import Recipe
-from workers.training.schedule import SCHEDULES
-from workers.training.source import source_of
-from workers.training.training_log import LOG_NAME, EpochRecord, TrainingLog
+from assay.workers.data.dataset import ExampleSet
+from assay.workers.training.batches import Source
+from assay.workers.training.checkpoint import Checkpoint, Checkpoints
+from assay.workers.training.determinism import deterministic
+from assay.workers.training.identity import check_same_training, environment, training_identity
+from assay.workers.training.learner import Learner, StepResult
+from assay.workers.training.outcome import Trained, TrainingDiverged, trained, write
+from assay.workers.training.processes import ALONE, Processes
+from assay.workers.training.randomness import caller_generators_restored
+from assay.workers.training.recipe import Recipe
+from assay.workers.training.schedule import SCHEDULES
+from assay.workers.training.source import source_of
+from assay.workers.training.training_log import LOG_NAME, EpochRecord, TrainingLog
 
 logger = logging.getLogger(__name__)
 

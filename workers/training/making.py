@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from workers.lifeline import die_with_parent
-from workers.training.batches import Batch
-from workers.training.examples import Example, Examples
-from workers.training.order import Order
-from workers.training.processes import ALONE, Processes
-from workers.training.randomness import derive_seed, library_generators_restored
+from assay.workers.lifeline import die_with_parent
+from assay.workers.training.batches import Batch
+from assay.workers.training.examples import Example, Examples
+from assay.workers.training.order import Order
+from assay.workers.training.processes import ALONE, Processes
+from assay.workers.training.randomness import derive_seed, library_generators_restored
 
 # Examples that are handed over at once, through shared memory.
 CHUNK = 16

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attacks.threat import PIXELS, Ball, clip_to, steepest
-from workers.training.recipe import AdversarialTraining
+from assay.attacks.threat import PIXELS, Ball, clip_to, steepest
+from assay.workers.training.recipe import AdversarialTraining
 
 Logits = Callable[[Tensor], Tensor]
 """A classifier: images (B, C, S, S) in [0, 1] to logits (B, K)."""

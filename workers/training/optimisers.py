@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from workers.training.recipe import Recipe
+from assay.workers.training.recipe import Recipe
 
 # Learned inputs of a transformer rather than weights, although they have three dimensions.
 UNDECAYED = frozenset({"pos_embed", "cls_token", "dist_token", "reg_token", "mask_token"})

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from workers.training.randomness import epoch_order
+from assay.workers.training.randomness import epoch_order
 
 
 class Visit(NamedTuple):

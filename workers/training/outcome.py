@@ -8,9 +8,9 @@ from pathlib import Path
 
 from torch import nn
 
-from workers.training.curves import draw
-from workers.training.files import save_text, save_weights
-from workers.training.training_log import LOG_NAME, EpochRecord
+from assay.workers.training.curves import draw
+from assay.workers.training.files import save_text, save_weights
+from assay.workers.training.training_log import LOG_NAME, EpochRecord
 
 WEIGHTS_NAME = "weights.safetensors"
 AVERAGE_NAME = "weights_ema.safetensors"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from workers.training.recipe import AdversarialTraining, Augmentation
+from assay.workers.training.recipe import AdversarialTraining, Augmentation
 
 Adversarial = Literal["pgd_at", "trades"] | None
 AttackEpsilon = Annotated[float, "fraction", Interval(gt=0, le=1)]  # pixel units

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional
 
-from workers.data.segmentation import IGNORE
+from assay.workers.data.segmentation import IGNORE
 
 
 def _alone(count: Tensor) -> Tensor:

@@ -6,16 +6,16 @@ from typing import cast
 
 import torch
 
-from workers.data.dataset import DataSet, ExampleSet, ImageSet
-from workers.data.segmentation import SegmentationSet
-from workers.data.text import TextSet, is_text
-from workers.training.batches import Batches, Source
-from workers.training.crops import CropExamples
-from workers.training.examples import Examples
-from workers.training.making import MadeBatches
-from workers.training.processes import ALONE, Processes
-from workers.training.recipe import Recipe
-from workers.training.tokens import TokenBatches
+from assay.workers.data.dataset import DataSet, ExampleSet, ImageSet
+from assay.workers.data.segmentation import SegmentationSet
+from assay.workers.data.text import TextSet, is_text
+from assay.workers.training.batches import Batches, Source
+from assay.workers.training.crops import CropExamples
+from assay.workers.training.examples import Examples
+from assay.workers.training.making import MadeBatches
+from assay.workers.training.processes import ALONE, Processes
+from assay.workers.training.recipe import Recipe
+from assay.workers.training.tokens import TokenBatches
 
 
 def source_of(
@@ -82,6 +82,6 @@ def _examples(data: ImageSet, recipe: Recipe, image_size: int) -> Examples:
         return CropExamples(cast(SegmentationSet, data), recipe.crops)
     if data.task != "classification":
         raise ValueError(f"timm's augmentation is for images with labels: {data.name!r} has label maps")
-    from workers.training.timm_augment import TimmExamples  # timm takes seconds
+    from assay.workers.training.timm_augment import TimmExamples  # timm takes seconds
 
     return TimmExamples(cast(DataSet, data), recipe.augmentation, image_size)

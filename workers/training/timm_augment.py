@@ -26,11 +26,11 @@ from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch import Tensor
 from torchvision.transforms import RandomHorizontalFlip
 
-from workers.data.dataset import DataSet, original
-from workers.data.pictures import as_picture
-from workers.training.examples import Example
-from workers.training.randomness import derive_seed, library_generators_restored, seed_libraries
-from workers.training.recipe import Augmentation
+from assay.workers.data.dataset import DataSet, original
+from assay.workers.data.pictures import as_picture
+from assay.workers.training.examples import Example
+from assay.workers.training.randomness import derive_seed, library_generators_restored, seed_libraries
+from assay.workers.training.recipe import Augmentation
 
 Transform = Callable[[Image.Image], Image.Image]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from workers.training.files import save_text
+from assay.workers.training.files import save_text
 
 LOG_NAME = "training_log.jsonl"
 

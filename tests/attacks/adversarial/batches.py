@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attacks.kernel import Attack, Examples, Setting, frozen, select
-from attacks.randomness import LibraryStream, Randomness
-from attacks.threat import PIXELS, Box
+from assay.attacks.kernel import Attack, Examples, Setting, frozen, select
+from assay.attacks.randomness import LibraryStream, Randomness
+from assay.attacks.threat import PIXELS, Box
 from tests.support import networks
 
 

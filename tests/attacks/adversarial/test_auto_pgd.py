@@ -12,13 +12,23 @@ import torch
 from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 from torch import Tensor, nn
 
-from attacks.adversarial.apgd_ce import apgd_ce
-from attacks.adversarial.apgd_dlr import apgd_dlr
-from attacks.adversarial.apgd_t import apgd_t
-from attacks.adversarial.auto_pgd import windows
-from attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, frozen, judged, select
-from attacks.randomness import LibraryStream, Randomness
-from attacks.threat import Norm
+from assay.attacks.adversarial.apgd_ce import apgd_ce
+from assay.attacks.adversarial.apgd_dlr import apgd_dlr
+from assay.attacks.adversarial.apgd_t import apgd_t
+from assay.attacks.adversarial.auto_pgd import windows
+from assay.attacks.kernel import (
+    Attack,
+    Examples,
+    Forward,
+    Setting,
+    State,
+    concatenate,
+    frozen,
+    judged,
+    select,
+)
+from assay.attacks.randomness import LibraryStream, Randomness
+from assay.attacks.threat import Norm
 from tests.support import networks
 
 N = networks.CONVOLUTIONAL_FROM

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.carlini_wagner import carlini_wagner
-from attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen, judged, select
-from attacks.randomness import Randomness
-from attacks.threat import sizes
+from assay.attacks.adversarial.carlini_wagner import carlini_wagner
+from assay.attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen, judged, select
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import sizes
 
 Model = Callable[[Tensor], Tensor]
 WEIGHTS = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)

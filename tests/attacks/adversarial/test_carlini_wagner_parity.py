@@ -12,8 +12,8 @@ import torch
 from cleverhans.torch.attacks.carlini_wagner_l2 import carlini_wagner_l2
 from torch import Tensor, nn
 
-from attacks.adversarial.carlini_wagner import carlini_wagner
-from attacks.threat import PIXELS, Box
+from assay.attacks.adversarial.carlini_wagner import carlini_wagner
+from assay.attacks.threat import PIXELS, Box
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"
 N = 14

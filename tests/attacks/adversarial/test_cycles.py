@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.cycles import compare, landmark_at, same_bits, watch, watch_again, whole_turns
-from attacks.adversarial.pgd import pgd
-from attacks.randomness import Randomness
-from workers.evaluation.engine import attack_pixel
-from workers.evaluation.outcomes import Outcomes
+from assay.attacks.adversarial.cycles import compare, landmark_at, same_bits, watch, watch_again, whole_turns
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.randomness import Randomness
+from assay.workers.evaluation.engine import attack_pixel
+from assay.workers.evaluation.outcomes import Outcomes
 
 
 def is_landmark(number: int) -> bool:

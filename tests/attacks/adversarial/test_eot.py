@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.carlini_wagner import carlini_wagner
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.pgd import pgd
-from attacks.adversarial.sparse_l1_descent import sparse_l1_descent
-from attacks.kernel import Attack, Examples, Setting, State
-from attacks.randomness import Randomness
-from service.contract.errors import InvalidSpec
-from service.contract.validation import validate
-from workers import catalog
+from assay.attacks.adversarial.carlini_wagner import carlini_wagner
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.adversarial.sparse_l1_descent import sparse_l1_descent
+from assay.attacks.kernel import Attack, Examples, Setting, State
+from assay.attacks.randomness import Randomness
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.validation import validate
+from assay.workers import catalog
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
     "pgd": pgd,

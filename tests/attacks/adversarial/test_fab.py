@@ -10,12 +10,12 @@ import torch
 from pyautoattack.fab_pt import FABAttack_PT
 from torch import Tensor, nn
 
-from attacks.adversarial.fab import fab
-from attacks.adversarial.fab_t import fab_t
-from attacks.adversarial.nearest_boundary import nearest_boundary
-from attacks.kernel import Attack
-from attacks.randomness import Randomness
-from attacks.threat import Norm, sizes
+from assay.attacks.adversarial.fab import fab
+from assay.attacks.adversarial.fab_t import fab_t
+from assay.attacks.adversarial.nearest_boundary import nearest_boundary
+from assay.attacks.kernel import Attack
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import Norm, sizes
 from tests.attacks.adversarial.batches import digits, drive, network
 
 BALLS: list[tuple[Norm, float]] = [("Linf", 0.1), ("L2", 0.6)]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.fgsm import fgsm
 
 
 def test_one_gradient_two_forward_passes_and_only_the_end_counts(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.gaussian_noise import gaussian_noise
+from assay.attacks.adversarial.gaussian_noise import gaussian_noise
 
 
 class Right(nn.Module):

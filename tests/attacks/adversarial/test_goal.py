@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from attacks.adversarial.goal import Goal
-from attacks.kernel import Examples, Setting
-from attacks.randomness import Randomness
+from assay.attacks.adversarial.goal import Goal
+from assay.attacks.kernel import Examples, Setting
+from assay.attacks.randomness import Randomness
 
 N = 60
 LABELS = torch.arange(N) % 5

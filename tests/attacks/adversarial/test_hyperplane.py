@@ -7,8 +7,8 @@ import torch
 from pyautoattack.fab_projections import projection_l2, projection_linf
 from torch import Tensor
 
-from attacks.adversarial.hyperplane import prefix_sums, way_to_hyperplane
-from attacks.threat import Norm
+from assay.attacks.adversarial.hyperplane import prefix_sums, way_to_hyperplane
+from assay.attacks.threat import Norm
 
 THEIRS = {"Linf": projection_linf, "L2": projection_l2}
 

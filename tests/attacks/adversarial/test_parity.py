@@ -15,11 +15,11 @@ from cleverhans.torch.attacks.noise import noise
 from cleverhans.torch.attacks.projected_gradient_descent import projected_gradient_descent
 from torch import Tensor, nn
 
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.pgd import pgd
-from attacks.adversarial.uniform_noise import uniform_noise
-from attacks.randomness import Randomness
-from attacks.threat import Box, Norm
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.adversarial.uniform_noise import uniform_noise
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import Box, Norm
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"
 ORDER = {"Linf": float("inf"), "L2": 2}

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.pgd import pgd
-from attacks.threat import sizes
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.threat import sizes
 
 
 def accuracy(state: dict[str, Tensor]) -> float:

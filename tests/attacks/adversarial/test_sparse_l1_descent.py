@@ -12,10 +12,10 @@ import torch
 from cleverhans.torch.attacks.sparse_l1_descent import sparse_l1_descent as their_descent
 from torch import Tensor, nn
 
-from attacks.adversarial.sparse_l1_descent import sparse_l1_descent
-from attacks.randomness import Randomness
-from attacks.threat import Box, sizes
-from workers.evaluation.engine import attack_pixel
+from assay.attacks.adversarial.sparse_l1_descent import sparse_l1_descent
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import Box, sizes
+from assay.workers.evaluation.engine import attack_pixel
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-12}

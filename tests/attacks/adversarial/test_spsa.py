@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import attacks.adversarial.spsa as ours
-from attacks.adversarial.library_spsa import CleverhansSpsa
-from attacks.adversarial.signs import random_signs, unpack
-from attacks.adversarial.spsa import spsa
-from attacks.kernel import Setting
-from attacks.randomness import Randomness
-from attacks.threat import Box, sizes
-from workers.evaluation.engine import attack_paper, attack_pixel
+import assay.attacks.adversarial.spsa as ours
+from assay.attacks.adversarial.library_spsa import CleverhansSpsa
+from assay.attacks.adversarial.signs import random_signs, unpack
+from assay.attacks.adversarial.spsa import spsa
+from assay.attacks.kernel import Setting
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import Box, sizes
+from assay.workers.evaluation.engine import attack_paper, attack_pixel
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"
 ORDER = {"Linf": float("inf"), "L2": 2}

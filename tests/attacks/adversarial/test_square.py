@@ -10,11 +10,11 @@ import torch
 from pyautoattack.square import SquareAttack
 from torch import Tensor, nn
 
-from attacks.adversarial.square import square
-from attacks.adversarial.square_windows import inside, pattern, positions, square_sizes, tiles
-from attacks.kernel import Examples, Setting, concatenate
-from attacks.randomness import LibraryStream, Randomness
-from attacks.threat import Norm, sizes
+from assay.attacks.adversarial.square import square
+from assay.attacks.adversarial.square_windows import inside, pattern, positions, square_sizes, tiles
+from assay.attacks.kernel import Examples, Setting, concatenate
+from assay.attacks.randomness import LibraryStream, Randomness
+from assay.attacks.threat import Norm, sizes
 from tests.attacks.adversarial.batches import digits, drive, network
 
 BALLS: list[tuple[Norm, float]] = [("Linf", 0.15), ("L2", 0.8)]

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial import stalls
-from attacks.adversarial.carlini_wagner import carlini_wagner
-from attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen
-from attacks.randomness import Randomness
-from attacks.threat import sizes
+from assay.attacks.adversarial import stalls
+from assay.attacks.adversarial.carlini_wagner import carlini_wagner
+from assay.attacks.kernel import Attack, Examples, Setting, State, concatenate, frozen
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import sizes
+from assay.workers.evaluation.active import run_slots
 from tests.attacks.adversarial.batches import drive
-from workers.evaluation.active import run_slots
 
 OUTCOME = ("best", "objective", "prediction", "loss", "forward", "backward", "broken")
 ITERATIONS = 60

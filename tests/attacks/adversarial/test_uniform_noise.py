@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.uniform_noise import uniform_noise
-from attacks.threat import sizes
+from assay.attacks.adversarial.uniform_noise import uniform_noise
+from assay.attacks.threat import sizes
 
 
 @pytest.mark.parametrize(("norm", "epsilon"), [("Linf", 0.3), ("L2", 2.0)])

@@ -13,11 +13,11 @@ import torch
 from imagecorruptions import corrupt
 from torch import Tensor
 
-from attacks.corruptions.alias import alias_table
-from attacks.corruptions.corruption import Corruption
-from attacks.corruptions.draws import between, normal, symmetric, words
-from attacks.corruptions.shot_noise import PHOTONS, photon_table, probabilities
-from attacks.corruptions.shuffle import draw_offsets
+from assay.attacks.corruptions.alias import alias_table
+from assay.attacks.corruptions.corruption import Corruption
+from assay.attacks.corruptions.draws import between, normal, symmetric, words
+from assay.attacks.corruptions.shot_noise import PHOTONS, photon_table, probabilities
+from assay.attacks.corruptions.shuffle import draw_offsets
 
 N = 200_000
 WITH_CHANCE = (
@@ -40,7 +40,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def corruption(name: str, severity: int) -> Corruption:
-    module = importlib.import_module(f"attacks.corruptions.{name}")
+    module = importlib.import_module(f"assay.attacks.corruptions.{name}")
     made: Corruption = getattr(module, name)(severity=severity)
     return made
 
@@ -82,7 +82,7 @@ def test_angles_have_the_bounds_of_the_released_code(
 
         return noted
 
-    monkeypatch.setattr(f"attacks.corruptions.{name}.between", note("ours", between))
+    monkeypatch.setattr(f"assay.attacks.corruptions.{name}.between", note("ours", between))
     monkeypatch.setattr(np.random, "uniform", note("released", np.random.uniform))
     image = photographs[0]
     for severity in range(1, 6):

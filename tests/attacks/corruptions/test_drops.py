@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.corruptions.drops import canny, distance_to, equalised, shading
+from assay.attacks.corruptions.drops import canny, distance_to, equalised, shading
 
 
 def blobs(seed: int) -> Tensor:

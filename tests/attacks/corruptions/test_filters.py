@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.nn.functional import conv2d
 
-from attacks.corruptions.filters import blur, correlate, extend, fast_length, gaussian_weights
-from attacks.corruptions.streaks import smear, taps
-from attacks.corruptions.zoom_blur import ZOOMS, factors, zoom_blur
-from attacks.corruptions.zooming import zoom_into_the_middle
+from assay.attacks.corruptions.filters import blur, correlate, extend, fast_length, gaussian_weights
+from assay.attacks.corruptions.streaks import smear, taps
+from assay.attacks.corruptions.zoom_blur import ZOOMS, factors, zoom_blur
+from assay.attacks.corruptions.zooming import zoom_into_the_middle
 
 
 def test_correlation_is_that_of_a_convolution_layer() -> None:

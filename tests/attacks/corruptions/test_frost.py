@@ -8,8 +8,8 @@ import cv2
 import pytest
 import torch
 
-from attacks.corruptions.frost import frost
-from attacks.corruptions.textures import TEXTURES, folder, frost_texture
+from assay.attacks.corruptions.frost import frost
+from assay.attacks.corruptions.textures import TEXTURES, folder, frost_texture
 
 
 @pytest.mark.parametrize("number", range(len(TEXTURES)))

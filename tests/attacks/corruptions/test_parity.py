@@ -20,10 +20,10 @@ from imagecorruptions.corruptions import _shuffle_pixels_njit_glass_blur
 from numpy.typing import NDArray
 from torch import Tensor
 
-import attacks.corruptions
-from attacks.corruptions.corruption import Corruption
-from attacks.corruptions.glass_blur import GLASSES
-from attacks.corruptions.shuffle import shuffle
+import assay.attacks.corruptions
+from assay.attacks.corruptions.corruption import Corruption
+from assay.attacks.corruptions.glass_blur import GLASSES
+from assay.attacks.corruptions.shuffle import shuffle
 from tests.support.imagecorruptions import released
 
 # The largest share of values that may differ, by one level.
@@ -53,18 +53,18 @@ IDS = ("first", "second")
 
 
 def corruption(name: str, severity: int) -> Corruption:
-    made: Corruption = getattr(importlib.import_module(f"attacks.corruptions.{name}"), name)(
+    made: Corruption = getattr(importlib.import_module(f"assay.attacks.corruptions.{name}"), name)(
         severity=severity
     )
     return made
 
 
 def test_every_released_corruption_is_here_and_every_one_here_is_compared() -> None:
-    modules = [module.name for module in pkgutil.iter_modules(attacks.corruptions.__path__)]
+    modules = [module.name for module in pkgutil.iter_modules(assay.attacks.corruptions.__path__)]
     found = {
         name
         for module in modules
-        for name in getattr(importlib.import_module(f"attacks.corruptions.{module}"), "__all__", ())
+        for name in getattr(importlib.import_module(f"assay.attacks.corruptions.{module}"), "__all__", ())
     }
     assert set(get_corruption_names("all")) <= found
     assert set(SHARES) == found

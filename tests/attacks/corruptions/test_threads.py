@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.corruptions import threads
-from attacks.corruptions.draws import normal
-from attacks.corruptions.threads import for_each
-from attacks.randomness import Randomness
+from assay.attacks.corruptions import threads
+from assay.attacks.corruptions.draws import normal
+from assay.attacks.corruptions.threads import for_each
+from assay.attacks.randomness import Randomness
 
 GPU = torch.device("cuda")
 

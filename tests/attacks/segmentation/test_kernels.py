@@ -8,16 +8,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.auto_pgd import start_direction
-from attacks.adversarial.sea import sea
-from attacks.adversarial.segmentation_apgd import segmentation_apgd
-from attacks.adversarial.segmentation_pgd import segmentation_pgd
-from attacks.adversarial.segpgd import segpgd
-from attacks.kernel import Setting, State
-from attacks.randomness import Randomness
-from attacks.segmentation.kernel import PixelAttack, PixelEnsemble, PixelExamples, right_pixels, unconverged
-from attacks.segmentation.losses import IGNORE
-from attacks.threat import Ball
+from assay.attacks.adversarial.auto_pgd import start_direction
+from assay.attacks.adversarial.sea import sea
+from assay.attacks.adversarial.segmentation_apgd import segmentation_apgd
+from assay.attacks.adversarial.segmentation_pgd import segmentation_pgd
+from assay.attacks.adversarial.segpgd import segpgd
+from assay.attacks.kernel import Setting, State
+from assay.attacks.randomness import Randomness
+from assay.attacks.segmentation.kernel import (
+    PixelAttack,
+    PixelEnsemble,
+    PixelExamples,
+    right_pixels,
+    unconverged,
+)
+from assay.attacks.segmentation.losses import IGNORE
+from assay.attacks.threat import Ball
 from tests.attacks.segmentation import plain
 
 N, K, SIDE, EPSILON = 4, 3, 6, 0.08

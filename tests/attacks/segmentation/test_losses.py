@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.segmentation.losses import IGNORE, LossName, PixelLoss, class_weights, divergence_from_label
+from assay.attacks.segmentation.losses import (
+    IGNORE,
+    LossName,
+    PixelLoss,
+    class_weights,
+    divergence_from_label,
+)
 
 LOGITS = torch.tensor([[[2.0, 0.5, -1.0, 3.0]], [[0.0, 1.5, 0.0, 1.0]], [[1.0, -2.0, 0.5, 0.0]]]).double()[
     None

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attacks.words import neighbours as module
-from attacks.words.draws import Draws
-from attacks.words.nearest_words import nearest_words, similar
-from attacks.words.neighbours import Neighbours
-from attacks.words.recipes import textfooler
-from attacks.words.text import Text
+from assay.attacks.words import neighbours as module
+from assay.attacks.words.draws import Draws
+from assay.attacks.words.nearest_words import nearest_words, similar
+from assay.attacks.words.neighbours import Neighbours
+from assay.attacks.words.recipes import textfooler
+from assay.attacks.words.text import Text
 
 
 def scattered(n: int, d: int) -> NDArray[np.float32]:

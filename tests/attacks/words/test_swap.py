@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attacks.words.change import WordChange
-from attacks.words.fixed_word import fixed_word
-from attacks.words.homoglyphs import homoglyphs
-from attacks.words.substituted_letter import substituted_letter
-from attacks.words.swap import WordSwap, may_be_swapped
+from assay.attacks.words.change import WordChange
+from assay.attacks.words.fixed_word import fixed_word
+from assay.attacks.words.homoglyphs import homoglyphs
+from assay.attacks.words.substituted_letter import substituted_letter
+from assay.attacks.words.swap import WordSwap, may_be_swapped
 
 WORDS = [f"word{number % 977}" for number in range(20_000)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attacks.words.edits import within
-from attacks.words.text import Text, spans
+from assay.attacks.words.edits import within
+from assay.attacks.words.text import Text, spans
 
 SENTENCE = "'Well,' said O'Brien -- \"it's a well-made 2nd film_\" (no?)"
 

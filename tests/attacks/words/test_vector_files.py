@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.words.vector_files import missing_vectors, read_vectors, written
+from assay.attacks.words.vector_files import missing_vectors, read_vectors, written
 
 TEXT = "counter-fitted-vectors.txt"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from attacks.words.draws import Draws
-from attacks.words.synonyms import synonyms
-from attacks.words.wordnet import FILES, WordNet, missing_files
+from assay.attacks.words.draws import Draws
+from assay.attacks.words.synonyms import synonyms
+from assay.attacks.words.wordnet import FILES, WordNet, missing_files
 from tests.support.wordnet_files import write_wordnet
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from models.attention.lookup import attentions, find_attention
-from models.attention.rpc import RPCAttention
+from assay.models.attention.lookup import attentions, find_attention
+from assay.models.attention.rpc import RPCAttention
 
 
 def test_finds_every_mechanism_by_its_name() -> None:

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.attention.rpc import RPCAttention
-from models.attention.rpc_asymmetric import AsymmetricRPCAttention
-from models.attention.rpc_causal import CausalRPCAttention
-from models.attention.scaled_alpha import AlphaScaledAttention
-from models.attention.scaled_exact import ExactScaledAttention
-from models.attention.softmax import SoftmaxAttention
-from models.attention.softmax_standardized import StandardizedSoftmaxAttention
-from models.attention.symmetric import SymmetricAttention
+from assay.models.attention.rpc import RPCAttention
+from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
+from assay.models.attention.rpc_causal import CausalRPCAttention
+from assay.models.attention.scaled_alpha import AlphaScaledAttention
+from assay.models.attention.scaled_exact import ExactScaledAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.attention.softmax_standardized import StandardizedSoftmaxAttention
+from assay.models.attention.symmetric import SymmetricAttention
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 512, 16, 2
 MATRIX = BATCH * HEADS * TOKENS * TOKENS

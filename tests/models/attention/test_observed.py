@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from models.attention.heads import attend, merge_heads
-from models.attention.lookup import attentions
-from models.attention.observed import SOFTMAX, QueriesKeysValues, SoftmaxLayer, observed, softmax_layers
-from models.fan_vit import fan_vit
-from models.layers import Classifier
-from models.segmenter import segmenter
-from models.vit import vit
-from service.contract.catalog import load
-from workers.catalog import build
+from assay.models.attention.heads import attend, merge_heads
+from assay.models.attention.lookup import attentions
+from assay.models.attention.observed import SOFTMAX, QueriesKeysValues, SoftmaxLayer, observed, softmax_layers
+from assay.models.fan_vit import fan_vit
+from assay.models.layers import Classifier
+from assay.models.segmenter import segmenter
+from assay.models.vit import vit
+from assay.service.contract.catalog import load
+from assay.workers.catalog import build
 
 WIDTH, HEADS, TOKENS = 12, 3, 7
 OFFERED = sorted(c.name for c in load().list("attention") if SOFTMAX in c.offers)

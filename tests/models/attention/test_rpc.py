@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.attention import rpc
-from models.attention.heads import merge_heads, split_heads
-from models.attention.rpc import RPCAttention, penalty, shrink
-from models.attention.symmetric import SymmetricAttention
+from assay.models.attention import rpc
+from assay.models.attention.heads import merge_heads, split_heads
+from assay.models.attention.rpc import RPCAttention, penalty, shrink
+from assay.models.attention.symmetric import SymmetricAttention
 from tests.models.attention.algorithm import pursue
 
 NAMES = ("s_n1", "s_n2", "s_n4", "m_n1", "m_n2", "l_n1", "l_n4")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from models.attention.heads import merge_heads, split_heads
-from models.attention.scaled_alpha import AlphaScaledAttention
-from models.attention.softmax import SoftmaxAttention
-from models.vit import vit
+from assay.models.attention.heads import merge_heads, split_heads
+from assay.models.attention.scaled_alpha import AlphaScaledAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.vit import vit
 
 
 def build(alpha: float, dropout: float = 0.0) -> AlphaScaledAttention:

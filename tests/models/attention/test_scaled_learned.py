@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from models.attention import scaled_learned as module
-from models.attention.scaled_learned import LearnedScaledAttention
-from models.attention.softmax import SoftmaxAttention
-from models.vit import vit
+from assay.models.attention import scaled_learned as module
+from assay.models.attention.scaled_learned import LearnedScaledAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.vit import vit
 
 
 def test_output_equals_the_authors_module(vector: Callable[[str], Any]) -> None:

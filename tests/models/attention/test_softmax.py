@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.attention.softmax import SoftmaxAttention
+from assay.models.attention.softmax import SoftmaxAttention
 
 
 def explicit(attention: SoftmaxAttention, x: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:

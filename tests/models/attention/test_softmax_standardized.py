@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from models.attention.softmax_standardized import StandardizedSoftmaxAttention, standardize
+from assay.models.attention.softmax_standardized import StandardizedSoftmaxAttention, standardize
 
 
 @pytest.mark.parametrize("name", ["reconstruction", "reconstruction_nan"])

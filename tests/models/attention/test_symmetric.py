@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from models.attention.softmax import SoftmaxAttention
-from models.attention.symmetric import SymmetricAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.attention.symmetric import SymmetricAttention
 
 NAMES = ("sym_softmax_s", "sym_softmax_m", "sym_softmax_l")
 

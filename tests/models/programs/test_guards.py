@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.programs.guards import GUARDS, guarded
-from models.programs.operators import find_operator
-from models.programs.reading import UnsafeProgram
+from assay.models.programs.guards import GUARDS, guarded
+from assay.models.programs.operators import find_operator
+from assay.models.programs.reading import UnsafeProgram
 from tests.support.programs import CLASSES, Net, edited, export, load
 
 LOWEST, LARGEST = -(2**63), 2**63 - 1

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from models.programs.operators import ALLOWED, find_operator, on_numbers
-from models.programs.reading import UnsafeProgram
-from service.contract.program_file import BadProgram
+from assay.models.programs.operators import ALLOWED, find_operator, on_numbers
+from assay.models.programs.reading import UnsafeProgram
+from assay.service.contract.program_file import BadProgram
 from tests.support.archives import GRAPH, archive, entries_of
 from tests.support.programs import edited, load
 

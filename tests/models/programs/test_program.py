@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from torchvision.models.resnet import BasicBlock, ResNet
 
-from models.exported import exported
-from models.programs.reading import UnsafeProgram
-from models.rpc_symvit import rpc_symvit
+from assay.models.exported import exported
+from assay.models.programs.reading import UnsafeProgram
+from assay.models.rpc_symvit import rpc_symvit
 from tests.support.programs import CLASSES, Net, export, load
 from tests.support.weights import disturb
 

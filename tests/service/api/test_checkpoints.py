@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.settings import Settings
-from service.store.session import Store
+from assay.service.settings import Settings
+from assay.service.store.session import Store
 from tests.support.tensors import tensor_file, with_header
 
 PATH = "/api/v1/checkpoints"

@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy.exc import OperationalError
 
-from service.app import create_app
-from service.contract.keys import Scope
-from service.settings import Settings
-from service.store.session import Store, open_store
+from assay.service.app import create_app
+from assay.service.contract.keys import Scope
+from assay.service.settings import Settings
+from assay.service.store.session import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
 Make = Callable[..., dict[str, Any]]
@@ -241,7 +241,7 @@ def test_a_key_that_another_process_revokes_is_refused_within_two_seconds(
     api: httpx.Client, app_store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = [1000.0]
-    monkeypatch.setattr("service.store.keys.time", SimpleNamespace(monotonic=lambda: times[-1]))
+    monkeypatch.setattr("assay.service.store.keys.time", SimpleNamespace(monotonic=lambda: times[-1]))
     row, text = app_store.keys.create("n", ["read"])
     header = {"Authorization": f"Bearer {text}"}
     assert api.get("/api/v1/jobs", headers=header).status_code == 200
@@ -306,7 +306,7 @@ def test_both_databases_answer_alike(
 
 def test_a_route_without_caller_fails_closed(settings: Settings, app_store: Store) -> None:
     """Were the guard forgotten, or a route of jobs opened, the store would not be handed out."""
-    from service.api.callers import caller_in
+    from assay.service.api.callers import caller_in
 
     app = create_app(settings, store=app_store)
     assert any(layer.kwargs.get("required") is True for layer in app.user_middleware)
@@ -337,10 +337,10 @@ def test_who_watches_is_told_that_the_database_is_away_and_nobody_else_gets_in(
 
     watcher, late = key("read"), key("read")
     assert api.get("/metrics", headers=watcher).status_code == 200
-    monkeypatch.setattr("service.api.guard.REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr("assay.service.api.guard.REMEMBERED_SECONDS", 0.0)
     monkeypatch.setattr(app_store.keys, "authenticate", away)
     monkeypatch.setattr(app_store, "overview", away)
-    monkeypatch.setattr("service.api.metrics.FRESH_SECONDS", 0.0, raising=False)
+    monkeypatch.setattr("assay.service.api.metrics.FRESH_SECONDS", 0.0, raising=False)
     assert api.get("/metrics", headers=watcher).status_code == 200
     assert api.get("/metrics", headers=late).status_code == 503
     assert api.get("/api/v1/jobs", headers=watcher).status_code == 503

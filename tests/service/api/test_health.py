@@ -9,9 +9,9 @@ import httpx
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.api import deps
-from service.settings import Settings
-from service.store.session import Store
+from assay.service.api import deps
+from assay.service.settings import Settings
+from assay.service.store.session import Store
 from tests.service.conftest import CATALOG
 from tests.support.servers import PrivateRedis
 

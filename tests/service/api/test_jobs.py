@@ -8,8 +8,8 @@ import httpx
 import pytest
 from sqlalchemy import event
 
-from service.api.jobs import canonical_sha256
-from service.store.session import Store
+from assay.service.api.jobs import canonical_sha256
+from assay.service.store.session import Store
 
 JOBS = "/api/v1/jobs"
 UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"

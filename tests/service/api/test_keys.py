@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.settings import Settings
-from service.store.session import Store
+from assay.service.settings import Settings
+from assay.service.store.session import Store
 
 
 @pytest.fixture

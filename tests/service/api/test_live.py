@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.store.live import Live
+from assay.service.store.live import Live
 from tests.support.servers import PrivateRedis
 
 JOBS = "/api/v1/jobs"

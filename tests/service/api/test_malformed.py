@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from service.contract.errors import ErrorEnvelope
+from assay.service.contract.errors import ErrorEnvelope
 
 SPEC: dict[str, Any] = {
     "kind": "evaluate",

@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service.app import create_app
-from service.contract.errors import ErrorEnvelope
-from service.settings import Settings
-from service.store.session import Store
+from assay.service.app import create_app
+from assay.service.contract.errors import ErrorEnvelope
+from assay.service.settings import Settings
+from assay.service.store.session import Store
 from tests.support.serving import LiveServer
 
 BODIES = 500

@@ -17,11 +17,11 @@ from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 from sqlalchemy.exc import OperationalError
 
-from service.api import metrics
-from service.settings import Settings
-from service.store.counters import Key
-from service.store.redis_up import redis_answers
-from service.store.session import Store
+from assay.service.api import metrics
+from assay.service.settings import Settings
+from assay.service.store.counters import Key
+from assay.service.store.redis_up import redis_answers
+from assay.service.store.session import Store
 from tests.support.servers import PrivateRedis
 
 Sample = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.contract.specs import JOB_SPEC
+from assay.service.contract.specs import JOB_SPEC
 
 ROUTES = {
     "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "delete_job", "get_results",

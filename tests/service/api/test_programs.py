@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.settings import Settings
-from service.store.session import Store
+from assay.service.settings import Settings
+from assay.service.store.session import Store
 from tests.support.archives import archive
 from tests.support.tensors import tensor_file
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 
-from service.app import create_app
-from service.settings import Settings
-from service.store.rows import JobRow
-from service.store.session import Store, open_store
+from assay.service.app import create_app
+from assay.service.settings import Settings
+from assay.service.store.rows import JobRow
+from assay.service.store.session import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.serving import LiveServer
 

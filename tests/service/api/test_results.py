@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.api.results import CSV_COLUMNS, to_csv
-from service.contract.results import Breakdown, EvaluationResult, Metric, Results, StageBreakdown
+from assay.service.api.results import CSV_COLUMNS, to_csv
+from assay.service.contract.results import Breakdown, EvaluationResult, Metric, Results, StageBreakdown
 
 JOBS = "/api/v1/jobs"
 METRIC = Metric(value=0.5, n=4, ci_low=0.1, ci_high=0.9, ci_method="wilson", higher_is_better=True)

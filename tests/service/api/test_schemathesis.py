@@ -20,9 +20,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from service.app import create_app
-from service.settings import Settings
-from service.store.session import Store
+from assay.service.app import create_app
+from assay.service.settings import Settings
+from assay.service.store.session import Store
 from tests.support.jobs import add, claim, evaluate_spec
 from tests.support.serving import LiveServer
 

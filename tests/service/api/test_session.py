@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service.api.login_page import own_path
-from service.settings import Settings
-from service.store.session import Store
+from assay.service.api.login_page import own_path
+from assay.service.settings import Settings
+from assay.service.store.session import Store
 
 Make = Callable[..., dict[str, Any]]
 URL = "/api/v1/session"

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from service.api.views import device_of, iso
-from service.contract.states import JobState
-from service.store.remaining import eta_seconds
-from service.store.rows import JobRow
+from assay.service.api.views import device_of, iso
+from assay.service.contract.states import JobState
+from assay.service.store.remaining import eta_seconds
+from assay.service.store.rows import JobRow
 
 
 def row(**changes: Any) -> JobRow:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from service import cli, commands
-from service import client as client_module
-from service.client import AssayClient
-from service.contract.errors import InvalidState, NotFound
+from assay.service import cli, commands
+from assay.service import client as client_module
+from assay.service.client import AssayClient
+from assay.service.contract.errors import InvalidState, NotFound
 from tests.support.archives import archive
 from tests.support.tensors import tensor_file
 
@@ -140,5 +140,5 @@ def test_import_pickle_becomes_the_worker_that_converts(monkeypatch: pytest.Monk
     called: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda path, argv, env: called.append(argv))
     cli.main(["import-pickle", "a.pth", "b.safetensors", "--key", "model_ema"])
-    module = [sys.executable, "-m", "workers.import_pickle"]
+    module = [sys.executable, "-m", "assay.workers.import_pickle"]
     assert called == [[*module, "a.pth", "b.safetensors", "--key", "model_ema"]]

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service import cli, commands
-from service import client as client_module
-from service.client import AssayClient
-from service.contract.errors import NotFound
+from assay.service import cli, commands
+from assay.service import client as client_module
+from assay.service.client import AssayClient
+from assay.service.contract.errors import NotFound
 
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
@@ -313,9 +313,9 @@ def test_serve_becomes_the_embedded_service(run: Run, executed: Any, tmp_path: P
     run("serve")
     run("serve", "--host", "::1", "--port", "9000", "--state", str(tmp_path), "--workers", "2")
     plain, full = executed
-    assert plain == (["-P", "-m", "workers.embedded"], {})
+    assert plain == (["-P", "-m", "assay.workers.embedded"], {})
     assert full == (
-        ["-P", "-m", "workers.embedded"],
+        ["-P", "-m", "assay.workers.embedded"],
         {"ASSAY_HOST": "::1", "ASSAY_PORT": "9000", "ASSAY_STATE": str(tmp_path), "ASSAY_WORKERS": "2"},
     )
 
@@ -348,8 +348,8 @@ def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_
     run("data", "check", "--data-root", str(tmp_path), "--json", "--no-hash")
     run("demo", "--output", "out", "--epochs", "3")
     assert executed == [
-        (["-P", "-m", "workers.data.check", "--no-hash", "--json"], {"ASSAY_DATA_ROOT": str(tmp_path)}),
-        (["-P", "-m", "service.demo", "--output", "out", "--epochs", "3"], {}),
+        (["-P", "-m", "assay.workers.data.check", "--no-hash", "--json"], {"ASSAY_DATA_ROOT": str(tmp_path)}),
+        (["-P", "-m", "assay.service.demo", "--output", "out", "--epochs", "3"], {}),
     ]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from service import cli, commands
-from service.client import AssayClient
-from service.settings import Settings
-from service.store.session import Store, open_store
+from assay.service import cli, commands
+from assay.service.client import AssayClient
+from assay.service.settings import Settings
+from assay.service.store.session import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
 Run = Callable[..., tuple[int, str, str]]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from service import cli, commands
-from service import client as client_module
-from service.client import AssayClient
-from service.contract.catalog import load
-from service.contract.validation import validate
-from service.job_lists import read, resolved
+from assay.service import cli, commands
+from assay.service import client as client_module
+from assay.service.client import AssayClient
+from assay.service.contract.catalog import load
+from assay.service.contract.validation import validate
+from assay.service.job_lists import read, resolved
 
 ROOT = Path(__file__).resolve().parents[3]
 LISTS = sorted((ROOT / "docs").glob("*.jobs.json"))

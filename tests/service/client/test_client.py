@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service import client as client_module
-from service.client import ERRORS, AssayClient, BadAnswer, Unreachable
-from service.contract import errors
-from service.contract.results import Job
+from assay.service import client as client_module
+from assay.service.client import ERRORS, AssayClient, BadAnswer, Unreachable
+from assay.service.contract import errors
+from assay.service.contract.results import Job
 
 UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"
 Make = Callable[..., dict[str, Any]]

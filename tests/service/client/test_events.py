@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from service import streams
-from service.app import create_app
-from service.client import AssayClient, BadAnswer, Unreachable
-from service.contract.errors import NotFound
-from service.contract.events import Event
-from service.following import applied, follow
-from service.settings import Settings
-from service.store.session import Store
+from assay.service import streams
+from assay.service.app import create_app
+from assay.service.client import AssayClient, BadAnswer, Unreachable
+from assay.service.contract.errors import NotFound
+from assay.service.contract.events import Event
+from assay.service.following import applied, follow
+from assay.service.settings import Settings
+from assay.service.store.session import Store
 from tests.support.serving import LiveServer
 
 Make = Callable[..., dict[str, Any]]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.errors import InvalidSpec
-from service.contract.needs import needs_of
-from service.contract.validation import validate
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.needs import needs_of
+from assay.service.contract.validation import validate
 
 VIT = {"image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 3}
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import Catalog, load
-from service.contract.errors import InvalidSpec, NotFound
-from service.contract.report import MAX_DETAILS, path_text
-from service.contract.validation import ValidSpec, validate
-from service.contract.weights import EXPIRED
+from assay.service.contract.catalog import Catalog, load
+from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.service.contract.report import MAX_DETAILS, path_text
+from assay.service.contract.validation import ValidSpec, validate
+from assay.service.contract.weights import EXPIRED
 
 FRACTION = {"type": ["number", "string"], "fraction": True, "minimum": 0, "maximum": 1}
 REFERENCE = {"type": ["object", "string"], "component": "attention"}

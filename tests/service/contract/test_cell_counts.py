@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from service.contract.cell_counts import (
+from assay.service.contract.cell_counts import (
     FEWEST_RESAMPLES,
     RESAMPLES,
     CellCounts,
@@ -16,7 +16,7 @@ from service.contract.cell_counts import (
     read,
     write,
 )
-from service.contract.pixel_counts import ratios, total
+from assay.service.contract.pixel_counts import ratios, total
 from tests.support.cell_counts import dense, image
 
 IMAGES = [image(seed) for seed in range(12)]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from service.contract.document_losses import paired_difference, perplexity_of
+from assay.service.contract.document_losses import paired_difference, perplexity_of
 
 LOSSES = [4.0 + (number * 7919 % 100) / 25 for number in range(60)]
 FIRST = [(10 * loss, 10) for loss in LOSSES]

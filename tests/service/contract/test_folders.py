@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.folders import check_folder, resolve_folder
+from assay.service.contract.folders import check_folder, resolve_folder
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from service.contract import logs
+from assay.service.contract import logs
 
 KEY = "assay_a1b2c3d4_" + "s3cr3tS3CR3T-s3cr3t_s3cr3t"
 
@@ -98,7 +98,7 @@ def test_secrets_are_blotted_out(text: str, blotted: str) -> None:
 
 PROGRAM = """
 import logging, threading, warnings
-from service.contract import logs
+from assay.service.contract import logs
 logs.set_up("INFO", "text")
 logs.set_up("INFO", "json")
 logging.getLogger("alembic.runtime").info("not shown")

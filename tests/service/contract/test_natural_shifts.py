@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.errors import InvalidSpec
-from service.contract.report import path_text
-from service.contract.validation import validate
-from workers.catalog import resolve
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.report import path_text
+from assay.service.contract.validation import validate
+from assay.workers.catalog import resolve
 
 A = {"name": "top1", "data": {"name": "imagenet_a"}}
 O = {"name": "aupr", "data": {"name": "imagenet_o"}}  # noqa: E741 (the set's letter)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.errors import InvalidSpec
-from service.contract.needs import Need, needs_of
-from service.contract.validation import validate
-from service.contract.weights import EXPIRED
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.needs import Need, needs_of
+from assay.service.contract.validation import validate
+from assay.service.contract.weights import EXPIRED
 
 MODEL = {"name": "symvit", "params": {"image_size": 32, "patch_size": 8, "depth": 1, "width": 32, "heads": 2}}
 FIELD = ["evaluations", 1, "params", "job"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.errors import ErrorDetail, InvalidSpec
-from service.contract.estimate import repeats
-from service.contract.report import path_text
-from service.contract.validation import validate
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.estimate import repeats
+from assay.service.contract.report import path_text
+from assay.service.contract.validation import validate
 
 SIZES = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
 CAUSAL = {"attention": {"name": "rpc_causal"}, "layers": "first"}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.errors import ErrorDetail
-from service.contract.fractions import PATTERN, fraction_value, parse_fraction
-from service.contract.parameters import INVALID, check, numbers
-from service.contract.report import MAX_DETAILS, Report, path_text, show
-from service.contract.wording import describe
+from assay.service.contract.errors import ErrorDetail
+from assay.service.contract.fractions import PATTERN, fraction_value, parse_fraction
+from assay.service.contract.parameters import INVALID, check, numbers
+from assay.service.contract.report import MAX_DETAILS, Report, path_text, show
+from assay.service.contract.wording import describe
 
 EPSILON = {"type": ["number", "string"], "pattern": PATTERN, "fraction": True, "minimum": 0, "maximum": 1}
 LAYERS = {"anyOf": [{"enum": ["all", "first", "last"]}, {"type": "array", "items": {"type": "integer"}}]}

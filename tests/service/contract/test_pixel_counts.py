@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.contract.pixel_counts import Counts, pack, paired_differences, ratios, total, unpack
+from assay.service.contract.pixel_counts import Counts, pack, paired_differences, ratios, total, unpack
 
 K = 6
 
@@ -95,9 +95,9 @@ def test_images_without_any_class() -> None:
 
 
 def test_many_images_of_many_classes_have_fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.contract.pixel_counts.ADDITIONS", 40 * 4 * 5 * 700)
+    monkeypatch.setattr("assay.service.contract.pixel_counts.ADDITIONS", 40 * 4 * 5 * 700)
     found = paired_differences(counts(40, 1, 0.5), counts(40, 2, 0.6), seed="x")
     assert {one.resamples for one in found.values()} == {700}
-    monkeypatch.setattr("service.contract.pixel_counts.ADDITIONS", 1)
+    monkeypatch.setattr("assay.service.contract.pixel_counts.ADDITIONS", 1)
     found = paired_differences(counts(40, 1, 0.5), counts(40, 2, 0.6), seed="x")
     assert {one.resamples for one in found.values()} == {500}

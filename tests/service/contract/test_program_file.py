@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from service.contract import program_file
-from service.contract.program_file import BadProgram, is_archive, open_program
+from assay.service.contract import program_file
+from assay.service.contract.program_file import BadProgram, is_archive, open_program
 from tests.support.archives import GRAPH, archive
 
 

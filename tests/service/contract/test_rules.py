@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.contract.rules import MAX_DEPTH, MAX_LENGTH, UnknownName, check_syntax, evaluate
+from assay.service.contract.rules import MAX_DEPTH, MAX_LENGTH, UnknownName, check_syntax, evaluate
 
 KNOWN = {
     "model": {"width": 96, "heads": 3, "layers": [0, 2], "name": "rpc", "tag": None},

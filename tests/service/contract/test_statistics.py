@@ -14,8 +14,14 @@ from statistics import median
 
 import pytest
 
-from service.contract import statistics
-from service.contract.statistics import bootstrap_mean, bootstrap_median, mcnemar, paired_bootstrap, wilson
+from assay.service.contract import statistics
+from assay.service.contract.statistics import (
+    bootstrap_mean,
+    bootstrap_median,
+    mcnemar,
+    paired_bootstrap,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(

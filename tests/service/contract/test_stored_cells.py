@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.stored_cells import Cell, Tree, cells_of, content_label, find_gaps
+from assay.service.contract.stored_cells import Cell, Tree, cells_of, content_label, find_gaps
 from tests.support.stored_trees import write_cells
 
 CELLS: list[Cell] = [("fog", 1), ("fog", 2), ("snow", 1), ("snow", 2)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.errors import InvalidSpec
-from service.contract.stored_cells import FIFTEEN, SEVERITIES
-from service.contract.suites import left_out_warnings
-from service.contract.validation import validate
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.stored_cells import FIFTEEN, SEVERITIES
+from assay.service.contract.suites import left_out_warnings
+from assay.service.contract.validation import validate
 
 SMALL = {"name": "symvit", "params": {"image_size": 16, "patch_size": 4, "depth": 1, "width": 8, "heads": 2}}
 PAPERS = "carlini_wagner confidence=0.03 shared_constant=True"

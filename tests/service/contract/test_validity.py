@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.contract.results import EvaluationResult, Metric
-from service.contract.validity import cross_checks
+from assay.service.contract.results import EvaluationResult, Metric
+from assay.service.contract.validity import cross_checks
 
 N = 1000
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge
-from service.store.quotas import Quota
-from service.store.rows import CheckpointRow
-from service.store.session import Store
-from service.store.tenants import TenantStore, View
+from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge
+from assay.service.store.quotas import Quota
+from assay.service.store.rows import CheckpointRow
+from assay.service.store.session import Store
+from assay.service.store.tenants import TenantStore, View
 from tests.support.jobs import add, claim, evaluate_spec, states
 
 MODEL = {"name": "symvit", "params": {"depth": 1}}

@@ -10,8 +10,8 @@ from multiprocessing.synchronize import Barrier
 
 import pytest
 
-from service.store.rows import Claim
-from service.store.session import Store, open_store
+from assay.service.store.rows import Claim
+from assay.service.store.session import Store, open_store
 from tests.support.jobs import WORKER, add, claim, evaluate_spec, outcome, plan, planned, states, train_spec
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.store.connections import Connections
+from assay.service.store.connections import Connections
 
 GOOD = {
     "mode": "distributed",

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from service.store import database
-from service.store.database import Database
-from service.store.session import Store, open_store
+from assay.service.store import database
+from assay.service.store.database import Database
+from assay.service.store.session import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.jobs import add, evaluate_spec
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.contract.errors import InvalidSpec, InvalidState
-from service.store.session import Store
+from assay.service.contract.errors import InvalidSpec, InvalidState
+from assay.service.store.session import Store
 from tests.support.jobs import (
     WAYS,
     Using,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, update
 
-from service.contract.errors import NotFound
-from service.store import telling
-from service.store.rows import EventRow
-from service.store.session import Store
-from service.store.tables import events, jobs
+from assay.service.contract.errors import NotFound
+from assay.service.store import telling
+from assay.service.store.rows import EventRow
+from assay.service.store.session import Store
+from assay.service.store.tables import events, jobs
 from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned, train_spec
 
 UNKNOWN = "0" * 26
@@ -149,7 +149,7 @@ def test_pages(store: Store) -> None:
 
 
 def test_what_is_new_of_many_jobs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.store.events.CHUNK", 2)
+    monkeypatch.setattr("assay.service.store.events.CHUNK", 2)
     ids = [add(store, train_spec()) for _ in range(5)]
     assert store.events.since(dict.fromkeys(ids, 1)) == {}
     for job_id in ids[1:4]:

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.store.rows import Finished
-from service.store.session import Store
+from assay.service.store.rows import Finished
+from assay.service.store.session import Store
 from tests.support.jobs import (
     add,
     claim,

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.contract.errors import IdempotencyMismatch, InvalidSpec
-from service.store.session import Store
+from assay.service.contract.errors import IdempotencyMismatch, InvalidSpec
+from assay.service.store.session import Store
 from tests.support.jobs import evaluate_spec
 
 

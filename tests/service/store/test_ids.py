@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.store import ids
-from service.store.ids import is_id, new_id
+from assay.service.store import ids
+from assay.service.store.ids import is_id, new_id
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from service.contract.errors import NotFound
-from service.contract.keys import grants
-from service.store import keys
-from service.store.keys import SHAPE
-from service.store.session import Store
-from service.store.tables import api_keys, metadata, sessions
+from assay.service.contract.errors import NotFound
+from assay.service.contract.keys import grants
+from assay.service.store import keys
+from assay.service.store.keys import SHAPE
+from assay.service.store.session import Store
+from assay.service.store.tables import api_keys, metadata, sessions
 
 
 def everything(store: Store) -> str:

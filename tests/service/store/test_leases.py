@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.contract.errors import NotFound
-from service.store.rows import Claim
-from service.store.session import Store
+from assay.service.contract.errors import NotFound
+from assay.service.store.rows import Claim
+from assay.service.store.session import Store
 from tests.support.jobs import add, claim, evaluate_spec, only, outcome, plan, planned, states, train_spec
 
 WRITES: dict[str, Callable[[Store, Claim], object]] = {

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from service.contract.errors import InvalidState, NotFound
-from service.store.session import Store
+from assay.service.contract.errors import InvalidState, NotFound
+from assay.service.store.session import Store
 from tests.support.jobs import (
     add,
     claim,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from service.contract.errors import InvalidSpec
-from service.store.cursor import encode
-from service.store.session import Store
+from assay.service.contract.errors import InvalidSpec
+from assay.service.store.cursor import encode
+from assay.service.store.session import Store
 from tests.support.jobs import add, claim, evaluate_spec, states, train_spec
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.store.live import Live
-from service.store.progress import brought_up
-from service.store.rows import Claim, JobRow, RunningShard, Standing
-from service.store.session import Store, open_store
+from assay.service.store.live import Live
+from assay.service.store.progress import brought_up
+from assay.service.store.rows import Claim, JobRow, RunningShard, Standing
+from assay.service.store.session import Store, open_store
 from tests.support.jobs import add, claim, evaluate_spec, plan, planned, train_spec
 from tests.support.servers import PrivateRedis
 
@@ -134,7 +134,7 @@ def test_a_server_that_does_not_answer_is_as_good_as_empty_and_used_again_when_b
 ) -> None:
     mine, job = held
     assert live.report(mine, 3)
-    caplog.set_level(logging.INFO, logger="service.store.live")
+    caplog.set_level(logging.INFO, logger="assay.service.store.live")
     server.stop() if how == "stopped" else server.freeze()
     for _ in range(2):
         live.cancel(job)
@@ -159,9 +159,9 @@ def test_a_server_that_did_not_answer_is_left_alone_for_a_while(
     assert not patient.report(mine, 3), "it is not even asked"
     now = patient._away_until
     assert now is not None
-    monkeypatch.setattr("service.store.live.time.monotonic", lambda: now)
+    monkeypatch.setattr("assay.service.store.live.time.monotonic", lambda: now)
     assert patient.report(mine, 3)
-    monkeypatch.setattr("service.store.live.time.monotonic", lambda: now - 1)
+    monkeypatch.setattr("assay.service.store.live.time.monotonic", lambda: now - 1)
     assert patient.report(mine, 4), "and then it is trusted again"
 
 
@@ -169,7 +169,7 @@ def test_while_it_is_away_one_call_at_a_time_tries(patient: Live, monkeypatch: p
     patient._away(OSError("for the test"))
     due = patient._away_until
     assert due is not None
-    monkeypatch.setattr("service.store.live.time.monotonic", lambda: due)
+    monkeypatch.setattr("assay.service.store.live.time.monotonic", lambda: due)
     assert [patient._may_ask() for _ in range(3)] == [True, False, False]
 
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from service.store import database
-from service.store.database import Database
+from assay.service.store import database
+from assay.service.store.database import Database
 
 
 def test_a_transaction_that_stood_still_too_long_is_a_database_that_is_away(

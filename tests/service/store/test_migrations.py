@@ -13,10 +13,10 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from service.store.database import Database
-from service.store.session import Store, open_store
-from service.store.tables import metadata
-from service.store.upgrade import configuration, upgrade
+from assay.service.store.database import Database
+from assay.service.store.session import Store, open_store
+from assay.service.store.tables import metadata
+from assay.service.store.upgrade import configuration, upgrade
 from tests.support.jobs import add, evaluate_spec, states, succeeded, train_spec
 
 

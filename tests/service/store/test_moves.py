@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-import service.store
-from service.contract.errors import InvalidState, NotFound
-from service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
-from service.store.moves import IllegalMoveError, move_job, move_shards, states_before
-from service.store.rows import Claim
-from service.store.session import Store
-from service.store.tables import shards
+import assay.service.store
+from assay.service.contract.errors import InvalidState, NotFound
+from assay.service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
+from assay.service.store.moves import IllegalMoveError, move_job, move_shards, states_before
+from assay.service.store.rows import Claim
+from assay.service.store.session import Store
+from assay.service.store.tables import shards
 from tests.support.jobs import add, evaluate_spec, outcome, plan, states, train_spec
 
 
@@ -66,7 +66,7 @@ def test_a_move_is_compare_and_set(store: Store) -> None:
 
 
 def test_no_other_code_sets_a_state() -> None:
-    folder = Path(service.store.__file__).parent
+    folder = Path(assay.service.store.__file__).parent
     setting = re.compile(r"\.values\([^)]*\bstate=")
     found = [path.name for path in sorted(folder.glob("*.py")) if setting.search(path.read_text())]
     assert found == ["moves.py"]

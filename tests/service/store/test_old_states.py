@@ -22,11 +22,11 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, delete
 
-from service.settings import Settings
-from service.store.session import Store, open_store
-from service.store.tables import results
+from assay.service.settings import Settings
+from assay.service.store.session import Store, open_store
+from assay.service.store.tables import results
+from assay.workers.jobs.merge import evaluations, save_evaluation
 from tests.support.databases import KINDS, fresh_database
-from workers.jobs.merge import evaluations, save_evaluation
 
 STATES = Path(__file__).resolve().parents[2] / "vectors" / "states"
 # Keys that answers may have now and did not have then.

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from service.contract.errors import NotFound
-from service.store.database import Database
-from service.store.session import Store
+from assay.service.contract.errors import NotFound
+from assay.service.store.database import Database
+from assay.service.store.session import Store
 from tests.support.jobs import add, claim, evaluate_spec, outcome, planned, train_spec
 
 UNKNOWN = "0" * 26

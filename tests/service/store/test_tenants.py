@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from service.contract.errors import IdempotencyMismatch, InvalidSpec, InvalidState, NotFound
-from service.contract.needs import needs_of
-from service.store.quotas import Quota
-from service.store.session import Store
-from service.store.tables import jobs
-from service.store.tenants import TenantStore, View, _Part
+from assay.service.contract.errors import IdempotencyMismatch, InvalidSpec, InvalidState, NotFound
+from assay.service.contract.needs import needs_of
+from assay.service.store.quotas import Quota
+from assay.service.store.session import Store
+from assay.service.store.tables import jobs
+from assay.service.store.tenants import TenantStore, View, _Part
 from tests.support.jobs import WAYS, Using, claim, evaluate_spec, finish_all, outcome, plan, train_spec
 
 OURS = View("ours", everything=False)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from assay.workers.data.ade20k import ade20k
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.segmentation import IGNORE, SegmentationSet
 from tests.support.segmentation_files import change_pixel, write_pair
-from workers.data.ade20k import ade20k
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.segmentation import IGNORE, SegmentationSet
 
 ARCHIVE = Path("ade20k") / "ADEChallengeData2016"
 HEADER = "Idx\tRatio\tTrain\tVal\tName\t\t\n"

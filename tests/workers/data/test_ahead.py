@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from workers.data.ahead import load_ahead
+from assay.workers.data.ahead import load_ahead
 
 
 def test_results_come_in_order_whatever_takes_longer() -> None:

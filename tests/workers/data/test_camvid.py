@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
+from assay.workers.data.camvid import camvid
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.segmentation import IGNORE, SegmentationSet
+from assay.workers.data.segmentation_files import SegmentationFiles
 from tests.support.segmentation_files import change_pixel, write_pair
-from workers.data.camvid import camvid
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.segmentation import IGNORE, SegmentationSet
-from workers.data.segmentation_files import SegmentationFiles
 
 SIZES = [(48, 32), (48, 32), (32, 48), (40, 40)]  # (W, H)
 

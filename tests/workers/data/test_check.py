@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from assay.workers.data import cifar10
+from assay.workers.data.check import list_sets, main
+from assay.workers.data.digits import digits
+from assay.workers.data.imagenet_classes import class_list
+from assay.workers.data.pydoc import pydoc
 from tests.support.imagenet_trees import write_flat, write_set
 from tests.support.stored_trees import write_cells
 from tests.support.texts import write_imdb, write_sst, write_wikitext
-from workers.data import cifar10
-from workers.data.check import list_sets, main
-from workers.data.digits import digits
-from workers.data.imagenet_classes import class_list
-from workers.data.pydoc import pydoc
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_module_is_a_command(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
     monkeypatch.setattr(sys, "argv", ["check", "--no-hash", "--json"])
     with pytest.raises(SystemExit) as caught:
-        runpy.run_module("workers.data.check", run_name="__main__")
+        runpy.run_module("assay.workers.data.check", run_name="__main__")
     assert caught.value.code == 0
     assert json.loads(capsys.readouterr().out)["root"] is None
 

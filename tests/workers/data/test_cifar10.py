@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.data import cifar10 as module
-from workers.data.cifar10 import cifar10
-from workers.data.dataset import CorruptData, DataSet, MissingData
+from assay.workers.data import cifar10 as module
+from assay.workers.data.cifar10 import cifar10
+from assay.workers.data.dataset import CorruptData, DataSet, MissingData
 
 ROWS = 12
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from assay.workers.data.corrupted_folder import corrupted_folder
+from assay.workers.data.image_folder import image_folder
+from assay.workers.data.sampling import evaluation_order, sampled_as
+from assay.workers.data.stored_corruptions import StoredCorruptions
 from tests.support.stored_trees import change, write_cells
-from workers.data.corrupted_folder import corrupted_folder
-from workers.data.image_folder import image_folder
-from workers.data.sampling import evaluation_order, sampled_as
-from workers.data.stored_corruptions import StoredCorruptions
 
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> Callable[[str], StoredCorruptions]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from workers.data.dataset import Subset, checked_indices, checked_size, resize
-from workers.data.digits import digits
+from assay.workers.data.dataset import Subset, checked_indices, checked_size, resize
+from assay.workers.data.digits import digits
 
 
 def test_resize_is_bilinear_with_half_pixel_centres() -> None:

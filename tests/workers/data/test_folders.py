@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.data.dataset import MissingData
-from workers.data.folders import check_inside, resolve_folder
+from assay.workers.data.dataset import MissingData
+from assay.workers.data.folders import check_inside, resolve_folder
 
 
 @pytest.fixture

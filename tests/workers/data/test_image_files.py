@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.image_files import ImageFiles, find_images
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.image_files import ImageFiles, find_images
 
 
 def make(folder: Path, *paths: str) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from assay.workers.data.dataset import DataSet, MissingData, chosen_logits
+from assay.workers.data.imagenet_a import imagenet_a
+from assay.workers.data.imagenet_classes import class_list
 from tests.support.imagenet_trees import change, write_set
-from workers.data.dataset import DataSet, MissingData, chosen_logits
-from workers.data.imagenet_a import imagenet_a
-from workers.data.imagenet_classes import class_list
 
 PUBLISHED = 7_500
 # As in the authors' evaluation.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from assay.workers.data.dataset import DataSet, MissingData, chosen_logits
+from assay.workers.data.imagenet_classes import class_list
+from assay.workers.data.imagenet_r import imagenet_r
 from tests.support.imagenet_trees import change, write_set
-from workers.data.dataset import DataSet, MissingData, chosen_logits
-from workers.data.imagenet_classes import class_list
-from workers.data.imagenet_r import imagenet_r
 
 PUBLISHED = 30_000
 # As in the authors' evaluation.

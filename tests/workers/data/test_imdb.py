@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.imdb import imdb
+from assay.workers.data.text import Sentences
 from tests.support.texts import write_imdb
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.imdb import imdb
-from workers.data.text import Sentences
 
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callable[[str], Sentences]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from workers.data import pydoc as module
-from workers.data.pydoc import pydoc, words_of
-from workers.data.text import Documents
+from assay.workers.data import pydoc as module
+from assay.workers.data.pydoc import pydoc, words_of
+from assay.workers.data.text import Documents
 
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callable[[str], Documents]:

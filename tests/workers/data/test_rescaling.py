@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workers.data.rescaling import rescale_map, rescale_pixels, size_with_short_side
+from assay.workers.data.rescaling import rescale_map, rescale_pixels, size_with_short_side
 
 
 @pytest.mark.parametrize(

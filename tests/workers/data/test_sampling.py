@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from workers.data.sampling import evaluation_order, example_key, held_out_split
+from assay.workers.data.sampling import evaluation_order, example_key, held_out_split
 
 IDS = [f"{index:04d}" for index in range(100)]
 

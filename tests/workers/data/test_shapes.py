@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from workers.data import shapes as module
-from workers.data.segmentation import IGNORE, SegmentationSet
-from workers.data.shapes import FACTS, MEAN, STD, shapes
+from assay.workers.data import shapes as module
+from assay.workers.data.segmentation import IGNORE, SegmentationSet
+from assay.workers.data.shapes import FACTS, MEAN, STD, shapes
 
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callable[[str], SegmentationSet]:

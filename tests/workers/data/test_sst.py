@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.sst import sst
+from assay.workers.data.text import Sentences
+from assay.workers.data.wikitext import wikitext
 from tests.support.texts import write_sst, write_wikitext
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.sst import sst
-from workers.data.text import Sentences
-from workers.data.wikitext import wikitext
 
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callable[[str], Sentences]:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from service.contract.stored_cells import Cell
+from assay.service.contract.stored_cells import Cell
+from assay.workers.data.corrupted_folder import corrupted_folder
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.image_folder import RESAMPLING
+from assay.workers.data.stored_corruptions import Kind, StoredCorruptions
 from tests.support.stored_trees import PICTURES, picture, write_cells
-from workers.data.corrupted_folder import corrupted_folder
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.image_folder import RESAMPLING
-from workers.data.stored_corruptions import Kind, StoredCorruptions
 
 CELLS: list[Cell] = [("fog", 1), ("fog", 4), ("saturate", 2)]
 

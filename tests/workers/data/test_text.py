@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from workers.data.text import Documents, Sentences
-from workers.data.vocabulary import Vocabulary
+from assay.workers.data.text import Documents, Sentences
+from assay.workers.data.vocabulary import Vocabulary
 
 TEXTS = ["a b <eos>", "b c <eos> d <eos>"]
 VOCABULARY = Vocabulary.counted(Counter(["b", "b", "a"]))  # b 2, a 3

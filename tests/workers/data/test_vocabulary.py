@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from workers.data.vocabulary import PAD, UNKNOWN, Vocabulary
+from assay.workers.data.vocabulary import PAD, UNKNOWN, Vocabulary
 
 
 def test_frequent_words_come_first_and_equally_frequent_ones_by_alphabet() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.text import Documents
+from assay.workers.data.wikitext import wikitext
 from tests.support.texts import write_wikitext
-from workers.data.dataset import CorruptData, MissingData
-from workers.data.text import Documents
-from workers.data.wikitext import wikitext
 
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callable[[str], Documents]:

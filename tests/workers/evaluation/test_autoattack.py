@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.autoattack import autoattack
-from attacks.ensemble import Ensemble
-from attacks.randomness import Randomness
+from assay.attacks.adversarial.autoattack import autoattack
+from assay.attacks.ensemble import Ensemble
+from assay.attacks.randomness import Randomness
+from assay.workers.evaluation.engine import attack_pixel
+from assay.workers.evaluation.outcomes import Outcomes
 from tests.attacks.adversarial.batches import digits, network
-from workers.evaluation.engine import attack_pixel
-from workers.evaluation.outcomes import Outcomes
 
 N, BATCH, QUERIES = 60, 40, 150
 LIBRARY_NAMES = {"apgd-ce": "apgd_ce", "apgd-t": "apgd_t", "fab-t": "fab_t", "square": "square"}

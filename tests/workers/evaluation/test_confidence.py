@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.layers import Classifier
-from workers.evaluation.anomalies import score_anomalies
-from workers.evaluation.confidence import classify_with_confidence, confidence_of
-from workers.evaluation.some_classes import restricted
+from assay.models.layers import Classifier
+from assay.workers.evaluation.anomalies import score_anomalies
+from assay.workers.evaluation.confidence import classify_with_confidence, confidence_of
+from assay.workers.evaluation.some_classes import restricted
 
 LOGITS = torch.tensor(
     [

@@ -10,13 +10,13 @@ import torch
 from imagecorruptions import get_corruption_names
 from torch import Tensor
 
-from attacks.corruptions.contrast import contrast
-from attacks.corruptions.gaussian_noise import gaussian_noise
-from models.layers import Classifier
-from service.contract.catalog import load
-from workers.catalog import build
-from workers.evaluation.corruptions import FIFTEEN, CorruptionName
-from workers.evaluation.outcomes import Outcomes
+from assay.attacks.corruptions.contrast import contrast
+from assay.attacks.corruptions.gaussian_noise import gaussian_noise
+from assay.models.layers import Classifier
+from assay.service.contract.catalog import load
+from assay.workers.catalog import build
+from assay.workers.evaluation.corruptions import FIFTEEN, CorruptionName
+from assay.workers.evaluation.outcomes import Outcomes
 
 N = 30
 IDS = [f"digit-{number:04d}" for number in range(N)]

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.fan_vit import fan_vit
-from models.layers import Classifier
-from models.rpc_symvit_sizes import rpc_symvit_tiny
-from models.segmenter import segmenter
-from models.symvit_sizes import symvit_tiny
-from models.vit import vit
-from workers.evaluation.analysis import Measured
-from workers.evaluation.efficiency import count_flops, efficiency, inference, peak_bytes, training
+from assay.models.fan_vit import fan_vit
+from assay.models.layers import Classifier
+from assay.models.rpc_symvit_sizes import rpc_symvit_tiny
+from assay.models.segmenter import segmenter
+from assay.models.symvit_sizes import symvit_tiny
+from assay.models.vit import vit
+from assay.workers.evaluation.analysis import Measured
+from assay.workers.evaluation.efficiency import count_flops, efficiency, inference, peak_bytes, training
 
 CPU = torch.device("cpu")
 N, C, DEPTH = 197, 192, 12

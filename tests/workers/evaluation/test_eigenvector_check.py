@@ -10,10 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.randomness import Randomness
-from models.layers import Classifier
-from models.symvit import symvit
-from workers.evaluation.eigenvector_check import check, controls, eigenvector_check, gram_matrix, pairwise
+from assay.attacks.randomness import Randomness
+from assay.models.layers import Classifier
+from assay.models.symvit import symvit
+from assay.workers.evaluation.eigenvector_check import (
+    check,
+    controls,
+    eigenvector_check,
+    gram_matrix,
+    pairwise,
+)
 
 N, D = 6, 3
 

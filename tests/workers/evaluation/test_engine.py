@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.pgd import pgd
-from attacks.adversarial.uniform_noise import uniform_noise
-from attacks.judgement import judge
-from attacks.kernel import Examples, Setting, State
-from attacks.randomness import Randomness
-from models.layers import Classifier
-from workers.evaluation.engine import attack_paper, attack_pixel, classify
-from workers.evaluation.outcomes import Ledger, Outcomes
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.adversarial.uniform_noise import uniform_noise
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import Examples, Setting, State
+from assay.attacks.randomness import Randomness
+from assay.models.layers import Classifier
+from assay.workers.evaluation.engine import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.outcomes import Ledger, Outcomes
 
 N = 500
 BATCHES = (7, 64, 500)

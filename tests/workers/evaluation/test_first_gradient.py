@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.one_step import OneStep, SharedStep
-from attacks.judgement import judge
-from attacks.kernel import Examples, Setting, State, WithFirstGradient
-from attacks.randomness import Randomness
-from models.layers import Classifier
-from workers.evaluation.engine import attack_paper, attack_pixel
-from workers.evaluation.outcomes import Outcomes
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.one_step import OneStep, SharedStep
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import Examples, Setting, State, WithFirstGradient
+from assay.attacks.randomness import Randomness
+from assay.models.layers import Classifier
+from assay.workers.evaluation.engine import attack_paper, attack_pixel
+from assay.workers.evaluation.outcomes import Outcomes
 
 N, EPSILON = 300, 0.05
 IDS = [f"digit-{number:04d}" for number in range(N)]

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.token_model import TokenModel
-from workers.evaluation.likelihood import Scores, Windows, score
+from assay.models.token_model import TokenModel
+from assay.workers.evaluation.likelihood import Scores, Windows, score
 
 WORDS = 11
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.apgd_ce import apgd_ce
-from attacks.adversarial.carlini_wagner import carlini_wagner
-from attacks.adversarial.fab_t import fab_t
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.pgd import pgd
-from attacks.adversarial.spsa import spsa
-from attacks.randomness import Randomness
-from workers import catalog
-from workers.evaluation.engine import attack_pixel
+from assay.attacks.adversarial.apgd_ce import apgd_ce
+from assay.attacks.adversarial.carlini_wagner import carlini_wagner
+from assay.attacks.adversarial.fab_t import fab_t
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.adversarial.spsa import spsa
+from assay.attacks.randomness import Randomness
+from assay.workers import catalog
+from assay.workers.evaluation.engine import attack_pixel
 
 BATCH, SIZE = 16, 32
 SHAPE = {"image_size": SIZE, "patch_size": 8, "depth": 3, "width": 48, "heads": 3}

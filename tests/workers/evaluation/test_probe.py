@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from workers.evaluation.probe import probe
+from assay.workers.evaluation.probe import probe
 
 IMAGES = torch.rand(9, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.attention.softmax_standardized import StandardizedSoftmaxAttention
-from models.layers import Classifier
-from models.vit import vit
-from workers.evaluation.projection_loss import parts, projection_loss
+from assay.models.attention.softmax_standardized import StandardizedSoftmaxAttention
+from assay.models.layers import Classifier
+from assay.models.vit import vit
+from assay.workers.evaluation.projection_loss import parts, projection_loss
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors"
 

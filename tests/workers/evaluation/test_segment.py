@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workers.data.segmentation import IGNORE
-from workers.evaluation.segment import PixelCounts, count_pixels, segment
+from assay.workers.data.segmentation import IGNORE
+from assay.workers.evaluation.segment import PixelCounts, count_pixels, segment
 
 CLASSES = 3
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.sea import sea
-from attacks.adversarial.segmentation_apgd import segmentation_apgd
-from attacks.adversarial.segpgd import segpgd
-from attacks.kernel import Setting, State
-from attacks.segmentation.kernel import PixelEnsemble, PixelExamples, begin, look, record
-from attacks.segmentation.losses import IGNORE, PixelLoss
-from attacks.threat import Ball
-from workers.evaluation.attacked_pixels import AttackedPixels
-from workers.evaluation.segment_attacked import attack_segmentation
+from assay.attacks.adversarial.sea import sea
+from assay.attacks.adversarial.segmentation_apgd import segmentation_apgd
+from assay.attacks.adversarial.segpgd import segpgd
+from assay.attacks.kernel import Setting, State
+from assay.attacks.segmentation.kernel import PixelEnsemble, PixelExamples, begin, look, record
+from assay.attacks.segmentation.losses import IGNORE, PixelLoss
+from assay.attacks.threat import Ball
+from assay.workers.evaluation.attacked_pixels import AttackedPixels
+from assay.workers.evaluation.segment_attacked import attack_segmentation
 
 N, K, SIDE, EPSILON = 6, 2, 4, 0.05
 IDS = [f"image {row}" for row in range(N)]

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.corruptions.contrast import contrast
-from attacks.corruptions.gaussian_noise import gaussian_noise
-from service.contract.cell_counts import read
-from workers.catalog import build
-from workers.data.segmentation import IGNORE
-from workers.evaluation.segment import PixelCounts, count_pixels, segment
-from workers.evaluation.segment_corrupted import segment_corrupted
+from assay.attacks.corruptions.contrast import contrast
+from assay.attacks.corruptions.gaussian_noise import gaussian_noise
+from assay.service.contract.cell_counts import read
+from assay.workers.catalog import build
+from assay.workers.data.segmentation import IGNORE
+from assay.workers.evaluation.segment import PixelCounts, count_pixels, segment
+from assay.workers.evaluation.segment_corrupted import segment_corrupted
 
 CLASSES, N, SIDE = 4, 6, 12
 IDS = [f"image {row}" for row in range(N)]

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from service.contract.catalog import load
-from service.contract.estimate import passes
-from workers.data.segmentation import IGNORE
-from workers.evaluation import sliding_window as module
-from workers.evaluation.segment import PixelCounts
-from workers.evaluation.sliding_window import SlidingWindow, sliding_window
+from assay.service.contract.catalog import load
+from assay.service.contract.estimate import passes
+from assay.workers.data.segmentation import IGNORE
+from assay.workers.evaluation import sliding_window as module
+from assay.workers.evaluation.segment import PixelCounts
+from assay.workers.evaluation.sliding_window import SlidingWindow, sliding_window
 
 CLASSES = 5
 SIZES = [(16, 16), (20, 31), (37, 18), (9, 12), (40, 12)]

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.corruptions.fog import fog
-from attacks.corruptions.pixelate import pixelate
-from service.contract.catalog import load
-from service.contract.cell_counts import read
-from service.contract.estimate import passes
-from workers.catalog import build
-from workers.data.segmentation import IGNORE
-from workers.evaluation.segment import PixelCounts
-from workers.evaluation.sliding_window import sliding_window
+from assay.attacks.corruptions.fog import fog
+from assay.attacks.corruptions.pixelate import pixelate
+from assay.service.contract.catalog import load
+from assay.service.contract.cell_counts import read
+from assay.service.contract.estimate import passes
+from assay.workers.catalog import build
+from assay.workers.data.segmentation import IGNORE
+from assay.workers.evaluation.segment import PixelCounts
+from assay.workers.evaluation.sliding_window import sliding_window
 
 CLASSES = 3
 SIZES = [(20, 31), (37, 18), (9, 12), (16, 16)]

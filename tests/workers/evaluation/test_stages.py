@@ -12,17 +12,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.adversarial.fgsm import fgsm
-from attacks.adversarial.pgd import pgd
-from attacks.adversarial.uniform_noise import uniform_noise
-from attacks.ensemble import Ensemble
-from attacks.kernel import Examples, Forward, Setting, State, begin
-from attacks.randomness import Randomness
-from attacks.threat import Ball
-from models.layers import Classifier
-from workers.evaluation import active
-from workers.evaluation.engine import attack_paper, attack_pixel, classify
-from workers.evaluation.outcomes import Outcomes
+from assay.attacks.adversarial.fgsm import fgsm
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.adversarial.uniform_noise import uniform_noise
+from assay.attacks.ensemble import Ensemble
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import Ball
+from assay.models.layers import Classifier
+from assay.workers.evaluation import active
+from assay.workers.evaluation.engine import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.outcomes import Outcomes
 
 N = 300
 IDS = [f"digit-{number:04d}" for number in range(N)]
@@ -273,7 +273,7 @@ def test_flags_that_come_a_step_late_change_nothing(
     plain = run(attack)
     later = active.run_slots
     monkeypatch.setattr(
-        "workers.evaluation.stages.run_slots", lambda *args, **kwargs: later(*args, **kwargs, late=True)
+        "assay.workers.evaluation.stages.run_slots", lambda *args, **kwargs: later(*args, **kwargs, late=True)
     )
     late = run(attack)
     for column in ("correct", "prediction", "forward", "backward"):

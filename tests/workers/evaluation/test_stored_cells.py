@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.layers import Classifier
-from service.contract.stored_cells import Cell
-from workers.catalog import build
-from workers.evaluation.outcomes import Outcomes
-from workers.evaluation.stored_cells import StoredCells
+from assay.models.layers import Classifier
+from assay.service.contract.stored_cells import Cell
+from assay.workers.catalog import build
+from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.evaluation.stored_cells import StoredCells
 
 N = 20
 IDS = [f"digit-{number:04d}" for number in range(N)]

@@ -11,19 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.words.draws import Draws
+from assay.attacks.words.draws import Draws
+from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.evaluation.deepwordbug import deepwordbug
+from assay.workers.evaluation.homoglyph_swaps import homoglyph_swaps
+from assay.workers.evaluation.pruthi import pruthi
+from assay.workers.evaluation.pwws import pwws
+from assay.workers.evaluation.text_attack import TextAttack
+from assay.workers.evaluation.text_outcomes import TextOutcomes
+from assay.workers.evaluation.textfooler import textfooler
 from tests.support.sentences import SENTENCES
 from tests.support.word_models import probabilities
 from tests.support.word_vectors import write_vectors
 from tests.support.wordnet_files import write_wordnet
-from workers.data.dataset import CorruptData, MissingData
-from workers.evaluation.deepwordbug import deepwordbug
-from workers.evaluation.homoglyph_swaps import homoglyph_swaps
-from workers.evaluation.pruthi import pruthi
-from workers.evaluation.pwws import pwws
-from workers.evaluation.text_attack import TextAttack
-from workers.evaluation.text_outcomes import TextOutcomes
-from workers.evaluation.textfooler import textfooler
 
 TEXTS = [text for text, _ in SENTENCES]
 LABELS = torch.tensor([label for _, label in SENTENCES])

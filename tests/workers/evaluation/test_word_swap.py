@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.words.fixed_word import fixed_word
-from attacks.words.swap import WordSwap
-from models.token_model import TokenModel
-from workers.data.text import Documents
-from workers.data.vocabulary import Vocabulary
-from workers.evaluation.perplexity import perplexity
-from workers.evaluation.word_swap import SwappedLosses, swapped_text, word_swap
-from workers.metrics.word_swap import word_swap_metrics
+from assay.attacks.words.fixed_word import fixed_word
+from assay.attacks.words.swap import WordSwap
+from assay.models.token_model import TokenModel
+from assay.workers.data.text import Documents
+from assay.workers.data.vocabulary import Vocabulary
+from assay.workers.evaluation.perplexity import perplexity
+from assay.workers.evaluation.word_swap import SwappedLosses, swapped_text, word_swap
+from assay.workers.metrics.word_swap import word_swap_metrics
 
 WORDS = ["<pad>", "<unk>", "AAA", "<eos>", "red", "green", "blue"]
 TEXT = [["red", "green", ",", "<eos>", "blue"] * 8, ["green", "<unk>", "red", "grey", "<eos>"] * 6]

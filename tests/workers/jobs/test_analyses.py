@@ -11,19 +11,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.results import LayerBreakdown
-from service.store.rows import JobRow, OutcomeRow
-from service.store.session import Store
+from assay.service.contract.catalog import load
+from assay.service.contract.results import LayerBreakdown
+from assay.service.store.rows import JobRow, OutcomeRow
+from assay.service.store.session import Store
+from assay.workers.catalog import resolve
+from assay.workers.evaluation.analysis import Analysis
+from assay.workers.finishing import merge_and_finish
+from assay.workers.jobs import merge
+from assay.workers.jobs.analyses import summarise
+from assay.workers.jobs.published import IMAGENET
+from assay.workers.jobs.published_analyses import TABLE_13, analysis_references
+from assay.workers.settings import WorkerSettings
 from tests.support.jobs import add, claim, evaluate_spec
-from workers.catalog import resolve
-from workers.evaluation.analysis import Analysis
-from workers.finishing import merge_and_finish
-from workers.jobs import merge
-from workers.jobs.analyses import summarise
-from workers.jobs.published import IMAGENET
-from workers.jobs.published_analyses import TABLE_13, analysis_references
-from workers.settings import WorkerSettings
 
 LOSS = {"name": "projection_loss", "params": {"form": "released", "layers": "all"}, "data": None}
 FACTS = {"batch_size": 2, "untrained": False, "weights_sha256": "w", "data_sha256": {"digits": "d"}}

@@ -14,16 +14,16 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from models.layers import Classifier
-from models.position_embeddings import resize_positions
-from service.contract.catalog import load
-from service.contract.validation import validate
-from workers import catalog
-from workers.jobs import train
-from workers.jobs.backbone import load_backbone
-from workers.jobs.failures import BadWeights
-from workers.jobs.session import Session
-from workers.training.files import CONTENT, save_weights
+from assay.models.layers import Classifier
+from assay.models.position_embeddings import resize_positions
+from assay.service.contract.catalog import load
+from assay.service.contract.validation import validate
+from assay.workers import catalog
+from assay.workers.jobs import train
+from assay.workers.jobs.backbone import load_backbone
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.session import Session
+from assay.workers.training.files import CONTENT, save_weights
 
 SMALL = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 1, "heads": 3}
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.randomness import Randomness
+from assay.attacks.randomness import Randomness
+from assay.workers.data.digits import digits
+from assay.workers.data.sampling import evaluation_order
+from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.jobs.evaluate import Shard
+from assay.workers.jobs.session import Loaded
 from tests.support import networks
-from workers.data.digits import digits
-from workers.data.sampling import evaluation_order
-from workers.evaluation.outcomes import Outcomes
-from workers.jobs.evaluate import Shard
-from workers.jobs.session import Loaded
 
 SIZE = 32
 EXAMPLES = 500

@@ -12,13 +12,13 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from models.layers import Classifier
-from models.symvit import symvit
-from workers.jobs import check
-from workers.jobs.failures import BadWeights
-from workers.jobs.session import Session, state_sha256
-from workers.jobs.trained_on import TrainedOn
-from workers.training.files import CONTENT, save_weights
+from assay.models.layers import Classifier
+from assay.models.symvit import symvit
+from assay.workers.jobs import check
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.session import Session, state_sha256
+from assay.workers.jobs.trained_on import TrainedOn
+from assay.workers.training.files import CONTENT, save_weights
 
 SHAPE = {"image_size": 16, "patch_size": 8, "width": 12, "depth": 1, "heads": 2}
 NAMES = tuple("0123456789")

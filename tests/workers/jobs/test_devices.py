@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from workers.jobs import devices, train
-from workers.jobs.devices import DEATH, train_on_devices
-from workers.jobs.failures import FailedElsewhere, describe
-from workers.jobs.session import Session
+from assay.workers.jobs import devices, train
+from assay.workers.jobs.devices import DEATH, train_on_devices
+from assay.workers.jobs.failures import FailedElsewhere, describe
+from assay.workers.jobs.session import Session
 
 
 def request(spec: dict[str, Any], folder: Path, epochs: int) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def ranks() -> set[int]:
             continue
         if (
             entry.name.isdigit()
-            and b"workers.jobs.rank" in command
+            and b"assay.workers.jobs.rank" in command
             and not dead
             and b"launcher" not in command
         ):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from service.contract.errors import InvalidSpec, NotFound
-from workers.data.dataset import MissingData
-from workers.jobs.failures import BadWeights, describe
-from workers.training.outcome import TrainingDiverged
+from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.workers.data.dataset import MissingData
+from assay.workers.jobs.failures import BadWeights, describe
+from assay.workers.training.outcome import TrainingDiverged
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_missing_data_is_no_mere_value_error() -> None:
 
 
 def test_details_of_a_spec_error_are_told() -> None:
-    from service.contract.errors import ErrorDetail
+    from assay.service.contract.errors import ErrorDetail
 
     detail = ErrorDetail(loc=["data", "name"], message="unknown data 'digit'")
     failure = describe(InvalidSpec("the spec is invalid", [detail]))

@@ -11,15 +11,15 @@ import torch
 from timm import create_model
 from torch import Tensor
 
-from models.attention.softmax import SoftmaxAttention
-from models.fan import FullyAttentionalNetwork
-from models.position_embeddings import resize_positions
-from models.symvit import symvit
-from models.vit import vit
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.fan import FullyAttentionalNetwork
+from assay.models.position_embeddings import resize_positions
+from assay.models.symvit import symvit
+from assay.models.vit import vit
+from assay.workers.jobs import check
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.session import Loaded, Session
 from tests.support.weights import disturb
-from workers.jobs import check
-from workers.jobs.failures import BadWeights
-from workers.jobs.session import Loaded, Session
 
 SHAPE: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 12, "depth": 1, "heads": 2}
 FAN: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 2, "heads": 3}
@@ -103,7 +103,7 @@ def test_faults_of_cut_tensors_have_the_files_names(tmp_path: Path) -> None:
 
 
 def test_an_unused_head_is_left_out_and_told(tmp_path: Path) -> None:
-    from models.segmenter import segmenter
+    from assay.models.segmenter import segmenter
 
     network = segmenter(5, 1, backbone=lambda classes, channels: vit(classes, channels, **SHAPE))
     tensors = dict(network.state_dict()) | {"encoder.head.weight": torch.zeros(1000, 12)}
@@ -208,7 +208,7 @@ def test_a_normalisation_that_was_stated_is_used_without_a_warning(tmp_path: Pat
 
 
 def test_a_normalisation_that_cannot_be_is_rejected(tmp_path: Path) -> None:
-    from models.layers import Classifier
+    from assay.models.layers import Classifier
 
     three = {"mean": [0.5] * 3, "std": [0.5] * 3}
     path = saved(tmp_path, vit_tensors())
@@ -250,7 +250,7 @@ def test_one_tensor_at_a_time_is_read(tmp_path: Path, load: Any, monkeypatch: py
     """The file is never whole in memory: each tensor is gone before the next one comes."""
     import weakref
 
-    from workers.jobs import loading
+    from assay.workers.jobs import loading
 
     path = saved(tmp_path, vit_tensors())
     alive: list[weakref.ref[Tensor]] = []

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from service.contract.catalog import load
-from service.contract.validation import validate
+from assay.service.contract.catalog import load
+from assay.service.contract.validation import validate
+from assay.workers.jobs import evaluate, plan, train
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.final import final_evaluation
+from assay.workers.jobs.session import Session
+from assay.workers.metrics.perplexity import perplexity_metrics
 from tests.support.texts import write_sst, write_wikitext
-from workers.jobs import evaluate, plan, train
-from workers.jobs.failures import BadWeights
-from workers.jobs.final import final_evaluation
-from workers.jobs.session import Session
-from workers.metrics.perplexity import perplexity_metrics
 
 pytestmark = pytest.mark.trains
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from service.contract.errors import NotFound
-from service.contract.results import StageBreakdown
-from service.contract.statistics import wilson
-from service.store.rows import Finished, JobRow, OutcomeRow
-from service.store.session import Store
+from assay.service.contract.errors import NotFound
+from assay.service.contract.results import StageBreakdown
+from assay.service.contract.statistics import wilson
+from assay.service.store.rows import Finished, JobRow, OutcomeRow
+from assay.service.store.session import Store
+from assay.workers.finishing import finish_job, merge_and_finish
+from assay.workers.jobs import merge
 from tests.support.jobs import add, claim, evaluate_spec, train_spec
 from tests.support.outcomes import columns, rows
 from tests.support.workers import settings
-from workers.finishing import finish_job, merge_and_finish
-from workers.jobs import merge
 
 PGD = {"name": "pgd", "params": {"epsilon": 0.1}, "data": None}
 FACTS = {"batch_size": 4, "untrained": False, "weights_sha256": "w", "data_sha256": {"digits": "d"}}

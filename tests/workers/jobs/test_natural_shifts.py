@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from service.contract.catalog import load
-from service.contract.validation import validate
+from assay.service.contract.catalog import load
+from assay.service.contract.validation import validate
+from assay.workers.data.dataset import chosen_logits
+from assay.workers.data.imagenet_a import imagenet_a
+from assay.workers.jobs import evaluate, plan
+from assay.workers.jobs.data_fit import check_fit
+from assay.workers.jobs.session import Session
 from tests.support.imagenet_trees import write_classes, write_set
-from workers.data.dataset import chosen_logits
-from workers.data.imagenet_a import imagenet_a
-from workers.jobs import evaluate, plan
-from workers.jobs.data_fit import check_fit
-from workers.jobs.session import Session
 
 MODEL = {
     "name": "symvit",

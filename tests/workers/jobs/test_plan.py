@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from models.layers import Classifier
-from workers.data.digits import digits
-from workers.jobs import plan
-from workers.jobs.plan import (
+from assay.models.layers import Classifier
+from assay.workers.data.digits import digits
+from assay.workers.jobs import plan
+from assay.workers.jobs.plan import (
     BATCH_BYTES,
     LARGEST_BATCH,
     choose_batch_size,
@@ -21,7 +21,7 @@ from workers.jobs.plan import (
     example_seconds,
     measure_cost,
 )
-from workers.jobs.session import Loaded, Session
+from assay.workers.jobs.session import Loaded, Session
 
 PGD = {"epsilon": 0.1, "restarts": 1, "random_start": True, "backend": "native"}
 CUTS = {

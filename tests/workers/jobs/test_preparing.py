@@ -6,11 +6,11 @@ from typing import Any, get_args
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.stored_cells import FIFTEEN, SEVERITIES
-from workers.evaluation.corruptions import CorruptionName
-from workers.jobs.plan import cut, example_seconds
-from workers.jobs.preparing import FIXED, MAKING, preparation_seconds
+from assay.service.contract.catalog import load
+from assay.service.contract.stored_cells import FIFTEEN, SEVERITIES
+from assay.workers.evaluation.corruptions import CorruptionName
+from assay.workers.jobs.plan import cut, example_seconds
+from assay.workers.jobs.preparing import FIXED, MAKING, preparation_seconds
 
 ALL = {"corruptions": [*FIFTEEN], "severities": [*SEVERITIES], "source": "generated"}
 

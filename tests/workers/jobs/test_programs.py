@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from service.contract.checkpoints import Verdict
+from assay.service.contract.checkpoints import Verdict
+from assay.workers.jobs import check, plan
+from assay.workers.jobs.failures import BadWeights, describe
+from assay.workers.jobs.program_check import Unfit, examine
+from assay.workers.jobs.programs import as_classifier, read_program
+from assay.workers.jobs.session import Session
 from tests.support.archives import archive
 from tests.support.programs import Net, export
-from workers.jobs import check, plan
-from workers.jobs.failures import BadWeights, describe
-from workers.jobs.program_check import Unfit, examine
-from workers.jobs.programs import as_classifier, read_program
-from workers.jobs.session import Session
 
 Answer = Callable[[Any, Tensor], Any]
 CHANNELS, SIZE, DIGITS = 1, 16, 10

@@ -8,18 +8,16 @@ from typing import Any
 import pytest
 from timm.data import ImageNetInfo
 
-from service.contract.catalog import load
-from service.contract.results import Reference
-from service.contract.stored_cells import FIFTEEN
-from service.store.session import Store
-from tests.support.jobs import add, evaluate_spec
-from tests.support.outcomes import rows
-from workers.data.imagenet_classes import class_list
-from workers.jobs import merge
-from workers.jobs.plan import facts_of
-from workers.jobs.published import ADE20K, IMAGENET, architecture, known_as, references
-from workers.jobs.published_corruptions import CORRUPTION_TABLES, WHOLE
-from workers.jobs.published_numbers import (
+from assay.service.contract.catalog import load
+from assay.service.contract.results import Reference
+from assay.service.contract.stored_cells import FIFTEEN
+from assay.service.store.session import Store
+from assay.workers.data.imagenet_classes import class_list
+from assay.workers.jobs import merge
+from assay.workers.jobs.plan import facts_of
+from assay.workers.jobs.published import ADE20K, IMAGENET, architecture, known_as, references
+from assay.workers.jobs.published_corruptions import CORRUPTION_TABLES, WHOLE
+from assay.workers.jobs.published_numbers import (
     MODELS,
     SEGMENTED,
     SEGMENTED_CORRUPTED,
@@ -28,7 +26,9 @@ from workers.jobs.published_numbers import (
     Attacked,
     Preparation,
 )
-from workers.metrics.corruption import ALEXNET_ERRORS
+from assay.workers.metrics.corruption import ALEXNET_ERRORS
+from tests.support.jobs import add, evaluate_spec
+from tests.support.outcomes import rows
 
 TINY = {"image_size": 224, "patch_size": 16, "drop_path": 0.1}
 RPC = {

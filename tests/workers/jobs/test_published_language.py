@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.report import Report
-from workers.jobs.published_language import (
+from assay.service.contract.catalog import load
+from assay.service.contract.report import Report
+from assay.workers.jobs.published_language import (
     ACCURACIES,
     MODELS,
     PERPLEXITIES,

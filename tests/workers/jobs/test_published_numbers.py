@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.stored_cells import FIFTEEN
-from workers.jobs.published_analyses import COLUMNS, EIGENVALUES, TABLE_13
-from workers.jobs.published_corruptions import CORRUPTION_TABLES
-from workers.jobs.published_language import ACCURACIES, PERPLEXITIES
-from workers.jobs.published_numbers import PAPER, SEGMENTED, SEGMENTED_CORRUPTED, TABLES
+from assay.service.contract.stored_cells import FIFTEEN
+from assay.workers.jobs.published_analyses import COLUMNS, EIGENVALUES, TABLE_13
+from assay.workers.jobs.published_corruptions import CORRUPTION_TABLES
+from assay.workers.jobs.published_language import ACCURACIES, PERPLEXITIES
+from assay.workers.jobs.published_numbers import PAPER, SEGMENTED, SEGMENTED_CORRUPTED, TABLES
 
 Cell = tuple[str, str, str]
 VECTORS = Path(__file__).parents[2] / "vectors" / "published.csv"

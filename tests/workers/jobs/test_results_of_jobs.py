@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from service.api.results import finished_results
-from service.contract.errors import NoResults
-from service.contract.results import Results
-from service.store.rows import Claim, OutcomeRow
-from service.store.session import Store, open_store
+from assay.service.api.results import finished_results
+from assay.service.contract.errors import NoResults
+from assay.service.contract.results import Results
+from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.session import Store, open_store
+from assay.workers.finishing import merge_and_finish
+from assay.workers.settings import WorkerSettings
 from tests.support.jobs import add, claim, evaluate_spec, train_spec
-from workers.finishing import merge_and_finish
-from workers.settings import WorkerSettings
 
 N = 4
 EVALUATIONS = [

@@ -11,9 +11,16 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from workers.data.dataset import MissingData
-from workers.jobs.failures import BadWeights
-from workers.jobs.session import KEPT_DATA_SETS, Loaded, Session, configure, resolve_device, state_sha256
+from assay.workers.data.dataset import MissingData
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.session import (
+    KEPT_DATA_SETS,
+    Loaded,
+    Session,
+    configure,
+    resolve_device,
+    state_sha256,
+)
 
 
 def load(spec: dict[str, Any], weights: Path | None = None) -> Loaded:
@@ -140,7 +147,7 @@ def test_data_sets_are_kept_by_their_last_use(monkeypatch: pytest.MonkeyPatch) -
     def build(kind: str, name: str, params: dict[str, Any]) -> Any:
         return lambda root, split: built.append(f"{params['folder']}/{split}") or object()
 
-    monkeypatch.setattr("workers.jobs.session.catalog.build", build)
+    monkeypatch.setattr("assay.workers.jobs.session.catalog.build", build)
     session = Session()
     names = [str(i) for i in range(KEPT_DATA_SETS)]
     for name in [*names, "0", "new", "0", names[-1]]:

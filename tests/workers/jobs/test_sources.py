@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import safetensors.torch
 
-from workers.jobs import evaluate, plan
-from workers.jobs.failures import BadWeights
-from workers.jobs.session import Session
+from assay.workers.jobs import evaluate, plan
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.session import Session
 
 N = 64
 ATTACK = {"epsilon": 0.05, "norm": "Linf", "attack": "pgd", "steps": 2, "restarts": 1}

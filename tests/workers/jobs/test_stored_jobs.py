@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from service.contract.results import Breakdown
-from service.contract.stored_cells import FIFTEEN, SEVERITIES
+from assay.service.contract.results import Breakdown
+from assay.service.contract.stored_cells import FIFTEEN, SEVERITIES
+from assay.workers.data.dataset import MissingData
+from assay.workers.jobs import plan
 from tests.support.stored_trees import write_cells
 from tests.workers.jobs.test_whole_jobs import Bench, Plain, bench
-from workers.data.dataset import MissingData
-from workers.jobs import plan
 
 __all__ = ["bench"]  # the fixture
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.validation import validate
-from service.store.rows import OutcomeRow
+from assay.service.contract.catalog import load
+from assay.service.contract.validation import validate
+from assay.service.store.rows import OutcomeRow
+from assay.workers.data.dataset import MissingData
+from assay.workers.jobs import evaluate, plan
+from assay.workers.jobs.merge import sorted_columns
+from assay.workers.jobs.session import Session
+from assay.workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
+from assay.workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 from tests.support.texts import write_sst, write_wikitext
 from tests.support.word_vectors import write_vectors
 from tests.support.wordnet_files import write_wordnet
-from workers.data.dataset import MissingData
-from workers.jobs import evaluate, plan
-from workers.jobs.merge import sorted_columns
-from workers.jobs.session import Session
-from workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
-from workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 
 LM = {"width": 16, "depth": 1, "heads": 2, "hidden": 16, "length": 8}
 CLASSIFIER = {"name": "text_classifier", "params": {"backbone": {"name": "lm", "params": LM}}}

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.workers.data.dataset import MissingData
+from assay.workers.data.vocabulary import Vocabulary
+from assay.workers.jobs.session import Loaded
+from assay.workers.jobs.texts import Reader, check_folders, reading
 from tests.support.wordnet_files import write_wordnet
-from workers.data.dataset import MissingData
-from workers.data.vocabulary import Vocabulary
-from workers.jobs.session import Loaded
-from workers.jobs.texts import Reader, check_folders, reading
 
 VOCABULARY = Vocabulary(["<pad>", "<unk>", "a", "good", "film"])
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from workers.jobs import train
-from workers.jobs.session import Session
+from assay.workers.jobs import train
+from assay.workers.jobs.session import Session
 
 pytestmark = pytest.mark.trains
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from workers.data.dataset import MissingData
-from workers.jobs import plan, train
-from workers.jobs.session import Session
-from workers.jobs.trained_on import TrainedOn, doubts
+from assay.workers.data.dataset import MissingData
+from assay.workers.jobs import plan, train
+from assay.workers.jobs.session import Session
+from assay.workers.jobs.trained_on import TrainedOn, doubts
 
 CLASSES = ("cat", "dog")
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from service.contract.results import StageBreakdown, Warning
-from service.store.session import Store
+from assay.service.contract.results import StageBreakdown, Warning
+from assay.service.store.session import Store
+from assay.workers.jobs import merge
+from assay.workers.jobs.warnings import COUNTED, OF_PIXELS, PROBED, UNDEFINED, Row, of_evaluation
+from assay.workers.metrics.classification import MEDIANS
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
-from workers.jobs import merge
-from workers.jobs.warnings import COUNTED, OF_PIXELS, PROBED, UNDEFINED, Row, of_evaluation
-from workers.metrics.classification import MEDIANS
 
 FACTS = {"batch_size": 4, "untrained": False}
 ASSUMED = {"data": "digits", "mean": [0.5], "std": [0.25]}

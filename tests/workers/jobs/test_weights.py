@@ -11,10 +11,10 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from models.layers import Classifier
-from models.vit import vit
-from workers.jobs.failures import BadWeights
-from workers.jobs.weights import Build, counts, fit, in_words, read_shapes, shapes_of
+from assay.models.layers import Classifier
+from assay.models.vit import vit
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.weights import Build, counts, fit, in_words, read_shapes, shapes_of
 
 SHAPE: dict[str, Any] = {"image_size": 16, "patch_size": 8, "width": 12, "depth": 1, "heads": 3}
 BUILD: Build = functools.partial(vit, **SHAPE)

@@ -13,18 +13,18 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
-from models.layers import Classifier
-from service.api.results import finished_results
-from service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
-from service.store.rows import Claim, OutcomeRow
-from service.store.session import Store, open_store
+from assay.models.layers import Classifier
+from assay.service.api.results import finished_results
+from assay.service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
+from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.session import Store, open_store
+from assay.workers.catalog import load
+from assay.workers.finishing import merge_and_finish
+from assay.workers.jobs import evaluate, plan
+from assay.workers.jobs.session import Loaded, Session
+from assay.workers.settings import WorkerSettings
 from tests.support import networks
 from tests.support.jobs import add, claim, evaluate_spec, succeeded, train_spec
-from workers.catalog import load
-from workers.finishing import merge_and_finish
-from workers.jobs import evaluate, plan
-from workers.jobs.session import Loaded, Session
-from workers.settings import WorkerSettings
 
 EPSILON = "24/255"
 SIZE = 8

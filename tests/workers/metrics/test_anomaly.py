@@ -7,8 +7,8 @@ import random
 import pytest
 from sklearn.metrics import average_precision_score
 
-from workers.metrics import anomaly as anomaly_module
-from workers.metrics.anomaly import anomaly_metrics
+from assay.workers.metrics import anomaly as anomaly_module
+from assay.workers.metrics.anomaly import anomaly_metrics
 
 
 @pytest.fixture(autouse=True)

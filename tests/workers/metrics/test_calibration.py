@@ -8,8 +8,8 @@ from itertools import permutations
 
 import pytest
 
-from workers.metrics import calibration
-from workers.metrics.calibration import calibration_metrics
+from assay.workers.metrics import calibration
+from assay.workers.metrics.calibration import calibration_metrics
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.contract.statistics import wilson
-from workers.metrics.classification import classification_metrics, proportion
+from assay.service.contract.statistics import wilson
+from assay.workers.metrics.classification import classification_metrics, proportion
 
 
 def test_accuracy_and_top5_with_wilson_intervals() -> None:

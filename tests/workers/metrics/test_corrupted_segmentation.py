@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.cell_counts import write
-from service.contract.results import Breakdown, Metric
+from assay.service.contract.cell_counts import write
+from assay.service.contract.results import Breakdown, Metric
+from assay.workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
+from assay.workers.metrics.segmentation import segmentation_metrics
 from tests.support.cell_counts import image
-from workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
-from workers.metrics.segmentation import segmentation_metrics
 
 NAMES = {"miou", "mean_accuracy", "pixel_accuracy"}
 CELLS = [("fog", 1), ("fog", 5), ("snow", 1)]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.statistics import wilson
-from service.contract.stored_cells import FIFTEEN as NAMES
-from service.contract.stored_cells import SEVERITIES, cells_of
-from workers.metrics.corruption import ALEXNET_ERRORS, corruption_metrics
+from assay.service.contract.statistics import wilson
+from assay.service.contract.stored_cells import FIFTEEN as NAMES
+from assay.service.contract.stored_cells import SEVERITIES, cells_of
+from assay.workers.metrics.corruption import ALEXNET_ERRORS, corruption_metrics
 
 FIFTEEN = list(ALEXNET_ERRORS)
 VECTORS = Path(__file__).parents[2] / "vectors" / "published.csv"

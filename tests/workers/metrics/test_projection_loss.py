@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from service.contract.results import Metric
-from workers.metrics.projection_loss import summarise
-from workers.metrics.summary import Summary
+from assay.service.contract.results import Metric
+from assay.workers.metrics.projection_loss import summarise
+from assay.workers.metrics.summary import Summary
 
 LAYERS = [0, 3]
 

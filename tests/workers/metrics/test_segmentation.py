@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.metrics.segmentation import segmentation_metrics
+from assay.workers.metrics.segmentation import segmentation_metrics
 
 # Two images, three classes; the third occurs in annotations and predictions nowhere.
 BY_HAND = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workers.metrics.text_attack import text_attack_metrics
+from assay.workers.metrics.text_attack import text_attack_metrics
 
 ROWS = [("skipped", 1, 4, 0), ("succeeded", 30, 10, 2), ("failed", 50, 8, 3), ("succeeded", 10, 4, 2)]
 

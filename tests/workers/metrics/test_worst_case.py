@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.contract.pixel_counts import Counts, ratios, total
-from workers.metrics.worst_case import least_mean_accuracy, least_miou, least_pixel_accuracy, worst_case
+from assay.service.contract.pixel_counts import Counts, ratios, total
+from assay.workers.metrics.worst_case import least_mean_accuracy, least_miou, least_pixel_accuracy, worst_case
 
 Images = list[list[Counts]]
 NAMES = ("clean", "mce", "js")

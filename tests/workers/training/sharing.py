@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from models.auxiliary import add_loss
-from workers.data.segmentation import IGNORE, SegmentationArrays
-from workers.training.learner import Learner
-from workers.training.loop import train
-from workers.training.processes import Processes
-from workers.training.recipe import AdversarialTraining, Augmentation, Crops, Recipe
+from assay.models.auxiliary import add_loss
+from assay.workers.data.segmentation import IGNORE, SegmentationArrays
+from assay.workers.training.learner import Learner
+from assay.workers.training.loop import train
+from assay.workers.training.processes import Processes
+from assay.workers.training.recipe import AdversarialTraining, Augmentation, Crops, Recipe
 
 SIZE, CLASSES, BATCH = 8, 3, 7
 STOPPED_AT = 3

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from workers.training.loop import Trained, train
-from workers.training.recipe import Augmentation, Recipe
+from assay.workers.training.loop import Trained, train
+from assay.workers.training.recipe import Augmentation, Recipe
 
 CLASSES = 3
 SIZE = 8

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.training.augment import mix, move_pixels
-from workers.training.recipe import Augmentation
+from assay.workers.training.augment import mix, move_pixels
+from assay.workers.training.recipe import Augmentation
 
 EVERYTHING = Augmentation(shift=0.2, rotate=30, scale=0.2, flip=True)
 

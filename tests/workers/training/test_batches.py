@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.training import batches as module
-from workers.training.batches import Batches
-from workers.training.recipe import Augmentation
+from assay.workers.training import batches as module
+from assay.workers.training.batches import Batches
+from assay.workers.training.recipe import Augmentation
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from workers.training.checkpoint import Checkpoint, Checkpoints
+from assay.workers.training.checkpoint import Checkpoint, Checkpoints
 
 
 def checkpoint(step: int) -> Checkpoint:

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workers.data.segmentation import IGNORE, SegmentationArrays
-from workers.training.batches import Source
-from workers.training.crops import CropExamples, random_crop
-from workers.training.recipe import Crops, Recipe
-from workers.training.source import source_of
+from assay.workers.data.segmentation import IGNORE, SegmentationArrays
+from assay.workers.training.batches import Source
+from assay.workers.training.crops import CropExamples, random_crop
+from assay.workers.training.recipe import Crops, Recipe
+from assay.workers.training.source import source_of
 
 MEAN = (0.25, 0.5, 0.75)
 

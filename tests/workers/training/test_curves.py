@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from workers.plotting import HEIGHT, LEFT, PANEL_HEIGHT, PANEL_WIDTH, TOP, width
-from workers.training.curves import draw
-from workers.training.training_log import EpochRecord
+from assay.workers.plotting import HEIGHT, LEFT, PANEL_HEIGHT, PANEL_WIDTH, TOP, width
+from assay.workers.training.curves import draw
+from assay.workers.training.training_log import EpochRecord
 
 SVG = "{http://www.w3.org/2000/svg}"
 

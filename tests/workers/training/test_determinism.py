@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workers.training.determinism import deterministic
+from assay.workers.training.determinism import deterministic
 
 
 def settings() -> tuple[bool, bool, bool, bool]:

@@ -8,7 +8,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from workers.training.files import CONTENT, content_sha256, save_weights, written_through
+from assay.workers.training.files import CONTENT, content_sha256, save_weights, written_through
 
 METADATA = {name: f"value of {name} ü" for name in "abcdefgh"}
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workers.training.batches import Batch
-from workers.training.learner import Learner
-from workers.training.randomness import caller_generators_restored
-from workers.training.recipe import AdversarialTraining, Augmentation, Recipe
+from assay.workers.training.batches import Batch
+from assay.workers.training.learner import Learner
+from assay.workers.training.randomness import caller_generators_restored
+from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe
 
 CPU = torch.device("cpu")
 B, CLASSES, SIDE = 6, 3, 8

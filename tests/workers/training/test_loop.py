@@ -14,14 +14,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workers.training import loop
-from workers.training.batches import Batch
-from workers.training.files import CONTENT
-from workers.training.learner import Learner
-from workers.training.outcome import WEIGHTS_NAME, TrainingDiverged
-from workers.training.recipe import Recipe
-from workers.training.schedule import SCHEDULES
-from workers.training.training_log import LOG_NAME
+from assay.workers.training import loop
+from assay.workers.training.batches import Batch
+from assay.workers.training.files import CONTENT
+from assay.workers.training.learner import Learner
+from assay.workers.training.outcome import WEIGHTS_NAME, TrainingDiverged
+from assay.workers.training.recipe import Recipe
+from assay.workers.training.schedule import SCHEDULES
+from assay.workers.training.training_log import LOG_NAME
 
 pytestmark = pytest.mark.trains
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from workers.training.batches import Batch
-from workers.training.examples import Example
-from workers.training.making import CHUNK, MadeBatches, MakingFailed, makers_for
+from assay.workers.training.batches import Batch
+from assay.workers.training.examples import Example
+from assay.workers.training.making import CHUNK, MadeBatches, MakingFailed, makers_for
 
 CPU = torch.device("cpu")
 N = 3 * CHUNK
@@ -142,8 +142,8 @@ def test_makers_end_when_the_batches_are_closed() -> None:
 
 PROGRAM = """
 import torch
-from workers.training.making import MadeBatches
-from workers.training.examples import Example
+from assay.workers.training.making import MadeBatches
+from assay.workers.training.examples import Example
 
 class Slow:
     ids = ["a", "b"]

@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attacks.adversarial.pgd import pgd
-from attacks.kernel import Attack, Examples, Setting, frozen
-from attacks.randomness import Randomness
-from models.auxiliary import add_loss
-from workers.data.digits import digits
-from workers.training.batches import Batch
-from workers.training.learner import Learner
-from workers.training.loop import train
-from workers.training.objective import TRADES_START, Attacked, attack, plain, robust
-from workers.training.outcome import Trained
-from workers.training.randomness import generator
-from workers.training.recipe import AdversarialTraining, Augmentation, Recipe
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.kernel import Attack, Examples, Setting, frozen
+from assay.attacks.randomness import Randomness
+from assay.models.auxiliary import add_loss
+from assay.workers.data.digits import digits
+from assay.workers.training.batches import Batch
+from assay.workers.training.learner import Learner
+from assay.workers.training.loop import train
+from assay.workers.training.objective import TRADES_START, Attacked, attack, plain, robust
+from assay.workers.training.outcome import Trained
+from assay.workers.training.randomness import generator
+from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe
 
 pytestmark = pytest.mark.trains
 

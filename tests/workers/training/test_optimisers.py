@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from workers.training.optimisers import optimiser_of, undecayed_names
-from workers.training.recipe import Recipe
+from assay.workers.training.optimisers import optimiser_of, undecayed_names
+from assay.workers.training.recipe import Recipe
 
 RECIPE = Recipe(epochs=1, learning_rate=0.1, weight_decay=0.5)
 

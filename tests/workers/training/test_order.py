@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workers.training.order import Order
+from assay.workers.training.order import Order
 
 N, BATCH = 43, 8
 

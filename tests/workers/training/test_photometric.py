@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from workers.training.photometric import distort
+from assay.workers.training.photometric import distort
 
 
 class Scripted(random.Random):

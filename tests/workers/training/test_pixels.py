@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from workers.data.segmentation import IGNORE
-from workers.data.shapes import shapes
-from workers.training import batches as batches_module
-from workers.training.augment import move_maps, move_pixels
-from workers.training.batches import Batches
-from workers.training.pixels import pixel_loss
-from workers.training.recipe import Augmentation
+from assay.workers.data.segmentation import IGNORE
+from assay.workers.data.shapes import shapes
+from assay.workers.training import batches as batches_module
+from assay.workers.training.augment import move_maps, move_pixels
+from assay.workers.training.batches import Batches
+from assay.workers.training.pixels import pixel_loss
+from assay.workers.training.recipe import Augmentation
 
 CPU = torch.device("cpu")
 

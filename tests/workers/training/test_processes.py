@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from workers.training.batch_norm import SharedBatchNorm, share_batch_norms
-from workers.training.outcome import AVERAGE_NAME, WEIGHTS_NAME
-from workers.training.processes import ALONE, Processes
-from workers.training.training_log import LOG_NAME
+from assay.workers.training.batch_norm import SharedBatchNorm, share_batch_norms
+from assay.workers.training.outcome import AVERAGE_NAME, WEIGHTS_NAME
+from assay.workers.training.processes import ALONE, Processes
+from assay.workers.training.training_log import LOG_NAME
 
 pytestmark = pytest.mark.trains
 

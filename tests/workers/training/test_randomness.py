@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from workers.training.randomness import (
+from assay.workers.training.randomness import (
     caller_generators_restored,
     derive_seed,
     epoch_order,

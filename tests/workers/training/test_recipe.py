@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workers.training.recipe import AdversarialTraining, Augmentation, Recipe
+from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe
 
 
 @pytest.mark.parametrize(

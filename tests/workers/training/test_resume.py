@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import torch
 
-from workers.training import batches, loop
-from workers.training.checkpoint import Checkpoints
-from workers.training.outcome import WEIGHTS_NAME, Trained
-from workers.training.training_log import LOG_NAME
+from assay.workers.training import batches, loop
+from assay.workers.training.checkpoint import Checkpoints
+from assay.workers.training.outcome import WEIGHTS_NAME, Trained
+from assay.workers.training.training_log import LOG_NAME
 
 pytestmark = pytest.mark.trains
 

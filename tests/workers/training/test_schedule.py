@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, PolynomialLR
 
-from workers.training.schedule import POWER, SCHEDULES, cosine_learning_rate, polynomial_learning_rate
+from assay.workers.training.schedule import POWER, SCHEDULES, cosine_learning_rate, polynomial_learning_rate
 
 
 def rates(steps: int = 100, warmup_steps: int = 10) -> list[float]:

@@ -12,13 +12,13 @@ from timm.data.distributed_sampler import RepeatAugSampler
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch import Tensor
 
-from workers.data.image_folder import image_folder
-from workers.training import order as order_module
-from workers.training.batches import Batches
-from workers.training.making import MadeBatches
-from workers.training.randomness import library_generators_restored, seed_libraries
-from workers.training.recipe import Augmentation
-from workers.training.timm_augment import TimmExamples, mix_batch
+from assay.workers.data.image_folder import image_folder
+from assay.workers.training import order as order_module
+from assay.workers.training.batches import Batches
+from assay.workers.training.making import MadeBatches
+from assay.workers.training.randomness import library_generators_restored, seed_libraries
+from assay.workers.training.recipe import Augmentation
+from assay.workers.training.timm_augment import TimmExamples, mix_batch
 
 EVERYTHING = Augmentation(
     flip=True, smallest_crop=0.5, rand_augment="rand-m9-mstd0.5-inc1", erase=0.5, mixup=0.8, cutmix=1.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workers.data.text import Documents, Sentences
-from workers.data.vocabulary import Vocabulary
-from workers.training.batches import Batch
-from workers.training.processes import Processes
-from workers.training.tokens import TokenBatches
+from assay.workers.data.text import Documents, Sentences
+from assay.workers.data.vocabulary import Vocabulary
+from assay.workers.training.batches import Batch
+from assay.workers.training.processes import Processes
+from assay.workers.training.tokens import TokenBatches
 
 LETTERS = [chr(ord("a") + number) for number in range(23)]
 VOCABULARY = Vocabulary(["<pad>", "<unk>", *LETTERS])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from workers.evaluation.suites.quick import quick
-from workers.evaluation.suites.rpc_table1 import rpc_table1
-from workers.evaluation.suites.rpc_table2 import rpc_table2
-from workers.evaluation.suites.standard import standard
+from assay.workers.evaluation.suites.quick import quick
+from assay.workers.evaluation.suites.rpc_table1 import rpc_table1
+from assay.workers.evaluation.suites.rpc_table2 import rpc_table2
+from assay.workers.evaluation.suites.standard import standard
 
 __all__ = ["full"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workers.evaluation.suites.natural_shifts import natural_shifts
+from assay.workers.evaluation.suites.natural_shifts import natural_shifts
 
 __all__ = ["rpc_table1"]
 

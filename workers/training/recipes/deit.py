@@ -7,7 +7,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval, Le
 
-from workers.training.parameters import (
+from assay.workers.training.parameters import (
     ADVERSARIAL_PASSES,
     IMAGENET_AUGMENTATION,
     Adversarial,
@@ -17,7 +17,7 @@ from workers.training.parameters import (
     Beta,
     adversarial_training,
 )
-from workers.training.recipe import Recipe
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["deit"]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval, Le
 
-from workers.training.recipe import Recipe
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["finetune_text"]
 

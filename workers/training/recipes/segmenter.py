@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Interval, Le
 
-from workers.training.recipe import Crops, Recipe
+from assay.workers.training.recipe import Crops, Recipe
 
 __all__ = ["segmenter"]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval, Le
 
-from workers.training.recipe import Augmentation, Recipe
+from assay.workers.training.recipe import Augmentation, Recipe
 
 __all__ = ["small_segmenter"]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval, Le
 
-from workers.training.parameters import (
+from assay.workers.training.parameters import (
     ADVERSARIAL_PASSES,
     Adversarial,
     AttackEpsilon,
@@ -15,7 +15,7 @@ from workers.training.parameters import (
     Beta,
     adversarial_training,
 )
-from workers.training.recipe import Augmentation, Recipe, Schedule
+from assay.workers.training.recipe import Augmentation, Recipe, Schedule
 
 __all__ = ["small_vit"]
 

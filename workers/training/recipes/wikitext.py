@@ -10,7 +10,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Interval, Le
 
-from workers.training.recipe import Recipe
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["wikitext"]
 

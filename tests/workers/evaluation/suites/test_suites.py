@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from service.contract.catalog import load
-from service.contract.errors import InvalidSpec
-from service.contract.results import EvaluationResult, Metric
-from service.contract.validation import validate
-from service.contract.validity import cross_checks
-from workers.jobs.published import ADE20K, IMAGENET, references
-from workers.jobs.published_numbers import TABLES
+from assay.service.contract.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.results import EvaluationResult, Metric
+from assay.service.contract.validation import validate
+from assay.service.contract.validity import cross_checks
+from assay.workers.jobs.published import ADE20K, IMAGENET, references
+from assay.workers.jobs.published_numbers import TABLES
 
 DATA = {"name": "digits", "params": {}}
 

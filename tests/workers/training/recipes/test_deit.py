@@ -8,11 +8,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from models.vit import vit
-from workers.training.augment import mix
-from workers.training.recipe import Augmentation
-from workers.training.recipes.deit import deit
-from workers.training.source import source_of
+from assay.models.vit import vit
+from assay.workers.training.augment import mix
+from assay.workers.training.recipe import Augmentation
+from assay.workers.training.recipes.deit import deit
+from assay.workers.training.source import source_of
 
 PUBLISHED = Augmentation(
     flip=True,

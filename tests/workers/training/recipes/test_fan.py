@@ -5,8 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from workers.training.recipes.deit import deit
-from workers.training.recipes.fan import fan
+from assay.workers.training.recipes.deit import deit
+from assay.workers.training.recipes.fan import fan
 
 
 def test_the_published_values() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from workers.training.recipe import Crops, Recipe
-from workers.training.recipes.segmenter import segmenter
+from assay.workers.training.recipe import Crops, Recipe
+from assay.workers.training.recipes.segmenter import segmenter
 
 
 def test_the_published_values() -> None:

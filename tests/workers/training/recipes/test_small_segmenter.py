@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from service.contract.catalog import load
-from workers.training.recipes.small_segmenter import small_segmenter
+from assay.service.contract.catalog import load
+from assay.workers.training.recipes.small_segmenter import small_segmenter
 
 
 def test_defaults() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from service.contract.rules import evaluate
-from workers.training.recipe import AdversarialTraining
-from workers.training.recipes.small_vit import PASSES, small_vit
+from assay.service.contract.rules import evaluate
+from assay.workers.training.recipe import AdversarialTraining
+from assay.workers.training.recipes.small_vit import PASSES, small_vit
 
 
 def test_defaults() -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from service.contract.catalog import load
-from workers.training.recipes.wikitext import wikitext
-from workers.training.schedule import SCHEDULES
+from assay.service.contract.catalog import load
+from assay.workers.training.recipes.wikitext import wikitext
+from assay.workers.training.schedule import SCHEDULES
 
 
 def test_the_published_values() -> None:

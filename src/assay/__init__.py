@@ -1,0 +1,1 @@
+"""Assay measures how robust transformer models are: `assay.service`, `.workers`, `.models`, `.attacks`."""
