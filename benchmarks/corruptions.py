@@ -21,7 +21,7 @@ from imagecorruptions import corrupt, get_corruption_names
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import Corruption
+from assay.attacks.corruptions.imaging.corruption import Corruption
 
 FIFTEEN = tuple(get_corruption_names("common"))
 EXTRA = tuple(get_corruption_names("validation"))

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 from assay.attacks.words.fixed_word import fixed_word
-from assay.attacks.words.stop_words import ENGLISH
-from assay.attacks.words.swap import WordSwap
+from assay.attacks.words.search.stop_words import ENGLISH
+from assay.attacks.words.search.word_swap import WordSwap
 
 WORDS, DOCUMENTS = 250_000, 60
 RATE = 0.05

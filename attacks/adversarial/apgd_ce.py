@@ -11,8 +11,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from assay.attacks.adversarial.auto_pgd import Backend, auto_pgd
-from assay.attacks.adversarial.margins import CrossEntropy
+from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
+from assay.attacks.adversarial.kernels.losses import CrossEntropy
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Ball, Fraction, Norm
 

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from assay.attacks.adversarial.auto_pgd import Backend, auto_pgd
-from assay.attacks.adversarial.margins import TargetedDLR
+from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
+from assay.attacks.adversarial.kernels.losses import TargetedDLR
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Ball, Fraction, Norm
 

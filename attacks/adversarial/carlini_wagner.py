@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
-from assay.attacks.adversarial.goal import Goal, TargetRule
-from assay.attacks.adversarial.library import cleverhans_carlini_wagner, native_only
-from assay.attacks.adversarial.tanh_descent import Search, TanhDescent
+from assay.attacks.adversarial.kernels.tanh_descent import Search, TanhDescent
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.libraries.cleverhans import cleverhans_carlini_wagner, native_only
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Fraction
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from assay.attacks.adversarial.boundary import Backend, Boundary
-from assay.attacks.adversarial.library_square_fab import library_fab
+from assay.attacks.adversarial.kernels.fab import Backend, Boundary
+from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_fab
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Ball, Fraction, Norm
 

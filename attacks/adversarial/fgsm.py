@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
-from assay.attacks.adversarial.goal import Goal, TargetRule
-from assay.attacks.adversarial.library import cleverhans_fgsm, native_only
-from assay.attacks.adversarial.one_step import OneStep, SharedStep
+from assay.attacks.adversarial.kernels.single_step import OneStep, SharedStep
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.libraries.cleverhans import cleverhans_fgsm, native_only
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Ball, Fraction, Norm
 

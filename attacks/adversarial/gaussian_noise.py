@@ -12,7 +12,7 @@ from typing import Annotated
 from annotated_types import Interval
 from torch import Tensor
 
-from assay.attacks.adversarial.noise import Noise, draw
+from assay.attacks.adversarial.kernels.noise import Noise, draw
 from assay.attacks.kernel import Attack, Setting, State
 from assay.attacks.threat import Fraction
 

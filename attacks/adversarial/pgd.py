@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
-from assay.attacks.adversarial.ascent import Ascent
-from assay.attacks.adversarial.goal import Goal, TargetRule
-from assay.attacks.adversarial.library import cleverhans_pgd, native_only
+from assay.attacks.adversarial.kernels.projected_ascent import Ascent
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.libraries.cleverhans import cleverhans_pgd, native_only
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Ball, Fraction, Norm
 

@@ -20,9 +20,9 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Interval
 from torch import Tensor
 
-from assay.attacks.adversarial.ascent import Ascent
-from assay.attacks.adversarial.goal import Goal, TargetRule
-from assay.attacks.adversarial.library import Cleverhans, native_only
+from assay.attacks.adversarial.kernels.projected_ascent import Ascent
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.libraries.cleverhans import Cleverhans, native_only
 from assay.attacks.kernel import Attack, Forward, Setting, State
 from assay.attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_sparse
 

@@ -33,9 +33,9 @@ import torch
 from annotated_types import Ge, Interval
 from torch import Tensor
 
-from assay.attacks.adversarial.goal import Goal, TargetRule
-from assay.attacks.adversarial.library_spsa import cleverhans_spsa
-from assay.attacks.adversarial.signs import random_signs, unpack
+from assay.attacks.adversarial.kernels.random_signs import random_signs, unpack
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.libraries.cleverhans_spsa import cleverhans_spsa
 from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
 from assay.attacks.threat import Ball, Fraction, Norm, as_column, clip_to
 

@@ -19,11 +19,11 @@ import torch
 from annotated_types import Ge, Interval
 from torch import Tensor
 
-from assay.attacks.adversarial.goal import Goal, TargetRule
-from assay.attacks.adversarial.library_square_fab import library_square
-from assay.attacks.adversarial.square_draws import Draws, Keyed, Streamed
-from assay.attacks.adversarial.square_proposals import L2Proposals, LinfProposals, Proposals
-from assay.attacks.adversarial.square_windows import SCHEDULE_LENGTH
+from assay.attacks.adversarial.kernels.square_draws import Draws, Keyed, Streamed
+from assay.attacks.adversarial.kernels.square_proposals import L2Proposals, LinfProposals, Proposals
+from assay.attacks.adversarial.kernels.square_windows import SCHEDULE_LENGTH
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_square
 from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
 from assay.attacks.threat import Ball, Fraction, Norm, as_column
 

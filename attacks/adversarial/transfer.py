@@ -18,7 +18,7 @@ from annotated_types import Interval
 from torch import Tensor
 
 from assay.attacks.adversarial.fgsm import fgsm
-from assay.attacks.adversarial.goal import Goal
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, ask, begin, record
 from assay.attacks.threat import PIXELS, Ball, Fraction, Norm

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 from torch import Tensor
 
-from assay.attacks.adversarial.library import cleverhans_noise
-from assay.attacks.adversarial.noise import Noise, draw
+from assay.attacks.adversarial.kernels.noise import Noise, draw
+from assay.attacks.adversarial.libraries.cleverhans import cleverhans_noise
 from assay.attacks.kernel import Attack, Setting, State
 from assay.attacks.threat import Ball, Fraction, Norm
 

@@ -12,7 +12,7 @@ import functools
 
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Severity, at, cut
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, at, cut
 
 __all__ = ["brightness"]
 

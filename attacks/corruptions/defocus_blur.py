@@ -13,8 +13,8 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
-from assay.attacks.corruptions.filters import correlate, extend, gaussian_weights
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
+from assay.attacks.corruptions.imaging.filters import correlate, extend, gaussian_weights
 
 __all__ = ["defocus_blur"]
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from assay.attacks.corruptions.corruption import SLACK, Corruption, Draws, Severity, at, cut
-from assay.attacks.corruptions.draws import symmetric
-from assay.attacks.corruptions.filters import blur
+from assay.attacks.corruptions.imaging.corruption import SLACK, Corruption, Draws, Severity, at, cut
+from assay.attacks.corruptions.imaging.draws import symmetric
+from assay.attacks.corruptions.imaging.filters import blur
 
 __all__ = ["elastic_transform"]
 

@@ -11,9 +11,9 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
-from assay.attacks.corruptions.draws import symmetric
-from assay.attacks.corruptions.plasma import draws_needed, plasma
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
+from assay.attacks.corruptions.imaging.draws import symmetric
+from assay.attacks.corruptions.imaging.plasma import draws_needed, plasma
 
 __all__ = ["fog"]
 

@@ -13,8 +13,16 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, Corruption, Draws, Severity, at, cut, luminance
-from assay.attacks.corruptions.textures import TEXTURES, frost_texture
+from assay.attacks.corruptions.imaging.corruption import (
+    IMAGENET_C,
+    Corruption,
+    Draws,
+    Severity,
+    at,
+    cut,
+    luminance,
+)
+from assay.attacks.corruptions.imaging.textures import TEXTURES, frost_texture
 
 __all__ = ["frost"]
 

@@ -10,8 +10,8 @@ import functools
 
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
-from assay.attacks.corruptions.filters import blur
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
+from assay.attacks.corruptions.imaging.filters import blur
 
 __all__ = ["gaussian_blur"]
 

@@ -11,8 +11,8 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
-from assay.attacks.corruptions.draws import normal
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
+from assay.attacks.corruptions.imaging.draws import normal
 
 __all__ = ["gaussian_noise"]
 

@@ -12,9 +12,9 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
-from assay.attacks.corruptions.filters import blur_exactly
-from assay.attacks.corruptions.shuffle import draw_offsets, shuffle
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
+from assay.attacks.corruptions.imaging.filters import blur_exactly
+from assay.attacks.corruptions.imaging.shuffle import draw_offsets, shuffle
 
 __all__ = ["glass_blur"]
 

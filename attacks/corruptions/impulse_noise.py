@@ -12,8 +12,8 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
-from assay.attacks.corruptions.draws import words
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
+from assay.attacks.corruptions.imaging.draws import words
 
 __all__ = ["impulse_noise"]
 

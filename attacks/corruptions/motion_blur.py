@@ -11,9 +11,17 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Draws, Severity, at, cut
-from assay.attacks.corruptions.draws import between
-from assay.attacks.corruptions.streaks import smear
+from assay.attacks.corruptions.imaging.corruption import (
+    IMAGENET_C,
+    SLACK,
+    Corruption,
+    Draws,
+    Severity,
+    at,
+    cut,
+)
+from assay.attacks.corruptions.imaging.draws import between
+from assay.attacks.corruptions.imaging.motion import smear
 
 __all__ = ["motion_blur"]
 

@@ -11,8 +11,8 @@ import functools
 from PIL import Image
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, Corruption, Severity, at
-from assay.attacks.corruptions.pictures import each_picture
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption, Severity, at
+from assay.attacks.corruptions.imaging.pillow import each_picture
 
 __all__ = ["pixelate"]
 

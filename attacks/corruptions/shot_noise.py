@@ -13,9 +13,9 @@ import functools
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.alias import AliasTable, alias_table
-from assay.attacks.corruptions.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
-from assay.attacks.corruptions.draws import words
+from assay.attacks.corruptions.imaging.alias_sampling import AliasTable, alias_table
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
+from assay.attacks.corruptions.imaging.draws import words
 
 __all__ = ["shot_noise"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import (
+from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     SLACK,
     TOP,
@@ -27,9 +27,9 @@ from assay.attacks.corruptions.corruption import (
     cut,
     luminance,
 )
-from assay.attacks.corruptions.draws import between, normal
-from assay.attacks.corruptions.streaks import smear
-from assay.attacks.corruptions.zooming import cropped, zoom
+from assay.attacks.corruptions.imaging.draws import between, normal
+from assay.attacks.corruptions.imaging.motion import smear
+from assay.attacks.corruptions.imaging.zoom import cropped, zoom
 
 __all__ = ["snow"]
 

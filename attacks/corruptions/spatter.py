@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import (
+from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     SLACK,
     TOP,
@@ -26,9 +26,9 @@ from assay.attacks.corruptions.corruption import (
     cut,
     luminance,
 )
-from assay.attacks.corruptions.draws import normal
-from assay.attacks.corruptions.drops import shading
-from assay.attacks.corruptions.filters import blur
+from assay.attacks.corruptions.imaging.draws import normal
+from assay.attacks.corruptions.imaging.filters import blur
+from assay.attacks.corruptions.imaging.water import shading
 
 __all__ = ["spatter"]
 

@@ -13,8 +13,8 @@ import math
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
-from assay.attacks.corruptions.zooming import zoom_into_the_middle
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
+from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
 
 __all__ = ["zoom_blur"]
 

@@ -1,9 +1,9 @@
 """Projected steepest ascent on a pixel loss, in Linf: the kernel of PGD and SegPGD on segmentation models.
 
-The step is that of `attacks.adversarial.ascent`: x' = clip(x + step * sign(gradient)), then back into the
-ball, then clip. Every iterate counts, the random start included. Gu et al. 2022 (SegPGD) report the last one;
-Croce et al. 2024 (appendix B.1) take the iterate with the highest loss; here it is that with the fewest right
-pixels, which is never weaker than either in pixel accuracy.
+The step is that of `attacks.adversarial.kernels.projected_ascent`: x' = clip(x + step * sign(gradient)), then
+back into the ball, then clip. Every iterate counts, the random start included. Gu et al. 2022 (SegPGD) report
+the last one; Croce et al. 2024 (appendix B.1) take the iterate with the highest loss; here it is that with
+the fewest right pixels, which is never weaker than either in pixel accuracy.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
 Models", section 3.5: the steps are split 3 : 3 : 4 into runs of Auto-PGD (Croce and Hein 2020, algorithm 1;
-`attacks.adversarial.auto_pgd` has the arithmetic) with radius 2, 1.5 and 1 times epsilon, each from the
-projection of what the run before it has found.
+`attacks.adversarial.kernels.auto_pgd` has the arithmetic) with radius 2, 1.5 and 1 times epsilon, each from
+the projection of what the run before it has found.
 
 Where the paper is silent:
 
@@ -24,7 +24,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from assay.attacks.adversarial.auto_pgd import MOMENTUM, start_direction, windows
+from assay.attacks.adversarial.kernels.auto_pgd import MOMENTUM, start_direction, windows
 from assay.attacks.kernel import Setting, State
 from assay.attacks.segmentation.kernel import (
     LAST_PART,

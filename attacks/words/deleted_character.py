@@ -7,9 +7,9 @@ Adversarial Misspellings with Robust Word Recognition", section 3.
 
 from __future__ import annotations
 
-from assay.attacks.words.change import WordChange
-from assay.attacks.words.draws import Draws
-from assay.attacks.words.places import at_places
+from assay.attacks.words.search.character_positions import at_places
+from assay.attacks.words.search.draws import Draws
+from assay.attacks.words.search.word_change import WordChange
 
 __all__ = ["deleted_character"]
 

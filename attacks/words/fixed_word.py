@@ -11,7 +11,7 @@ from typing import Annotated
 
 from annotated_types import Len
 
-from assay.attacks.words.change import WordChange
+from assay.attacks.words.search.word_change import WordChange
 
 __all__ = ["fixed_word"]
 

@@ -6,9 +6,9 @@ here.
 
 from __future__ import annotations
 
-from assay.attacks.words.change import WordChange
-from assay.attacks.words.draws import Draws
-from assay.attacks.words.look_alikes import LOOK_ALIKE
+from assay.attacks.words.search.draws import Draws
+from assay.attacks.words.search.homoglyph_table import LOOK_ALIKE
+from assay.attacks.words.search.word_change import WordChange
 
 __all__ = ["homoglyphs"]
 

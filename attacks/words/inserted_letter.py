@@ -8,9 +8,9 @@ the last character.
 
 from __future__ import annotations
 
-from assay.attacks.words.change import WordChange
-from assay.attacks.words.draws import LETTERS, Draws
-from assay.attacks.words.places import at_places
+from assay.attacks.words.search.character_positions import at_places
+from assay.attacks.words.search.draws import LETTERS, Draws
+from assay.attacks.words.search.word_change import WordChange
 
 __all__ = ["inserted_letter"]
 

@@ -14,8 +14,8 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 import assay.attacks.corruptions
-from assay.attacks.corruptions import corruption as kernel
-from assay.attacks.corruptions.corruption import Corruption
+from assay.attacks.corruptions.imaging import corruption as kernel
+from assay.attacks.corruptions.imaging.corruption import Corruption
 from assay.service.contract.catalog import load
 from assay.workers.catalog import build
 

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import assay.attacks.words
-from assay.attacks.words.change import WordChange
-from assay.attacks.words.draws import Draws, Stream
-from assay.attacks.words.text import spans
+from assay.attacks.words.search.draws import Draws, Stream
+from assay.attacks.words.search.text import spans
+from assay.attacks.words.search.word_change import WordChange
 from assay.service.contract.catalog import load
 from assay.workers.catalog import build
 

@@ -14,9 +14,9 @@ import torch
 from imagecorruptions import corrupt
 from torch import Tensor
 
-from assay.attacks.corruptions.corruption import Corruption, Draws
+from assay.attacks.corruptions.imaging.corruption import Corruption, Draws
+from assay.attacks.corruptions.imaging.shuffle import shuffle
 from assay.attacks.corruptions.shot_noise import PHOTONS
-from assay.attacks.corruptions.shuffle import shuffle
 
 
 def released(corruption: Corruption, levels: Tensor, draws: Draws, monkeypatch: pytest.MonkeyPatch) -> Tensor:

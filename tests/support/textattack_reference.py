@@ -26,8 +26,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import tests
-from assay.attacks.words.draws import Draws
-from assay.attacks.words.stop_words import ENGLISH
+from assay.attacks.words.search.draws import Draws
+from assay.attacks.words.search.stop_words import ENGLISH
 
 # One of TextAttack's dependencies installs a package of this name.
 tests.__path__ = [str(Path(__file__).resolve().parents[1]), *tests.__path__]

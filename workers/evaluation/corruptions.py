@@ -16,7 +16,7 @@ import torch
 from annotated_types import Interval, Len
 from torch import Tensor, nn
 
-from assay.attacks.corruptions.corruption import IMAGENET_C, Corruption
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.service.contract.stored_cells import cells_of

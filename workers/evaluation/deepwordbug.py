@@ -9,7 +9,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from assay.attacks.words import recipes
+from assay.attacks.words.search import recipes
 from assay.workers.evaluation.text_attack import TextAttack
 
 __all__ = ["deepwordbug"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from assay.attacks.words import recipes
-from assay.attacks.words.synonyms import synonyms
-from assay.attacks.words.wordnet import missing_files
+from assay.attacks.words.search import recipes
+from assay.attacks.words.search.synonyms import synonyms
+from assay.attacks.words.search.wordnet import missing_files
 from assay.workers.data.dataset import CorruptData, MissingData
 from assay.workers.data.folders import resolve_folder
 from assay.workers.evaluation.text_attack import TextAttack

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from assay.attacks.corruptions.corruption import Corruption
+from assay.attacks.corruptions.imaging.corruption import Corruption
 from assay.attacks.kernel import frozen
 from assay.workers.evaluation.cell_tally import CellTally
 from assay.workers.evaluation.feed import DType, Images, Loader, Progress

@@ -18,7 +18,7 @@ import torch
 from annotated_types import Interval, Len
 from torch import Tensor, nn
 
-from assay.attacks.corruptions.corruption import TOP, Corruption
+from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
 from assay.service.contract.stored_cells import cells_of
 from assay.workers import catalog

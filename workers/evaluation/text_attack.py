@@ -1,9 +1,9 @@
 """Runs a recipe against a text classifier: many searches at once, their questions in one batch.
 
-Each example's search is a generator (`attacks/words/search.py`) that asks about some texts and waits. In each
-round the questions of all examples in hand go to the model together, in batches of one size; then every
-search goes on. For each example the questions and their order are those of a run alone. Within an example a
-text is put to the model once, as in TextAttack, and counted as a query each time it comes up.
+Each example's search is a generator (`attacks/words/search/greedy.py`) that asks about some texts and waits.
+In each round the questions of all examples in hand go to the model together, in batches of one size; then
+every search goes on. For each example the questions and their order are those of a run alone. Within an
+example a text is put to the model once, as in TextAttack, and counted as a query each time it comes up.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from assay.attacks.judgement import judge
-from assay.attacks.words.recipe import Finding, Recipe, Session
-from assay.attacks.words.search import Answer
-from assay.attacks.words.text import Text
+from assay.attacks.words.search.greedy import Answer
+from assay.attacks.words.search.recipe import Finding, Recipe, Session
+from assay.attacks.words.search.text import Text
 from assay.workers.evaluation.text_outcomes import Row, Status, TextOutcomes
 
 Ask = Callable[[Sequence[str]], Tensor]

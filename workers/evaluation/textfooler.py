@@ -13,9 +13,9 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from assay.attacks.words import recipes
-from assay.attacks.words.neighbours import Neighbours
-from assay.attacks.words.vector_files import missing_vectors, read_vectors, written
+from assay.attacks.words.search import recipes
+from assay.attacks.words.search.neighbours import Neighbours
+from assay.attacks.words.search.vector_files import missing_vectors, read_vectors, written
 from assay.workers.data.dataset import CorruptData, MissingData
 from assay.workers.data.folders import resolve_folder
 from assay.workers.evaluation.text_attack import TextAttack

@@ -21,9 +21,9 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.attacks.words.change import WordChange
 from assay.attacks.words.fixed_word import fixed_word
-from assay.attacks.words.swap import WordSwap
+from assay.attacks.words.search.word_change import WordChange
+from assay.attacks.words.search.word_swap import WordSwap
 from assay.models.token_model import TokenModel
 from assay.workers.data.text import LanguageSet
 from assay.workers.data.vocabulary import UNKNOWN

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import assay.attacks.adversarial.spsa as ours
-from assay.attacks.adversarial.library_spsa import CleverhansSpsa
-from assay.attacks.adversarial.signs import random_signs, unpack
+from assay.attacks.adversarial.kernels.random_signs import random_signs, unpack
+from assay.attacks.adversarial.libraries.cleverhans_spsa import CleverhansSpsa
 from assay.attacks.adversarial.spsa import spsa
 from assay.attacks.kernel import Setting
 from assay.attacks.randomness import Randomness

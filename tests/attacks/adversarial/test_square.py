@@ -10,8 +10,8 @@ import torch
 from pyautoattack.square import SquareAttack
 from torch import Tensor, nn
 
+from assay.attacks.adversarial.kernels.square_windows import inside, pattern, positions, square_sizes, tiles
 from assay.attacks.adversarial.square import square
-from assay.attacks.adversarial.square_windows import inside, pattern, positions, square_sizes, tiles
 from assay.attacks.kernel import Examples, Setting, concatenate
 from assay.attacks.randomness import LibraryStream, Randomness
 from assay.attacks.threat import Norm, sizes

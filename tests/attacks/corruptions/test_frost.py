@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from assay.attacks.corruptions.frost import frost
-from assay.attacks.corruptions.textures import TEXTURES, folder, frost_texture
+from assay.attacks.corruptions.imaging.textures import TEXTURES, folder, frost_texture
 
 
 @pytest.mark.parametrize("number", range(len(TEXTURES)))

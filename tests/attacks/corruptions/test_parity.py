@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import assay.attacks.corruptions
-from assay.attacks.corruptions.corruption import Corruption
 from assay.attacks.corruptions.glass_blur import GLASSES
-from assay.attacks.corruptions.shuffle import shuffle
+from assay.attacks.corruptions.imaging.corruption import Corruption
+from assay.attacks.corruptions.imaging.shuffle import shuffle
 from tests.support.imagecorruptions import released
 
 # The largest share of values that may differ, by one level.

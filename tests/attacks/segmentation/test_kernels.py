@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.attacks.adversarial.auto_pgd import start_direction
+from assay.attacks.adversarial.kernels.auto_pgd import start_direction
 from assay.attacks.adversarial.sea import sea
 from assay.attacks.adversarial.segmentation_apgd import segmentation_apgd
 from assay.attacks.adversarial.segmentation_pgd import segmentation_pgd

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from assay.attacks.words.neighbours import Neighbours
-from assay.attacks.words.recipe import Finding, Recipe
-from assay.attacks.words.recipes import deepwordbug, homoglyph_swaps, pruthi, pwws, textfooler
-from assay.attacks.words.search import Answer
-from assay.attacks.words.synonyms import synonyms
-from assay.attacks.words.vector_files import read_vectors
+from assay.attacks.words.search.greedy import Answer
+from assay.attacks.words.search.neighbours import Neighbours
+from assay.attacks.words.search.recipe import Finding, Recipe
+from assay.attacks.words.search.recipes import deepwordbug, homoglyph_swaps, pruthi, pwws, textfooler
+from assay.attacks.words.search.synonyms import synonyms
+from assay.attacks.words.search.vector_files import read_vectors
 from tests.support.sentences import SENTENCES
 from tests.support.word_models import probabilities
 from tests.support.word_vectors import write_vectors

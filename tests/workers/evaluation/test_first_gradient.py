@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.adversarial.fgsm import fgsm
-from assay.attacks.adversarial.one_step import OneStep, SharedStep
+from assay.attacks.adversarial.kernels.single_step import OneStep, SharedStep
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import Examples, Setting, State, WithFirstGradient
 from assay.attacks.randomness import Randomness

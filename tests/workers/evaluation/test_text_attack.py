@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.attacks.words.draws import Draws
+from assay.attacks.words.search.draws import Draws
 from assay.workers.data.dataset import CorruptData, MissingData
 from assay.workers.evaluation.deepwordbug import deepwordbug
 from assay.workers.evaluation.homoglyph_swaps import homoglyph_swaps

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.words.fixed_word import fixed_word
-from assay.attacks.words.swap import WordSwap
+from assay.attacks.words.search.word_swap import WordSwap
 from assay.models.token_model import TokenModel
 from assay.workers.data.text import Documents
 from assay.workers.data.vocabulary import Vocabulary

@@ -1,0 +1,313 @@
+"""Auto-PGD: gradient ascent with momentum that halves its step size where it gets nowhere.
+
+Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
+Attacks", algorithm 1. With the projection P onto the ball and the pixel range, and the step size s, which
+begins at 2 epsilon:
+
+    z       = P(x_k + s direction(gradient))
+    x_{k+1} = P(x_k + 0.75 (z - x_k) + 0.25 (x_k - x_{k-1}))          x_1 = z
+
+At checkpoints s is halved and the ascent goes on from the best point so far, where the loss rose in at most
+rho of the window's steps, or s was kept at the last checkpoint and the best loss did not rise since.
+
+The arithmetic and these details are those of AutoAttack's code (package pyautoattack), not of the paper: of
+n steps the windows have 0.22 n, then each 0.03 n less, at least 0.06 n, rounded down (the paper rounds the
+checkpoints up); "at most rho", not "fewer than rho"; the first step of a run counts as a rise where its loss
+is above zero; each run begins at a random point, in Linf on a face of the cube, in L2 on the sphere.
+
+Deviations from that code, none of which changes which examples break: the last iterate takes no backward
+pass, a slot goes on to its next target by itself, and the iterate that is kept is the first misclassified one
+(the code keeps the last). Besides, a gradient that is not finite counts as zero.
+
+Every iterate counts, also in the `paper` protocol, which has no such attack of its own: there the point with
+the highest loss of all runs is kept, and nothing is clipped.
+
+Legend: B slots, T targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from assay.attacks.adversarial.kernels.losses import Loss
+from assay.attacks.adversarial.libraries.pyautoattack_apgd import LibraryAutoPGD
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, evaluate, record
+from assay.attacks.threat import Ball, as_column, clip_to
+
+Backend = Literal["native", "compatible", "pyautoattack"]
+
+MOMENTUM = 0.75
+TINY = 1e-12
+
+
+def auto_pgd(
+    name: str,
+    loss: Loss,
+    ball: Ball,
+    *,
+    steps: int,
+    restarts: int,
+    rho: float,
+    backend: Backend,
+    eot: int = 1,
+) -> Attack:
+    """Returns Auto-PGD on a loss, ours or the library's.
+
+    Args:
+        name: Name of the attack.
+        loss: What is raised.
+        ball: The perturbations that are allowed.
+        steps: Gradient steps in each run.
+        restarts: Runs for each target.
+        rho: Share of a window's steps up to which rises of the loss are too few.
+        backend: `compatible` is our kernel too; it wants a `LibraryStream` as its source of draws.
+        eot: Over how many passes each gradient is averaged.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    if steps < 1 or restarts < 1 or eot < 1:
+        raise ValueError(f"steps ({steps}), restarts ({restarts}) and eot ({eot}) must be at least 1")
+    if not 0 <= rho <= 1:
+        raise ValueError(f"rho is {rho}, it must be from 0 to 1")
+    if backend == "pyautoattack":
+        return LibraryAutoPGD(name, ball, loss, steps, restarts, rho, eot)
+    return AutoPGD(name, ball, loss, steps, restarts, rho, eot, backend)
+
+
+@cache
+def windows(steps: int) -> Tensor:
+    """Returns, for each number of steps taken, how long the window is that ends there, or 0; (steps + 1,)."""
+    length, shrink, shortest = (max(int(share * steps), 1) for share in (0.22, 0.03, 0.06))
+    ends = torch.zeros(steps + 1, dtype=torch.int64)
+    checkpoint = length
+    while checkpoint <= steps:
+        ends[checkpoint] = length
+        length = max(length - shrink, shortest)
+        checkpoint += length
+    return ends
+
+
+@dataclass(frozen=True)
+class AutoPGD:
+    """Auto-PGD on one loss, for several targets one after the other where the loss has any.
+
+    A step of the kernel evaluates the present iterate of every slot and moves those with steps left. All that
+    depends only on how many steps a slot has taken is known without asking the device.
+
+    Keys of the state, besides those of `begin`:
+
+        target        (CPU) number of the present target
+        fresh         (CPU) the next step begins a run
+        targets       the targets of all runs, (B, T)
+        aim           the present target, (B,)
+        previous      the iterate before the last move; at the start of a run the iterate itself
+        run_best, run_gradient, run_loss      the point with the highest loss of this run
+        last_loss     loss of the last iterate, zero for the first one of a run
+        rises         how often the loss rose since the last checkpoint
+        checked_loss  the highest loss at the last checkpoint
+        halved        the last checkpoint halved the step size
+        step_size
+
+    Attributes:
+        name: Name of the attack.
+        ball: The perturbations that are allowed.
+        loss: What is raised.
+        steps: Gradient steps in each run.
+        restarts: Runs for each target.
+        rho: Share of a window's steps up to which rises of the loss are too few.
+        eot: Over how many passes each gradient is averaged.
+        backend: `native` or `compatible`, which differ in where the draws come from.
+    """
+
+    name: str
+    ball: Ball
+    loss: Loss
+    steps: int = 100
+    restarts: int = 1
+    rho: float = 0.75
+    eot: int = 1
+    backend: str = "native"
+    gradient: ClassVar[bool] = True
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots, at the first random start."""
+        images, n = examples.images, len(examples.rows)
+        targets = self.loss.targets(examples.labels, examples.logits)
+        zero = torch.zeros_like(examples.rows)
+        first = self._first_iterate(setting, examples.rows, zero, zero, images)
+        level = torch.zeros(n, dtype=torch.float64, device=images.device)
+        return begin(examples, examples.labels, first) | {
+            "target": zero.clone(),
+            "fresh": torch.zeros(n, dtype=torch.bool),
+            "targets": targets,
+            "aim": targets[:, 0],
+            "previous": first,
+            "run_best": first,
+            "run_gradient": torch.zeros_like(images),
+            "run_loss": level,
+            "last_loss": level,
+            "rises": torch.zeros_like(examples.labels),
+            "checked_loss": level,
+            "halved": torch.ones_like(examples.labels, dtype=torch.bool),
+            "step_size": level.to(images.dtype),
+        }
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Evaluates the present iterates; moves on, begins the next run, or ends."""
+        if state["fresh"].any():
+            self._begin_runs(setting, state)
+        final = state["iteration"] >= self.steps
+        objective = self.loss.objective(state["goal"], state["aim"])
+        logits, values, gradient = evaluate(model, state, objective, ~final, self.eot)
+        record(setting, state, logits, values)
+        over = bool(final.any())
+        if not over or not final.all():
+            first = state["iteration"] == 0
+            begun = first.to(gradient.device) if first.any() else None
+            self._remember(state, values, gradient, begun)
+            gradient = self._check(state, gradient)
+            self._move(setting, state, gradient, begun, ~final if over else None)
+        if over:
+            self._end_runs(state, final)
+
+    def _remember(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor | None) -> None:
+        """Notes whether the loss rose, and the best point of the run; begins the count of a new run.
+
+        Args:
+            state: The slots.
+            values: Loss of the present iterates, (B,).
+            gradient: Its gradient, like the images.
+            begun: Which slots are at the first iterate of a run, (B,); None where none is.
+        """
+        better, rose = values > state["run_loss"], values > state["last_loss"]
+        state["rises"] = state["rises"] + rose
+        state["last_loss"] = values
+        if begun is not None:
+            better = better | begun
+            state["rises"] = state["rises"].masked_fill(begun, 0)
+            state["last_loss"] = values.masked_fill(begun, 0.0)
+            state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
+            state["halved"] = state["halved"] | begun
+            state["step_size"] = state["step_size"].masked_fill(begun, 2 * self.ball.epsilon)
+        column = as_column(better, gradient)
+        state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
+        state["run_gradient"] = torch.where(column, gradient, state["run_gradient"])
+        state["run_loss"] = torch.where(better, values, state["run_loss"])
+
+    def _check(self, state: State, gradient: Tensor) -> Tensor:
+        """Halves step sizes where a window ends in vain, and goes back to the best point and its gradient."""
+        ending = windows(self.steps)[state["iteration"]]
+        if not ending.any():
+            return gradient
+        window = ending.to(gradient.device)
+        due = window > 0
+        # In float32, as the library compares.
+        few = state["rises"].float() <= (window.double() * self.rho).float()
+        stuck = ~state["halved"] & (state["checked_loss"] >= state["run_loss"])
+        halve = due & (few | stuck)
+        column = as_column(halve, gradient)
+        state["step_size"] = torch.where(halve, state["step_size"] / 2, state["step_size"])
+        state["adversarial"] = torch.where(column, state["run_best"], state["adversarial"])
+        state["halved"] = torch.where(due, halve, state["halved"])
+        state["checked_loss"] = torch.where(due, state["run_loss"], state["checked_loss"])
+        state["rises"] = state["rises"].masked_fill(due, 0)
+        return torch.where(column, state["run_gradient"], gradient)
+
+    def _move(
+        self,
+        setting: Setting,
+        state: State,
+        gradient: Tensor,
+        begun: Tensor | None,
+        moving: Tensor | None,
+    ) -> None:
+        """Moves all slots, or those of the mask `moving`, on the CPU; `begun` is that of `_remember`."""
+        images, points = state["images"], state["adversarial"]
+        ahead: Tensor | float = MOMENTUM
+        if begun is not None:
+            ahead = as_column(torch.where(begun, 1.0, MOMENTUM).to(images.dtype), images)
+        size = as_column(state["step_size"], images)
+        inside = self._into(setting, images)
+        ascended = inside(points + size * self._direction(gradient))
+        moved = inside(points + (ascended - points) * ahead + (points - state["previous"]) * (1 - ahead))
+        if moving is None:
+            state["iteration"] += 1
+        else:
+            moved = torch.where(as_column(moving.to(images.device), images), moved, points)
+            state["iteration"] += moving
+        state["previous"] = points
+        state["adversarial"] = moved
+
+    def _direction(self, gradient: Tensor) -> Tensor:
+        return gradient.sign() if self.ball.norm == "Linf" else gradient / (_l2(gradient) + TINY)
+
+    def _into(self, setting: Setting, images: Tensor) -> Callable[[Tensor], Tensor]:
+        """Returns the projection of points onto the ball around the images, then onto the range of pixels."""
+        if self.ball.norm == "Linf":
+            low = clip_to(images - self.ball.epsilon, setting.box)
+            high = clip_to(images + self.ball.epsilon, setting.box)
+            return lambda points: points.clamp(low, high)
+
+        def inside(points: Tensor) -> Tensor:
+            offset = points - images
+            length = _l2(offset)
+            near = images + offset / (length + TINY) * length.clamp(max=self.ball.epsilon)
+            return clip_to(near, setting.box)
+
+        return inside
+
+    def _end_runs(self, state: State, final: Tensor) -> None:
+        state["restart"] += final
+        over = state["restart"] == self.restarts
+        state["target"] += over
+        state["restart"][over] = 0
+        state["done"] |= state["target"] >= state["targets"].shape[1]
+        state["target"].clamp_(max=state["targets"].shape[1] - 1)
+        state["fresh"] = final & ~state["done"]
+
+    def _begin_runs(self, setting: Setting, state: State) -> None:
+        """Draws new starts: one step later than the last run ended, when slots that it broke are out."""
+        again = state["fresh"].nonzero().flatten()
+        index = again.to(state["images"].device)
+        rows, restart, target = (state[key][again] for key in ("row", "restart", "target"))
+        first = self._first_iterate(setting, rows, restart, target, state["images"][index])
+        for key in ("adversarial", "previous"):
+            state[key] = state[key].index_copy(0, index, first)
+        place = state["target"].to(state["targets"].device)
+        state["aim"] = state["targets"].gather(1, place[:, None]).squeeze(1)
+        state["iteration"][again] = 0
+        state["fresh"] = torch.zeros_like(state["fresh"])
+
+    def _first_iterate(
+        self, setting: Setting, rows: Tensor, restart: Tensor, target: Tensor, images: Tensor
+    ) -> Tensor:
+        flat = self.ball.norm == "Linf"
+        draw = setting.randomness.uniform if flat else setting.randomness.normal
+        draws = draw(
+            setting.ids_of(rows),
+            tuple(images.shape[1:]),
+            restart=restart.tolist(),
+            target=target.tolist(),
+            dtype=images.dtype,
+            device=images.device,
+        )
+        return clip_to(images + self.ball.epsilon * start_direction(draws, self.ball), setting.box)
+
+
+def start_direction(draws: Tensor, ball: Ball) -> Tensor:
+    """Turns draws, uniform in [0, 1) for Linf and normal for L2, into points at distance 1, (B, ...)."""
+    if ball.norm == "L2":
+        return draws / (_l2(draws) + TINY)
+    spread = 2 * draws - 1
+    return spread / (as_column(spread.flatten(1).abs().amax(1), spread) + TINY)
+
+
+def _l2(values: Tensor) -> Tensor:
+    return as_column(values.flatten(1).square().sum(1).sqrt(), values)

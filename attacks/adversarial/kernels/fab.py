@@ -1,0 +1,216 @@
+"""The fast adaptive boundary attack: steps to the linearised decision boundary, close to the image.
+
+Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack",
+algorithm 1.
+At the point x the classifier is linearised; d is the shortest way from x, d0 that from the image x0, to the
+hyperplane between the label and the nearest (or the target) class. Then, with alpha = min(|d| / (|d| + |d0|),
+alpha_max), equation 9,
+
+    x' = clip((1 - alpha) (x + eta d) + alpha (x0 + eta d0))
+
+and, where x' is misclassified, the next point is x0 + beta (x' - x0).
+
+FAB looks for the smallest perturbation; inside AutoAttack it counts only where that is at most epsilon. Here
+an example is broken by the first such point, which leaves the flags as they are. As in the reference code
+(pyautoattack 0.2.0) only x' is judged, by a forward pass of its own: points lie on the boundary and are moved
+back in nearly every step, so that sharing passes costs more than it saves.
+
+Deviations: gradients belong to the images alone; of the untargeted classes only the nearest hyperplane is
+kept; an example's targets never hold its label, and are no more than there are wrong classes.
+
+Legend: B batch, T targets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from assay.attacks.adversarial.kernels.hyperplane import way_to_hyperplane
+from assay.attacks.adversarial.nearest_boundary import nearest_boundary
+from assay.attacks.kernel import (
+    Examples,
+    Forward,
+    Objective,
+    Setting,
+    State,
+    ask,
+    begin,
+    evaluate,
+    note_gradient,
+    record,
+)
+from assay.attacks.threat import Ball, Norm, as_column, clip_to, sizes
+
+Backend = Literal["native", "compatible", "pyautoattack"]
+
+TINY = 1e-12
+SHORTEST_WAY = 1e-8
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """One step of the kernel is one iteration: a gradient, a move, and a judgement.
+
+    Attributes:
+        name: Name of the attack.
+        ball: The perturbations that are allowed.
+        targets: How many classes to aim at, one after the other, in the order of the clean logits; None aims
+            at the nearest boundary in each iteration.
+        iterations: Steps of one restart.
+        restarts: Runs for each target; all but the first begin at random points.
+        alpha_max: The largest share of the image's own way.
+        eta: How far to overshoot the hyperplane.
+        beta: How far to go back towards the image from a misclassified point.
+        backend: Whose draws they are.
+    """
+
+    name: str
+    ball: Ball
+    targets: int | None
+    iterations: int
+    restarts: int
+    alpha_max: float
+    eta: float
+    beta: float
+    backend: Backend
+    gradient: ClassVar[bool] = True
+
+    @property
+    def _norm(self) -> Norm:
+        return "Linf" if self.ball.norm == "Linf" else "L2"
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1 or self.restarts < 1 or (self.targets is not None and self.targets < 1):
+            raise ValueError("iterations, restarts and targets must be at least 1")
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots, at the image.
+
+        It adds `targets`, the classes in their order, (B, T), and `target`, the number of the present one, on
+        the CPU, (B,). The image is the first iterate that may count: there may be no other in the ball.
+        """
+        state = begin(examples, examples.labels, examples.images)
+        state["targets"] = self._targets(examples)
+        state["target"] = torch.zeros_like(state["restart"])
+        values = _margin(examples.labels)(examples.logits).double()
+        record(setting, state, examples.logits, values)
+        return state
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """One iteration for every slot; then the next restart or target, or the end."""
+        fresh = state["iteration"] == 0
+        if fresh.any():
+            self._begin(setting, state, fresh.nonzero().flatten())
+        images = state["images"]
+        if self.targets is None:
+            offset, weights = self._nearest(model, state)
+        else:
+            offset, weights = self._targeted(model, state)
+        moved = self._moved(setting, state, offset, weights)
+        state["adversarial"] = moved
+        logits, values = ask(model, state, _margin(state["goal"]))
+        within = sizes(moved - images, self._norm) <= self.ball.epsilon
+        record(setting, state, logits, values, within)
+        back = as_column(logits.argmax(1) != state["goal"], images)
+        state["adversarial"] = torch.where(back, images + (moved - images) * self.beta, moved)
+        self._count(state)
+
+    def _targets(self, examples: Examples) -> Tensor:
+        if self.targets is None:
+            return examples.labels[:, None]
+        # Out of the way of the order, wherever ties would put it.
+        others = examples.logits.scatter(1, examples.labels[:, None], torch.inf)
+        return others.sort(dim=1, descending=True).indices[:, 1 : self.targets + 1]
+
+    def _begin(self, setting: Setting, state: State, slots: Tensor) -> None:
+        """Puts these slots, indices on the CPU, at the start of a restart: the image, or a random point."""
+        index = slots.to(state["images"].device)
+        first = state["images"][index]
+        state["adversarial"] = state["adversarial"].index_copy(0, index, first)
+        slots = slots[state["restart"][slots] > 0]
+        if len(slots) == 0:
+            return
+        index = slots.to(state["images"].device)
+        first = self._random_point(setting, state, slots, state["images"][index])
+        state["adversarial"] = state["adversarial"].index_copy(0, index, first)
+
+    def _random_point(self, setting: Setting, state: State, slots: Tensor, images: Tensor) -> Tensor:
+        """Draws points at half the radius."""
+        linf = self._norm == "Linf"
+        draw = setting.randomness.uniform if linf else setting.randomness.normal
+        draws = draw(
+            setting.ids_of(state["row"][slots]),
+            tuple(images.shape[1:]),
+            restart=state["restart"][slots].tolist(),
+            target=state["target"][slots].tolist(),
+            dtype=images.dtype,
+            device=images.device,
+        )
+        direction = 2 * draws - 1 if linf else draws
+        length = as_column(sizes(direction, self._norm), images).clamp(min=TINY)
+        return clip_to(images + self.ball.epsilon * direction / length * 0.5, setting.box)
+
+    def _targeted(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
+        """Returns target minus label: its value (B,) and gradient at the present points."""
+        every = torch.ones_like(state["done"])
+        place = state["target"].to(state["goal"].device)[:, None]
+        target = state["targets"].gather(1, place).squeeze(1)
+        _, offset, weights = evaluate(model, state, _difference(state["goal"], target), every)
+        return offset.to(weights.dtype), weights
+
+    def _nearest(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
+        """Returns the same for the class whose linearised boundary is the nearest."""
+        offset, weights, classes = nearest_boundary(model, state["adversarial"], state["goal"], self._norm)
+        live = ~state["broken"]
+        state["forward"] += live
+        state["backward"] += live * classes
+        return offset, note_gradient(state, weights, torch.ones_like(state["done"]))
+
+    def _moved(self, setting: Setting, state: State, offset: Tensor, weights: Tensor) -> Tensor:
+        """Returns x', one step along both ways; offset is <w, x> - b at the present point x."""
+        points, images, norm = state["adversarial"], state["images"], self._norm
+        flat = weights.flatten(1)
+        # Where logits are not finite, the point stays where it is.
+        offset = offset.where(offset.isfinite(), 0.0)
+        from_image = offset + (flat * (images - points).flatten(1)).sum(1)
+        way, own_way = (
+            way_to_hyperplane(start.flatten(1), flat, distance, norm, setting.box).reshape(images.shape)
+            for start, distance in ((points, offset), (images, from_image))
+        )
+        length, own_length = (sizes(steps, norm).clamp(min=SHORTEST_WAY) for steps in (way, own_way))
+        alpha = as_column((length / (length + own_length)).clamp(max=self.alpha_max), images)
+        moved = (points + self.eta * way) * (1 - alpha) + (images + self.eta * own_way) * alpha
+        return clip_to(moved, setting.box)
+
+    def _count(self, state: State) -> None:
+        """Restarts follow each other within a target, as in the reference code."""
+        state["iteration"] += 1
+        final = state["iteration"] >= self.iterations
+        state["iteration"][final] = 0
+        state["restart"] += final
+        through = state["restart"] >= self.restarts
+        state["restart"][through] = 0
+        state["target"] += through
+        state["done"] |= state["target"] >= state["targets"].shape[1]
+
+
+def _margin(labels: Tensor) -> Objective:
+    """The highest other logit minus that of the label."""
+
+    def value(logits: Tensor) -> Tensor:
+        own = logits.gather(1, labels[:, None]).squeeze(1)
+        return logits.scatter(1, labels[:, None], -torch.inf).amax(1) - own
+
+    return value
+
+
+def _difference(labels: Tensor, target: Tensor) -> Objective:
+    def value(logits: Tensor) -> Tensor:
+        pair = logits.gather(1, torch.stack([labels, target], dim=1))
+        return pair[:, 1] - pair[:, 0]
+
+    return value

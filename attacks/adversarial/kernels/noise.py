@@ -1,0 +1,81 @@
+"""Random noise: perturbations that don't ask the model, evaluated one by one. Shared by the noise attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from assay.attacks.adversarial.kernels.targeting import Goal
+from assay.attacks.kernel import Examples, Forward, Setting, State, ask, begin, record
+from assay.attacks.threat import Ball, clip_to
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Tries several perturbations of each image.
+
+    Attributes:
+        name: Name of the attack.
+        ball: The ball that holds all perturbations; None where there is none.
+        draws: How many are tried; an example is broken if one of them is misclassified (`pixel`), or the one
+            with the highest loss counts (`paper`).
+        perturbation: Draws one for every slot, like the images; clipping to the box comes after it.
+    """
+
+    name: str
+    ball: Ball | None
+    draws: int
+    perturbation: Callable[[Setting, State], Tensor]
+    backend: ClassVar[str] = "native"
+    gradient: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise ValueError(f"draws is {self.draws}, it must be at least 1")
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots, at the image."""
+        del setting  # nothing is drawn yet
+        return begin(examples, examples.labels, examples.images)
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Draws and evaluates one perturbation for every slot."""
+        state["adversarial"] = clip_to(state["images"] + self.perturbation(setting, state), setting.box)
+        logits, values = ask(model, state, Goal().objective(state["goal"]))
+        record(setting, state, logits, values)
+        state["restart"] += 1
+        state["done"] = state["restart"] >= self.draws
+
+
+def draw(
+    setting: Setting,
+    state: State,
+    law: Literal["uniform", "normal"],
+    shape: tuple[int, ...] | None = None,
+    purpose: str = "start",
+) -> Tensor:
+    """Draws numbers for every slot, keyed by its example and by which perturbation it is.
+
+    Args:
+        setting: Has the source.
+        state: The slots.
+        law: `uniform` in [0, 1), or standard `normal`.
+        shape: Shape of one slot's draw; None for that of its image.
+        purpose: Keeps several draws for one perturbation apart.
+
+    Returns:
+        Tensor (B, *shape).
+    """
+    images = state["images"]
+    source = setting.randomness.uniform if law == "uniform" else setting.randomness.normal
+    return source(
+        setting.ids_of(state["row"]),
+        tuple(images.shape[1:]) if shape is None else shape,
+        restart=state["restart"].tolist(),
+        purpose=purpose,
+        dtype=images.dtype,
+        device=images.device,
+    )

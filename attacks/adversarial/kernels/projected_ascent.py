@@ -1,0 +1,156 @@
+"""Projected steepest ascent on a loss: the kernel of PGD.
+
+Step for step the arithmetic of cleverhans 4.0: x' = clip(x + step * direction), then x0 + project(x' - x0),
+then clip again. Deviations: the loss is summed, not averaged (an example's gradient doesn't depend on its
+batch); a gradient that is not finite counts as zero; the last step costs no backward pass.
+
+Where an iterate repeats an earlier one of its restart, bit for bit, so does all that follows (`cycles`).
+Where every iterate counts, all of them were evaluated, and the restart ends. Where only the last one counts,
+whole turns of the cycle are skipped: they lead back to where they began, so that the steps that are left end
+where all of them would have ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.attacks.adversarial.kernels.cycle_detection import compare, watch, watch_again, whole_turns
+from assay.attacks.adversarial.kernels.targeting import Goal
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, no_plateau, record
+from assay.attacks.threat import Ball, as_column, clip_to, steepest
+
+# Where final iterates count, nobody else waits for the device at every step.
+STEPS_BETWEEN_SKIPS = 16
+# An attack whose loss still rises in this last part of its steps would find more with more of them.
+LAST_PART = 10
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """Ascends from the image or from a random start, several times over if asked to.
+
+    A step of the kernel evaluates the present iterate of every slot, then moves those with steps left.
+
+    Attributes:
+        name: Name of the attack.
+        ball: The perturbations that are allowed.
+        goal: The loss.
+        step_size: Length of a step, in the ball's norm.
+        steps: Gradient steps in one restart.
+        restarts: How often to begin anew.
+        random_start: Begin at a random perturbation instead of the image itself.
+        cycle_detection: Whether to look for iterates that repeat; it changes the passes, nothing else.
+        eot: Over how many passes each gradient is averaged.
+
+    With cycle detection the state has the keys of `cycles` and, on the device, `settled`: the last restart is
+    in a cycle and every iterate of it was evaluated, so that the slot may leave.
+    """
+
+    name: str
+    ball: Ball
+    goal: Goal
+    step_size: float
+    steps: int
+    restarts: int = 1
+    random_start: bool = False
+    cycle_detection: bool = False
+    eot: int = 1
+    backend: ClassVar[str] = "native"
+    gradient: ClassVar[bool] = True
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots: at the image, or at the first random start."""
+        goal = self.goal.choose(setting, examples)
+        restart = torch.zeros_like(examples.rows)
+        first = self._first_iterate(setting, examples.rows, restart, examples.images)
+        state = begin(examples, goal, first) | {"plateau": no_plateau(examples)}
+        if self.cycle_detection:
+            state |= watch(first) | {"settled": torch.zeros_like(state["broken"])}
+        return state
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Evaluates the present iterates; moves on, begins the next restart, or ends."""
+        every = not setting.final_iterate
+        if self.cycle_detection:
+            self._cut_short(setting, state, every)
+        final = state["iteration"] >= self.steps
+        objective = self.goal.objective(state["goal"])
+        logits, values, gradient = evaluate(model, state, objective, ~final, self.eot)
+        if every or bool(final.any()):
+            record(setting, state, logits, values, torch.ones_like(final) if every else final)
+            self._note_plateau(state)
+        if not final.all():
+            self._move(setting, state, gradient, ~final)
+            if self.cycle_detection:
+                self._compare(state, ~final, every)
+        if final.any():
+            self._begin_again(setting, state, final)
+
+    def _note_plateau(self, state: State) -> None:
+        """Remembers how high the objective is before the last tenth of the steps."""
+        there = state["iteration"] == self.steps - self.steps // LAST_PART
+        if self.steps >= LAST_PART and there.any():
+            now = there.to(state["objective"].device)
+            state["plateau"] = torch.where(now, state["objective"], state["plateau"])
+
+    def _move(self, setting: Setting, state: State, gradient: Tensor, moving: Tensor) -> None:
+        images, points = state["images"], state["adversarial"]
+        ascended = clip_to(points + self.step_size * self._direction(setting, state, gradient), setting.box)
+        moved = clip_to(images + self.ball.project(ascended - images), setting.box)
+        chosen = as_column(moving.to(images.device), images)
+        state["adversarial"] = torch.where(chosen, moved, points)
+        state["iteration"] += moving
+
+    def _direction(self, setting: Setting, state: State, gradient: Tensor) -> Tensor:
+        """A step of unit length, for attacks that extend this one to change."""
+        return steepest(gradient, self.ball.norm)
+
+    def _begin_again(self, setting: Setting, state: State, final: Tensor) -> None:
+        state["restart"] += final
+        state["done"] |= final & (state["restart"] >= self.restarts)
+        again = (final & ~state["done"]).nonzero().flatten()
+        if len(again) == 0:
+            return
+        state["iteration"][again] = 0
+        index = again.to(state["images"].device)
+        first = self._first_iterate(
+            setting, state["row"][again], state["restart"][again], state["images"][index]
+        )
+        state["adversarial"] = state["adversarial"].index_copy(0, index, first)
+        if self.cycle_detection:
+            watch_again(state, index, first)
+
+    def _compare(self, state: State, moved: Tensor, every: bool) -> None:
+        compare(state, moved)
+        if every:
+            last = state["restart"] + 1 >= self.restarts
+            state["settled"] = (state["period"] > 0) & last.to(state["period"].device)
+
+    def _cut_short(self, setting: Setting, state: State, every: bool) -> None:
+        """Ends the restarts that are in a cycle, or skips its whole turns."""
+        if every:
+            others = state["restart"] + 1 < self.restarts
+            if others.any():
+                # The engine has just waited for the device: this copies a few bytes and waits for nothing.
+                self._begin_again(setting, state, others & (state["period"] > 0).cpu())
+            return
+        left = self.steps - state["iteration"]
+        due = (left > 0) & (state["iteration"] > 0) & (state["iteration"] % STEPS_BETWEEN_SKIPS == 0)
+        if due.any():
+            state["iteration"] += whole_turns(state, left) * due
+
+    def _first_iterate(self, setting: Setting, rows: Tensor, restart: Tensor, images: Tensor) -> Tensor:
+        if not self.random_start:
+            return images
+        draws = setting.randomness.uniform(
+            setting.ids_of(rows),
+            tuple(images.shape[1:]),
+            restart=restart.tolist(),
+            dtype=images.dtype,
+            device=images.device,
+        )
+        return clip_to(images + self.ball.cube_start(draws), setting.box)

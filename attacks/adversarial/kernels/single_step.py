@@ -1,0 +1,94 @@
+"""One step along the gradient at the image: the kernel of FGSM.
+
+The arithmetic of cleverhans 4.0 (`fast_gradient_method`). Deviations: the loss is summed, not averaged (an
+example's gradient doesn't depend on its batch); a gradient that is not finite counts as zero.
+
+It takes the passes that the numbers need and no others. Its only gradient is that at the unattacked image, so
+the pass that tells whether the image is right gives it as well (`SharedStep`), unless it is to be averaged
+over several. It has one iterate, so where the engine judges every success once more, that judgement is the
+only one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from assay.attacks.adversarial.kernels.targeting import Goal
+from assay.attacks.kernel import (
+    Examples,
+    Forward,
+    Objective,
+    Setting,
+    State,
+    ask,
+    begin,
+    evaluate,
+    note_gradient,
+    record,
+)
+from assay.attacks.threat import Ball, clip_to, steepest
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """Moves by epsilon along the steepest direction.
+
+    `iteration` is 0 at the image and 1 behind it.
+
+    Attributes:
+        name: Name of the attack.
+        ball: The perturbations that are allowed; its radius is the length of the step.
+        goal: The loss.
+        eot: Over how many passes the gradient is averaged, where no pass was shared.
+    """
+
+    name: str
+    ball: Ball
+    goal: Goal
+    eot: int = 1
+    backend: ClassVar[str] = "native"
+    gradient: ClassVar[bool] = True
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots: at the image, or behind it where the gradient is there already."""
+        state = begin(examples, self.goal.choose(setting, examples), examples.images)
+        if examples.gradient is not None:
+            state["forward"] += 1
+            state["backward"] += 1
+            everything = torch.ones_like(state["done"])
+            self._move(setting, state, note_gradient(state, examples.gradient, everything))
+        return state
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Takes the step where it is not taken yet, and judges where nobody else does."""
+        objective = self.goal.objective(state["goal"])
+        resting = state["iteration"] == 0
+        assert resting.all() or not resting.any(), "slots leave after one step of the engine"
+        if resting.any():
+            self._move(setting, state, evaluate(model, state, objective, resting, self.eot)[2])
+        if setting.second_judgement:
+            state["best"] = state["adversarial"]
+            state["unjudged"] = torch.ones_like(state["done"])
+        else:
+            record(setting, state, *ask(model, state, objective))
+        state["done"] = torch.ones_like(state["done"])
+
+    def _move(self, setting: Setting, state: State, gradient: Tensor) -> None:
+        images, step = state["images"], self.ball.epsilon * steepest(gradient, self.ball.norm)
+        state["adversarial"] = clip_to(
+            images + self.ball.project(clip_to(images + step, setting.box) - images), setting.box
+        )
+        state["iteration"] = state["iteration"] + 1
+
+
+@dataclass(frozen=True)
+class SharedStep(OneStep):
+    """The same, with the gradient from the pass that tells whether the image is right."""
+
+    def first_objective(self, setting: Setting, examples: Examples) -> Objective:
+        """What is differentiated at the images; from the logits alone, so that one pass gives both."""
+        return self.goal.objective(self.goal.choose(setting, examples))

@@ -1,0 +1,182 @@
+"""AutoAttack's own Auto-PGD (the package pyautoattack) as a kernel whose one step is one run of the library.
+
+One run is one restart for one target. The library draws its start from torch's global generator, for the
+whole batch; here it gets our keyed draws instead, so that its result for an example does not depend on the
+batch. Targets are ours too: both take them in the order of the logits of the unattacked image. It is imported
+on first use.
+
+The library clamps to [0, 1]. In the `paper` protocol it therefore sees the images in an interval so wide that
+nothing is clamped, mapped onto [0, 1], with epsilon scaled alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from assay.attacks.adversarial.kernels.losses import DLR, CrossEntropy, Loss, TargetedDLR
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, note_gradient, record
+from assay.attacks.threat import Ball, as_column
+
+LOSSES = {CrossEntropy: "ce", DLR: "dlr", TargetedDLR: "dlr-targeted"}
+
+# It warns of zero gradients, which we count ourselves.
+_SILENT = logging.Logger("pyautoattack", logging.CRITICAL + 1)
+
+
+class _GivenStart(TorchFunctionMode):
+    """Makes the first `torch.rand` or `torch.randn` return given draws."""
+
+    def __init__(self, draws: Tensor) -> None:
+        super().__init__()
+        self.draws: Tensor | None = draws
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self.draws is not None and func in (torch.rand, torch.randn):
+            draws, self.draws = self.draws, None
+            return draws
+        return func(*args, **(kwargs or {}))
+
+
+class _Watch:
+    """Follows the iterates of a run: the first gradients, and the first misclassified point of each slot."""
+
+    def __init__(self, state: State, eot: int) -> None:
+        self.state = state
+        self.eot = eot
+        self.passes = 0
+        self.wrong = torch.zeros_like(state["broken"])
+        self.points = state["images"]
+
+    def note(self, points: Tensor, logits: Tensor) -> None:
+        """Looks at one pass; of the passes at one iterate the last one judges it, as in the library."""
+        points.register_hook(self._note_gradient)
+        self.passes += 1
+        if self.passes % self.eot == 0:
+            wrong = logits.detach().argmax(1) != self.state["goal"]
+            fresh = as_column(wrong & ~self.wrong, points)
+            self.points = torch.where(fresh, points.detach(), self.points)
+            self.wrong = self.wrong | wrong
+
+    def first_wrong(self, others: Tensor) -> Tensor:
+        """Returns the first misclassified point of each slot, or the slot of `others`."""
+        return torch.where(as_column(self.wrong, others), self.points, others)
+
+    def _note_gradient(self, gradient: Tensor) -> None:
+        note_gradient(self.state, gradient, torch.ones_like(self.state["done"]))
+
+
+@dataclass(frozen=True)
+class LibraryAutoPGD:
+    """Auto-PGD of pyautoattack.
+
+    The library stops no example early, and keeps the last misclassified iterate. We take the first one on its
+    way, like everywhere, or, where there is none, the one with the highest loss.
+
+    Attributes:
+        name: Name of the attack.
+        ball: The perturbations that are allowed.
+        loss: What is raised.
+        steps: Gradient steps in each run.
+        restarts: Runs for each target.
+        rho: Share of a window's steps up to which rises of the loss are too few.
+        eot: Over how many passes each gradient is averaged.
+    """
+
+    name: str
+    ball: Ball
+    loss: Loss
+    steps: int
+    restarts: int
+    rho: float
+    eot: int
+    backend: ClassVar[str] = "pyautoattack"
+    gradient: ClassVar[bool] = True
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots, at the image."""
+        return begin(examples, examples.labels, examples.images) | {
+            "target": torch.zeros_like(examples.rows),
+            "targets": self.loss.targets(examples.labels, examples.logits),
+        }
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """One whole run for the present target, and the evaluation of its result."""
+        target = state["targets"].gather(1, state["target"].to(state["targets"].device)[:, None]).squeeze(1)
+        state["adversarial"] = self._found(setting, model, state, target)
+        logits = model(state["adversarial"])
+        values = self.loss.objective(state["goal"], target)(logits).double()
+        live = ~state["broken"]
+        # The library differentiates the last iterate too.
+        state["forward"] += live * ((self.steps + 1) * self.eot + 1)
+        state["backward"] += live * ((self.steps + 1) * self.eot)
+        record(setting, state, logits, values)
+        state["restart"] += 1
+        over = state["restart"] == self.restarts
+        state["target"] += over
+        state["restart"][over] = 0
+        state["done"] = state["target"] >= state["targets"].shape[1]
+
+    def _found(self, setting: Setting, model: Forward, state: State, target: Tensor) -> Tensor:
+        images = state["images"]
+        watch = _Watch(state, self.eot)
+        # Where the library's [0, 1] lies among the images.
+        low, width = (0.0, 1.0) if setting.box is not None else _wide(images, self.ball.epsilon)
+
+        def inner(points: Tensor) -> Tensor:
+            logits = model(points * width + low)
+            watch.note(points, logits)
+            return logits
+
+        attack = self._attack(inner, target, width)
+        pixels = (images - low) / width
+        attack.init_hyperparam(pixels)
+        with _GivenStart(self._draws(setting, state)):
+            highest = attack.attack_single_run(pixels, state["goal"])[0]
+        found = (highest if setting.final_iterate else watch.first_wrong(highest)).detach() * width + low
+        # Gradients that are NaN make NaN images: no attack succeeded there.
+        usable = found.isfinite().flatten(1).all(1)
+        return torch.where(as_column(usable, images), found, images)
+
+    def _attack(self, model: Forward, target: Tensor, width: float) -> Any:
+        from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
+
+        loss = LOSSES[type(self.loss)]
+        common = {
+            "n_iter": self.steps,
+            "norm": self.ball.norm,
+            "eps": self.ball.epsilon / width,
+            "eot_iter": self.eot,
+            "rho": self.rho,
+            "logger": _SILENT,
+        }
+        if loss != "dlr-targeted":
+            return APGDAttack(model, loss=loss, **common)
+        attack = APGDAttack_targeted(model, **common)
+        attack.y_target = target
+        return attack
+
+    def _draws(self, setting: Setting, state: State) -> Tensor:
+        source = setting.randomness
+        draw = source.uniform if self.ball.norm == "Linf" else source.normal
+        return draw(
+            setting.ids_of(state["row"]),
+            tuple(state["images"].shape[1:]),
+            restart=state["restart"].tolist(),
+            target=state["target"].tolist(),
+            dtype=state["images"].dtype,
+        )
+
+
+def _wide(images: Tensor, epsilon: float) -> tuple[float, float]:
+    """An interval (its lower end and width) that holds all perturbed images; powers of two scale exactly."""
+    reach = 2.0 ** math.ceil(math.log2(float(images.abs().max()) + epsilon + 1))
+    return -reach, 2 * reach

@@ -1,0 +1,138 @@
+"""What every corruption is: a kernel on batches of byte images, and the draws that belong to one example.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations" (ImageNet-C). Its images are bytes before and after a corruption, so these are too: an image in
+[0, 1] is rounded to the nearest of the levels 0 to 255, corrupted, clipped, and cut (not rounded) to a level,
+as `numpy.uint8` cuts in the released code.
+
+n = images of a chunk, C = channels (1 or 3), H x W = size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+
+from assay.attacks.corruptions.imaging.threads import for_each
+from assay.attacks.randomness import Randomness
+
+Severity = Annotated[int, Interval(ge=1, le=5)]
+Draws = tuple[Tensor, ...]
+T = TypeVar("T")
+
+IMAGENET_C = (
+    "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions and"
+    " Perturbations"
+)
+TOP = 255
+# Pixels of one image that are worked on at a time. On a CPU few enough for the cache of a core; on a GPU
+# enough to fill it, and few enough for its memory. No number depends on it.
+CHUNK_PIXELS = {"cpu": 2**16, "cuda": 2**22}
+# Where the exact value can be a whole level and float32 may fall just below it, this much is added before the
+# value is cut, so that a flat area stays what it is.
+SLACK = 2**-11
+
+
+def no_draws(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+    """The draws of a corruption without chance."""
+    del generator, channels, height, width
+    return ()
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """One corruption at one severity.
+
+    Args:
+        name: Its catalog name.
+        severity: 1 to 5.
+        apply: From levels (n, C, H, W), whole numbers in float32, and the stacked draws to such levels.
+        draw: Everything that chance decides for one example, from a CPU generator and C, H, W.
+    """
+
+    name: str
+    severity: int
+    apply: Callable[..., Tensor]
+    draw: Callable[[torch.Generator, int, int, int], Draws] = no_draws
+
+    def __call__(self, images: Tensor, ids: Sequence[str], seed: int) -> Tensor:
+        """Corrupt a batch.
+
+        What happens to an example depends on the seed, the corruption, the severity and its id alone, not on
+        the batch or the device (but for float rounding, which may move a value by one level).
+
+        Args:
+            images: (B, C, H, W) in [0, 1], of any floating dtype, with one or three channels.
+            ids: Example ids, one for each image.
+            seed: The job's seed.
+
+        Returns:
+            Multiples of 1/255 in [0, 1], with the shape, dtype and device of `images`.
+
+        Raises:
+            ValueError: `images` is not such a batch, or the ids are not as many.
+        """
+        _check(images, ids)
+        corrupted = torch.empty_like(images)
+        _, _, height, width = images.shape
+        size = max(1, CHUNK_PIXELS.get(images.device.type, CHUNK_PIXELS["cpu"]) // (height * width))
+        with torch.no_grad():
+            for start in range(0, len(images), size):
+                part = slice(start, start + size)
+                levels = (images[part] * TOP).round().clamp(0, TOP).to(torch.float32)
+                draws = self.draws(ids[part], levels.shape[1:], seed, levels.device)
+                corrupted[part] = self.apply(levels, *draws).to(images.dtype) / TOP
+        return corrupted
+
+    def draws(
+        self, ids: Sequence[str], shape: Sequence[int], seed: int, device: torch.device | None = None
+    ) -> Draws:
+        """The draws of some examples of one shape (C, H, W), stacked; made on the CPU, then moved."""
+        channels, height, width = shape
+        device = device or torch.device("cpu")
+        source = Randomness(seed, f"corruption {self.name}")
+
+        def of_one(generator: torch.Generator) -> Draws:
+            return self.draw(generator, channels, height, width)
+
+        rows = for_each(source.generators(ids, step=self.severity), of_one, device)
+        return tuple(torch.stack(part).to(device) for part in zip(*rows, strict=True))
+
+
+def at(severity: int, values: Sequence[T]) -> T:
+    """The entry for a severity, 1 to 5.
+
+    Raises:
+        ValueError: there is no such severity.
+    """
+    if isinstance(severity, bool) or severity not in range(1, len(values) + 1):
+        raise ValueError(f"severity is {severity!r}, it must be a whole number from 1 to {len(values)}")
+    return values[severity - 1]
+
+
+def cut(values: Tensor, slack: float = 0.0) -> Tensor:
+    """Values in units of a level, clipped to 0..255 and cut to whole levels; the tensor itself is changed."""
+    return values.add_(slack).clamp_(0, TOP).floor_()
+
+
+def luminance(levels: Tensor) -> Tensor:
+    """The grey (n, 1, H, W) of colours (n, 3, H, W) by ITU-R BT.601; of grey images, the images."""
+    if levels.shape[1] == 1:
+        return levels
+    red, green, blue = levels.unbind(1)
+    return (0.299 * red + 0.587 * green + 0.114 * blue)[:, None]
+
+
+def _check(images: Tensor, ids: Sequence[str]) -> None:
+    if images.dim() != 4 or images.shape[1] not in (1, 3) or not images.is_floating_point():
+        raise ValueError(
+            f"images are {images.dtype} of shape {tuple(images.shape)};"
+            " they must be floating point of shape (B, C, H, W) with 1 or 3 channels"
+        )
+    if len(ids) != len(images):
+        raise ValueError(f"there are {len(ids)} ids for {len(images)} images; each image needs one")

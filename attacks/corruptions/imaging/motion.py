@@ -1,0 +1,72 @@
+"""Motion blur: each pixel is an average over the pixels along a line that starts at it.
+
+The taps i = 0, 1, ... lie at whole pixels next to i (cos a, sin a), weighted by half a Gaussian in i.
+Beyond the border the outermost pixels go on. As in the released code, taps whose way is as long as the
+image are left out and the others not enlarged, which darkens images smaller than the kernel.
+
+n = images, C = channels, H x W = size, T = taps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from assay.attacks.corruptions.imaging.filters import correlate, extend
+
+
+def smear(fields: Tensor, radius: int, sigma: float, angles: Tensor, between: tuple[float, float]) -> Tensor:
+    """Motion blur of fields (n, C, H, W), each at its own angle.
+
+    Args:
+        fields: What is blurred, float32.
+        radius: The line has 2 radius + 1 taps.
+        sigma: Standard deviation of the weights, in taps.
+        angles: (n,) in degrees; 0 smears towards the left, positive angles upwards as well.
+        between: The least and the greatest angle that there can be. The size of the transforms follows from
+            them, so that an image's rounding does not depend on the angles of the others.
+    """
+    down, across, weights = taps(radius, sigma, angles.cpu(), fields.shape[-2], fields.shape[-1])
+    (top, bottom), (left, right) = _window(2 * radius, between, fields.shape[-2], fields.shape[-1])
+    kernels = torch.zeros(len(angles), 1, top + bottom + 1, left + right + 1, dtype=torch.float64)
+    images = torch.arange(len(angles))[:, None].expand_as(down)
+    kernels.index_put_(
+        (images, torch.zeros_like(images), down + top, across + left), weights, accumulate=True
+    )
+    extended = extend(fields, (top, bottom), (left, right), "clamp")
+    return correlate(extended, kernels.to(fields.device, torch.float32))
+
+
+def taps(radius: int, sigma: float, angles: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the taps lie and what they weigh.
+
+    Returns:
+        Offsets down and across (n, T), int64, and weights (n, T), float64.
+    """
+    steps = torch.arange(2 * radius + 1, dtype=torch.float64)
+    weights = torch.exp(-0.5 * (steps / sigma) ** 2)
+    weights = weights / weights.sum()
+    radians = torch.deg2rad(angles.to(torch.float64))[:, None]
+    # Halves are rounded down.
+    down = torch.ceil(steps * torch.sin(radians) - 0.5).long()
+    across = torch.ceil(steps * torch.cos(radians) - 0.5).long()
+    outside = (down.abs() >= height) | (across.abs() >= width)
+    inside = outside.long().cumsum(1) == 0
+    return down * inside, across * inside, weights * inside
+
+
+def _window(
+    length: int, between: tuple[float, float], height: int, width: int
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How far taps can lie above and below, to the left and to the right."""
+    angles = [*between, *(turn for turn in (-180, -90, 0, 90, 180) if between[0] < turn < between[1])]
+    radians = [math.radians(angle) for angle in angles]
+    down = [math.ceil(length * math.sin(angle) - 0.5) for angle in radians]
+    across = [math.ceil(length * math.cos(angle) - 0.5) for angle in radians]
+    return _reach(down, height), _reach(across, width)
+
+
+def _reach(offsets: list[int], side: int) -> tuple[int, int]:
+    return min(max(0, -min(offsets)), side - 1), min(max(0, *offsets), side - 1)

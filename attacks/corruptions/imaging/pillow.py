@@ -1,0 +1,27 @@
+"""Pillow on batches of levels: for corruptions whose bytes are the library's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from assay.attacks.corruptions.imaging.threads import for_each
+
+
+def each_picture(levels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """Levels (n, C, H, W) with `change` applied to each image as a picture, L or RGB, of the same size."""
+
+    def changed(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        # Pillow joins and splits planes faster than an array is transposed.
+        bands = [Image.fromarray(plane) for plane in planes]
+        picture = change(bands[0] if len(bands) == 1 else Image.merge("RGB", bands))
+        return np.stack([np.asarray(band) for band in picture.split()])
+
+    pixels = levels.to(torch.uint8).cpu().numpy()  # (n, C, H, W)
+    corrupted = np.stack(for_each(list(pixels), changed, levels.device))
+    return torch.from_numpy(corrupted).to(levels.device, levels.dtype)

@@ -1,0 +1,91 @@
+"""The words nearest to a word among word vectors, by the cosine of the angle.
+
+Jin et al. 2020, "Is BERT Really Robust?", section 3: the 50 nearest words of the counter-fitted vectors
+(Mrksic et al. 2016). Vectors are scaled to length 1 and kept in single precision; the cosines of these are
+added up in double precision, so that they, and the words that are nearest, depend on no other word asked for.
+
+n words, d numbers in a vector, B words in a block, k neighbours of a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from assay.attacks.words.search.vector_files import norms
+
+BLOCK = 128
+# Of float32 numbers near 1.
+ROUNDING = float(np.finfo(np.float32).eps)
+
+
+class Neighbours:
+    """Word vectors, and the nearest words of those that were asked for, each looked for once.
+
+    Memory: 4 n d bytes for the vectors, 4 n k for the neighbours, and 4 B n while a block is looked at.
+
+    Args:
+        words: each once, (n,).
+        vectors: finite, none of zeros, float32 (n, d).
+        count: k; where there are fewer other words, all of them.
+    """
+
+    def __init__(self, words: Sequence[str], vectors: NDArray[np.float32], count: int) -> None:
+        self._unit = np.empty_like(vectors)  # n, d
+        np.divide(vectors, norms(vectors)[:, None], out=self._unit, casting="same_kind")
+        self._words = tuple(words)
+        self._number = {word: number for number, word in enumerate(words)}
+        self._count = min(count, len(words) - 1)
+        self._nearest = np.zeros((len(words), self._count), np.int32)  # n, k
+        self._known = np.zeros(len(words), bool)
+        # A dot product in single precision is off by at most d / 2 roundings, and two of them are compared.
+        self._margin = (self._unit.shape[1] + 16) * ROUNDING
+
+    def prepare(self, words: Iterable[str]) -> None:
+        """Look for the neighbours of many words together, which is faster than one by one."""
+        numbers = {self._number[word] for word in words if word in self._number}
+        wanted = sorted(number for number in numbers if not self._known[number])
+        for start in range(0, len(wanted), BLOCK):
+            self._look(wanted[start : start + BLOCK])
+
+    def of(self, word: str) -> list[str]:
+        """The nearest other words, the nearest first, equally near ones in the file's order.
+
+        Empty for a word that has no vector.
+        """
+        number = self._number.get(word)
+        if number is None:
+            return []
+        if not self._known[number]:
+            self._look([number])
+        return [self._words[other] for other in self._nearest[number]]
+
+    def cosine(self, first: str, second: str) -> float | None:
+        """The cosine of two words' vectors; None where one of them has no vector."""
+        one, other = self._number.get(first), self._number.get(second)
+        if one is None or other is None:
+            return None
+        return float(self._cosines(one, np.array([other]))[0])
+
+    def _look(self, block: list[int]) -> None:
+        if self._count:
+            rough = torch.from_numpy(self._unit[block]) @ torch.from_numpy(self._unit).T  # B, n
+            rough[torch.arange(len(block)), torch.tensor(block)] = -torch.inf
+            least = rough.topk(self._count, dim=1).values[:, -1:] - self._margin  # B, 1
+            for number, near in zip(block, rough >= least, strict=True):
+                self._nearest[number] = self._first(number, near.nonzero()[:, 0].numpy())
+        self._known[block] = True
+
+    def _first(self, number: int, others: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The nearest of some words that are near, by exact cosines."""
+        order = np.lexsort((others, -self._cosines(number, others)))
+        return others[order[: self._count]]
+
+    def _cosines(self, number: int, others: NDArray[np.int64]) -> NDArray[np.float64]:
+        # Summed row by row: a matrix product would round by how many rows there are.
+        products = self._unit[others].astype(np.float64) * self._unit[number].astype(np.float64)
+        sums: NDArray[np.float64] = products.sum(axis=1)
+        return sums

@@ -1,0 +1,88 @@
+"""An attack on a text classifier: what may be changed, what is allowed, and how it is searched for.
+
+Morris et al. 2020, "TextAttack": a recipe is a goal, constraints, a transformation and a search method. The
+goal is always the same here: any other class than the true one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+from assay.attacks.words.search.candidates import Moves, Rules
+from assay.attacks.words.search.draws import Stream
+from assay.attacks.words.search.greedy import Answer, Search
+from assay.attacks.words.search.text import Text
+from assay.attacks.words.search.word_change import WordChange
+
+Ahead = Callable[[Sequence[str]], None]
+"""Told the texts before they are attacked, for what is found faster for all of them together."""
+Session = Generator[list[Text], Sequence[Answer], "Finding"]
+"""The attack on one example: it yields texts, is sent an answer for each, and returns what it found."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How the attack on one example ended.
+
+    Attributes:
+        original: the text before.
+        text: the text that counts: the first with another prediction, else the best that the search has.
+        answer: the model's answer to it.
+        skipped: the prediction was wrong before the attack.
+        queries: texts that the model was asked about, the unchanged one included, as TextAttack counts them:
+            a text that comes again counts again.
+    """
+
+    original: Text
+    text: Text
+    answer: Answer
+    skipped: bool
+    queries: int
+
+    @property
+    def changed(self) -> int:
+        """How many words are others than before."""
+        return self.text.changed(self.original)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One recipe.
+
+    Attributes:
+        name: Catalog name; random draws are keyed by it.
+        changes: what may be done to a word.
+        rules: what is allowed.
+        search: how the text is found.
+        ahead: what can be found out for many texts together; it changes no outcome.
+    """
+
+    name: str
+    changes: tuple[WordChange, ...]
+    rules: Rules
+    search: Search
+    ahead: Ahead | None = None
+
+    def attack(self, sentence: str, example: str, seed: int) -> Session:
+        """Begin the attack on one example.
+
+        Args:
+            sentence: its text.
+            example: its id.
+            seed: the job's seed.
+        """
+        text = Text(sentence)
+        (answer,) = yield [text]
+        queries = 1
+        if answer.broken:
+            return Finding(text, text, answer, skipped=True, queries=queries)
+        search = self.search(Moves(self.changes, self.rules, text, Stream(seed, self.name, example)), answer)
+        try:
+            wanted = next(search)
+            while True:
+                queries += len(wanted)
+                wanted = search.send((yield wanted) if wanted else [])
+        except StopIteration as end:
+            found, answer = end.value
+        return Finding(text, found, answer, skipped=False, queries=queries)

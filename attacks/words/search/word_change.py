@@ -1,0 +1,35 @@
+"""What a component of kind `words` is: the words that a word may become.
+
+A change knows one word at a time. Which words of a text are changed, and which of the candidates is taken, is
+the business of who uses it: the word swap of language models (`attacks.words.search.word_swap`), or a search
+against a classifier (`attacks.words.search.recipes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from assay.attacks.words.search.draws import Draws
+
+Candidates = Callable[[str, Draws], Sequence[str]]
+"""From a word and its draws to what it may become; the word itself may be among them."""
+
+
+@dataclass(frozen=True)
+class WordChange:
+    """One kind of change.
+
+    Attributes:
+        name: Catalog name; random draws are keyed by it.
+        candidates: What a word may become, empty where nothing can be done.
+        chance: Whether draws decide the candidates; without, they depend on the word alone.
+    """
+
+    name: str
+    candidates: Candidates
+    chance: bool = False
+
+    def of(self, word: str, draws: Draws) -> list[str]:
+        """The candidates that differ from the word, in order."""
+        return [candidate for candidate in self.candidates(word, draws) if candidate != word]
