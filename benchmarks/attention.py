@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from assay.models.attention.heads import merge_heads, split_heads
 from assay.models.attention.rpc import RPCAttention
+from assay.models.layers.heads import merge_heads, split_heads
 from assay.models.rpc_symvit_sizes import rpc_symvit_tiny
 from assay.models.symvit_sizes import symvit_tiny
 from assay.workers.process import ALLOCATOR

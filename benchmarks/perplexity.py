@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.models.layers.token_model import TokenModel
 from assay.models.lm import lm
-from assay.models.token_model import TokenModel
 from assay.workers.evaluation.likelihood import Windows, score
 
 # Name: length, vocabulary, sizes.

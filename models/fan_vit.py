@@ -6,11 +6,11 @@ from typing import Annotated
 
 from torch import nn
 
-from assay.models.attention.heads import AttentionFactory
-from assay.models.attention.lookup import find_attention
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.conv_stem import STEM_RULES, StemPatchSize
-from assay.models.fan import FullyAttentionalNetwork
+from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
+from assay.models.layers.fan import FullyAttentionalNetwork
+from assay.models.layers.heads import AttentionFactory
 from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,

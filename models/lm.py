@@ -6,10 +6,10 @@ from typing import Annotated, cast
 
 from torch import nn
 
-from assay.models.attention.heads import AttentionFactory, CausalFactory, has_causal_form
-from assay.models.attention.lookup import find_attention
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.causal_transformer import CausalTransformer, Initialization
+from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.causal_transformer import CausalTransformer, Initialization
+from assay.models.layers.heads import AttentionFactory, CausalFactory, has_causal_form
 from assay.models.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
@@ -78,7 +78,7 @@ def lm(
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
-        `models.language.LanguageModel`.
+        `models.layers.language.LanguageModel`.
 
     Raises:
         ValueError: a rule is broken, no attention has that name, or it has no causal form.

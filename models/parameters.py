@@ -19,7 +19,7 @@ Hidden = Annotated[int, Interval(ge=1, le=65536)]
 SequenceLength = Annotated[int, Interval(ge=1, le=8192)]  # tokens
 Cutoffs = Annotated[list[Annotated[int, Ge(1)]], MaxLen(16)]  # of the adaptive softmax, in words
 
-# Of models whose modules are an `Encoder` (models.encoders): Segmenter can be built on them.
+# Of models whose modules are an `Encoder` (models.layers.encoders): Segmenter can be built on them.
 ENCODER_FACTS = {"patch_tokens": True}
 
 # Of language models whose module is a `WordEncoder` without its output layer: text_classifier can be built on

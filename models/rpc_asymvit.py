@@ -8,10 +8,11 @@ from typing import Literal
 from torch import nn
 
 from assay.models.attention import rpc
-from assay.models.attention.heads import AttentionFactory, Dropout
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.transformer import VisionTransformer
 from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
@@ -27,7 +28,6 @@ from assay.models.parameters import (
     layer_rule,
     select_layers,
 )
-from assay.models.transformer import VisionTransformer
 
 __all__ = ["rpc_asymvit"]
 

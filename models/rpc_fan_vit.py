@@ -7,11 +7,11 @@ import functools
 from torch import nn
 
 from assay.models.attention import rpc
-from assay.models.attention.heads import AttentionFactory, Dropout
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
-from assay.models.conv_stem import STEM_RULES, StemPatchSize
-from assay.models.fan import FullyAttentionalNetwork
+from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
+from assay.models.layers.fan import FullyAttentionalNetwork
+from assay.models.layers.heads import AttentionFactory, Dropout
 from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from assay.models.attention import rpc
-from assay.models.conv_stem import StemPatchSize
+from assay.models.layers.conv_stem import StemPatchSize
 from assay.models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, layer_rule
 from assay.models.rpc_fan_vit import rpc_fan_vit
 

@@ -7,9 +7,10 @@ import functools
 from torch import nn
 
 from assay.models.attention import rpc
-from assay.models.attention.heads import AttentionFactory, Dropout
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.transformer import VisionTransformer
 from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
@@ -25,7 +26,6 @@ from assay.models.parameters import (
     layer_rule,
     select_layers,
 )
-from assay.models.transformer import VisionTransformer
 
 __all__ = ["rpc_symvit"]
 

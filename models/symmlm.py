@@ -7,9 +7,9 @@ import functools
 from torch import nn
 
 from assay.models.attention import symmetric
-from assay.models.attention.heads import CausalFactory, Dropout
 from assay.models.attention.symmetric import SymmetricAttention
-from assay.models.causal_transformer import CausalTransformer, Initialization
+from assay.models.layers.causal_transformer import CausalTransformer, Initialization
+from assay.models.layers.heads import CausalFactory, Dropout
 from assay.models.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
@@ -66,7 +66,7 @@ def symmlm(
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
-        `models.language.LanguageModel`.
+        `models.layers.language.LanguageModel`.
 
     Raises:
         ValueError: a rule is broken.

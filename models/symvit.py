@@ -7,8 +7,9 @@ import functools
 from torch import nn
 
 from assay.models.attention import symmetric
-from assay.models.attention.heads import AttentionFactory, Dropout
 from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.transformer import VisionTransformer
 from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
@@ -21,7 +22,6 @@ from assay.models.parameters import (
     PatchSize,
     Width,
 )
-from assay.models.transformer import VisionTransformer
 
 __all__ = ["symvit"]
 

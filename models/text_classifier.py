@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
 from assay.models.attention import rpc
-from assay.models.language import PAD
+from assay.models.layers.language import PAD
 from assay.models.lm import lm
 from assay.models.parameters import DropRate
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from torch import nn
 
-from assay.models.attention.heads import AttentionFactory
-from assay.models.attention.lookup import find_attention
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.heads import AttentionFactory
+from assay.models.layers.transformer import VisionTransformer
 from assay.models.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
@@ -24,7 +25,6 @@ from assay.models.parameters import (
     layer_rule,
     select_layers,
 )
-from assay.models.transformer import VisionTransformer
 
 __all__ = ["vit"]
 

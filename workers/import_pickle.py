@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.models.weights import LAYOUTS, Layout
+from assay.models.weights.layouts import LAYOUTS, Layout
 from assay.workers.training.files import save_tensors
 
 # What training scripts wrap a state dict in; of several the first is taken.

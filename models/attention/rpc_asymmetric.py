@@ -21,7 +21,6 @@ from typing import ClassVar
 from torch import Tensor
 
 from assay.models.attention import rpc
-from assay.models.attention.heads import Causal, Dropout, PrefixTokens, attend, merge_heads, split_heads
 from assay.models.attention.rpc import (
     DualSign,
     Iterations,
@@ -32,6 +31,7 @@ from assay.models.attention.rpc import (
     penalty,
 )
 from assay.models.attention.rpc_causal import prefix_penalty
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend, merge_heads, split_heads
 
 __all__ = ["AsymmetricRPCAttention"]
 

@@ -22,15 +22,6 @@ import torch
 from torch import Tensor
 
 from assay.models.attention import rpc
-from assay.models.attention.heads import (
-    Causal,
-    Dropout,
-    PrefixTokens,
-    attend,
-    merge_heads,
-    running_sum,
-    split_heads,
-)
 from assay.models.attention.rpc import (
     SMALLEST_NORM,
     DualSign,
@@ -41,6 +32,15 @@ from assay.models.attention.rpc import (
     Threshold,
     magnitudes,
     penalty,
+)
+from assay.models.layers.heads import (
+    Causal,
+    Dropout,
+    PrefixTokens,
+    attend,
+    merge_heads,
+    running_sum,
+    split_heads,
 )
 
 __all__ = ["CausalRPCAttention"]

@@ -29,7 +29,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from assay.models.attention import rpc
-from assay.models.attention.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
 
 __all__ = ["ExactScaledAttention"]
 

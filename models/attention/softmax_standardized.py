@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention import rpc
-from assay.models.attention.heads import (
+from assay.models.layers.heads import (
     Causal,
     Dropout,
     PrefixTokens,

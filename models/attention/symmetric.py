@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from assay.models.attention.heads import (
+from assay.models.layers.heads import (
     Causal,
     Dropout,
     PrefixTokens,

@@ -15,7 +15,7 @@ from assay.service.contract.weights import check_same_model
 
 # A name and never a path: no separators, no leading dot.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-# Of the files of training jobs, as `models/weights.py` calls it; all others have no normalisation.
+# Of the files of training jobs, as `models/weights/layouts.py` calls it; all others have no normalisation.
 OWN_LAYOUT = "assay"
 # The layout of exported programs, which have no names of tensors to compare.
 PROGRAM_LAYOUT = "program"
@@ -59,8 +59,8 @@ class Verdict(Faults):
     """What a worker found out about a file.
 
     Attributes:
-        layout: whose names the tensors have, as in `models/weights.py`; "program" for an exported program.
-        classes: that the model was made for; None where the weights do not tell.
+        layout: whose names the tensors have, as in `models/weights/layouts.py`; "program" for an exported
+        program. classes: that the model was made for; None where the weights do not tell.
         channels: of its images; None where the weights do not tell.
         program: of an exported program; None for weights.
         left_out: tensors of the file that the model does not need, and that such files are known to have.

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.symvit import symvit
 from assay.service.client import DEFAULT_URL, AssayClient
 from assay.service.contract.errors import InvalidSpec

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.attention.heads import has_causal_form
-from assay.models.attention.lookup import attentions
+from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.heads import has_causal_form
 from assay.service.contract.catalog import load
 from tests.support.components import foreign
 

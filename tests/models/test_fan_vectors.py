@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.channel_processing import ChannelProcessing
-from assay.models.class_attention import ClassAttentionBlock
-from assay.models.key_maps import NVIDIA_FAN
+from assay.models.layers.channel_processing import ChannelProcessing
+from assay.models.layers.class_attention import ClassAttentionBlock
+from assay.models.weights.key_maps import NVIDIA_FAN
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 PREFIX = "blocks.0.attn."

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention.scaled_learned import LearnedScaledAttention
-from assay.models.causal_transformer import CausalTransformer, sinusoids
-from assay.models.language import LanguageModel
 from assay.models.language_sizes import rpc_symmlm_tiny, symmlm_tiny
+from assay.models.layers.causal_transformer import CausalTransformer, sinusoids
+from assay.models.layers.language import LanguageModel
 from assay.models.lm import lm
 from assay.models.rpc_symmlm import rpc_symmlm
 from assay.models.symmlm import symmlm

@@ -11,7 +11,7 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.segmenter import segmenter
 from assay.models.vit import vit
 from tests.support.foreign import loaded_from

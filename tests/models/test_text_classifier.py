@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.models.language import PAD
+from assay.models.layers.language import PAD
 from assay.models.lm import lm
 from assay.models.rpc_symmlm import rpc_symmlm
 from assay.models.symmlm import symmlm

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from assay.models.layers import Classifier
-from assay.models.weights import Layout, find_layout
+from assay.models.layers.layers import Classifier
+from assay.models.weights.layouts import Layout, find_layout
 
 
 def shapes_of(module: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.rpc_symvit import rpc_symvit
 from assay.models.symvit import symvit
 from assay.workers.data.digits import digits as digits_data

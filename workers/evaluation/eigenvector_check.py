@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.randomness import Randomness
-from assay.models.attention.observed import QueriesKeysValues
+from assay.models.layers.attention_probe import QueriesKeysValues
 from assay.models.parameters import Layers
 from assay.workers.evaluation.analysis import Measured
 from assay.workers.evaluation.feed import DType, Images, Progress

@@ -21,7 +21,7 @@ from assay.attacks.ensemble import Ensemble, stages_of
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import Attack, Examples, Setting, State, WithFirstGradient, frozen
 from assay.attacks.randomness import Randomness
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.active import run_batch
 from assay.workers.evaluation.feed import DType, Images, Loader, Progress
 from assay.workers.evaluation.outcomes import Ledger, Outcomes, Stage

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.kernel import frozen
-from assay.models.attention.observed import QueriesKeysValues, observed, softmax_layers
+from assay.models.layers.attention_probe import QueriesKeysValues, observed, softmax_layers
 from assay.models.parameters import Layers, layer_rule, select_layers
 from assay.workers.evaluation.feed import DType, Images, Loader, Progress
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.attacks.kernel import frozen
-from assay.models.token_model import TokenModel
+from assay.models.layers.token_model import TokenModel
 from assay.workers.evaluation.feed import DType, Progress
 from assay.workers.evaluation.passes import Limit
 

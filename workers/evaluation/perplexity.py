@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Interval
 
-from assay.models.token_model import TokenModel
+from assay.models.layers.token_model import TokenModel
 from assay.workers.data.text import LanguageSet
 from assay.workers.data.vocabulary import UNKNOWN
 from assay.workers.evaluation.feed import DType, Progress

@@ -30,7 +30,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from assay.models.attention.observed import QueriesKeysValues
+from assay.models.layers.attention_probe import QueriesKeysValues
 from assay.models.parameters import Layers
 from assay.workers.evaluation.analysis import Measured
 from assay.workers.evaluation.feed import DType, Images, Progress

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 
 
 class SomeClasses(nn.Module):

@@ -24,7 +24,7 @@ from torch import Tensor
 from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.word_swap import WordSwap
-from assay.models.token_model import TokenModel
+from assay.models.layers.token_model import TokenModel
 from assay.workers.data.text import LanguageSet
 from assay.workers.data.vocabulary import UNKNOWN
 from assay.workers.evaluation.feed import DType, Progress

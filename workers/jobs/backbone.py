@@ -19,11 +19,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from assay.models.encoders import Encoder
-from assay.models.key_maps import Shapes
-from assay.models.layers import Classifier
-from assay.models.position_embeddings import resize_positions
-from assay.models.token_model import wrap
+from assay.models.layers.encoders import Encoder
+from assay.models.layers.layers import Classifier
+from assay.models.layers.position_embeddings import resize_positions
+from assay.models.layers.token_model import wrap
+from assay.models.weights.key_maps import Shapes
 from assay.service.contract.backbones import PARAMETER, backbone_of, may_begin_with
 from assay.service.contract.catalog import load
 from assay.workers import catalog

@@ -13,7 +13,7 @@ from typing import Any
 import safetensors
 from torch import Tensor
 
-from assay.models.weights import Layout
+from assay.models.weights.layouts import Layout
 from assay.service.contract.checkpoints import Verdict, WrongShape
 from assay.service.contract.weights import EXPORTED
 from assay.workers import catalog

@@ -13,7 +13,7 @@ import safetensors
 import torch
 from torch import Tensor
 
-from assay.models.weights import Layout
+from assay.models.weights.layouts import Layout
 
 # By the names that the format has for them.
 PRECISIONS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}

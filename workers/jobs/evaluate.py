@@ -17,7 +17,7 @@ from assay.attacks.adversarial.transfer import Transfer
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, frozen
 from assay.attacks.randomness import Randomness
-from assay.models.token_model import TokenModel
+from assay.models.layers.token_model import TokenModel
 from assay.service.contract.catalog import load as load_catalog
 from assay.service.contract.stored_cells import Cell
 from assay.workers import artifacts, catalog, provenance

@@ -10,8 +10,8 @@ import safetensors
 import torch
 from torch import Tensor
 
-from assay.models.layers import Classifier
-from assay.models.position_embeddings import Grid, Resizing, resize_positions, square_grid
+from assay.models.layers.layers import Classifier
+from assay.models.layers.position_embeddings import Grid, Resizing, resize_positions, square_grid
 from assay.workers.data.dataset import ExampleSet, model_classes
 from assay.workers.jobs.dtypes import PRECISIONS, read_dtypes
 from assay.workers.jobs.failures import BadWeights

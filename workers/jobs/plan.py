@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from assay.models.token_model import TokenModel
+from assay.models.layers.token_model import TokenModel
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_cells import content_label
 from assay.workers import catalog

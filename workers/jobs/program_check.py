@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
 from assay.workers.evaluation.probe import REGROUPED, REPEATED, changed
 from assay.workers.jobs.failures import BadWeights

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from assay.models.exported import exported
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.programs.program import Program, load_program
 from assay.models.programs.reading import UnsafeProgram
 from assay.service.contract.program_file import BadProgram, open_program

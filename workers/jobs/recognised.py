@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from assay.models.key_maps import Shape
+from assay.models.weights.key_maps import Shape
 from assay.workers.jobs.weights import Fit, resizable
 
 BY_TIMM = "evaluate it as the model 'timm' with its `architecture`"

@@ -14,8 +14,8 @@ import torch
 import torch.utils.deterministic
 from torch import nn
 
-from assay.models.layers import Classifier
-from assay.models.token_model import TokenModel, reads_words
+from assay.models.layers.layers import Classifier
+from assay.models.layers.token_model import TokenModel, reads_words
 from assay.service.contract.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.data.dataset import ExampleSet, ImageSet, model_classes

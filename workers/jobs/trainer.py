@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from assay.models.token_model import TokenModel
+from assay.models.layers.token_model import TokenModel
 from assay.workers import catalog
 from assay.workers.data.dataset import ExampleSet
 from assay.workers.data.text import LanguageSet, TextSet, is_text

@@ -10,10 +10,10 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
-from assay.models.key_maps import Shape, Shapes
-from assay.models.position_embeddings import Grid, Resizing, square_grid
-from assay.models.token_model import wrap
-from assay.models.weights import Layout, find_layout
+from assay.models.layers.position_embeddings import Grid, Resizing, square_grid
+from assay.models.layers.token_model import wrap
+from assay.models.weights.key_maps import Shape, Shapes
+from assay.models.weights.layouts import Layout, find_layout
 from assay.workers.jobs.failures import BadWeights
 
 Build = Callable[[int, int], nn.Module]

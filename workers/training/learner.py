@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from assay.attacks.kernel import frozen
-from assay.models.auxiliary import collected
-from assay.models.token_model import TokenModel
+from assay.models.layers.auxiliary import collected
+from assay.models.layers.token_model import TokenModel
 from assay.workers.data.dataset import ExampleSet
 from assay.workers.training.augment import mix
 from assay.workers.training.batch_norm import share_batch_norms

@@ -52,7 +52,7 @@ class Objective(NamedTuple):
     passes: int = 1
 
     def plus(self, auxiliary: Sequence[Tensor]) -> Objective:
-        """The same with the losses that parts of the model have added (`models.auxiliary`).
+        """The same with the losses that parts of the model have added (`models.layers.auxiliary`).
 
         They are weighted for one pass: where TRADES passes twice, their mean over both is added.
         """

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from assay.models.attention import rpc, rpc_asymmetric
-from assay.models.attention.heads import merge_heads, split_heads
 from assay.models.attention.rpc import RPCAttention, penalty
 from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.heads import merge_heads, split_heads
 from tests.models.attention.algorithm import pursue
 
 SWITCHES = tuple(itertools.product(("code", "paper"), ("full", "head"), (-1, 1)))

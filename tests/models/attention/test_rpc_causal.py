@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from assay.models.attention import rpc_causal as module
-from assay.models.attention.heads import merge_heads, split_heads
 from assay.models.attention.rpc import RPCAttention, penalty
 from assay.models.attention.rpc_causal import CausalRPCAttention, prefix_penalty
+from assay.models.layers.heads import merge_heads, split_heads
 from tests.models.attention.algorithm import pursue, weights
 
 TOKENS = 7

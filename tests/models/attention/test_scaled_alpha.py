@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from assay.models.attention.heads import merge_heads, split_heads
 from assay.models.attention.scaled_alpha import AlphaScaledAttention
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.heads import merge_heads, split_heads
 from assay.models.vit import vit
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.models.attention.heads import merge_heads, split_heads
 from assay.models.attention.scaled_exact import ExactScaledAttention, log_normalizers, scaled_mean
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.heads import merge_heads, split_heads
 
 
 def build(**parameters: Any) -> ExactScaledAttention:

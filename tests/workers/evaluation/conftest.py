@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import Tensor
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from tests.support import networks
 
 

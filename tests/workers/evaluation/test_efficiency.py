@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.fan_vit import fan_vit
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.rpc_symvit_sizes import rpc_symvit_tiny
 from assay.models.segmenter import segmenter
 from assay.models.symvit_sizes import symvit_tiny

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.randomness import Randomness
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.symvit import symvit
 from assay.workers.evaluation.eigenvector_check import (
     check,

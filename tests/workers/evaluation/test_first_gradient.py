@@ -16,7 +16,7 @@ from assay.attacks.adversarial.kernels.single_step import OneStep, SharedStep
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import Examples, Setting, State, WithFirstGradient
 from assay.attacks.randomness import Randomness
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine import attack_paper, attack_pixel
 from assay.workers.evaluation.outcomes import Outcomes
 

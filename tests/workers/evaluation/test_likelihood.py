@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.token_model import TokenModel
+from assay.models.layers.token_model import TokenModel
 from assay.workers.evaluation.likelihood import Scores, Windows, score
 
 WORDS = 11

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention.softmax_standardized import StandardizedSoftmaxAttention
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.vit import vit
 from assay.workers.evaluation.projection_loss import parts, projection_loss
 

@@ -19,7 +19,7 @@ from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Ball
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.workers.evaluation import active
 from assay.workers.evaluation.engine import attack_paper, attack_pixel, classify
 from assay.workers.evaluation.outcomes import Outcomes

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.service.contract.stored_cells import Cell
 from assay.workers.catalog import build
 from assay.workers.evaluation.outcomes import Outcomes

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_swap import WordSwap
-from assay.models.token_model import TokenModel
+from assay.models.layers.token_model import TokenModel
 from assay.workers.data.text import Documents
 from assay.workers.data.vocabulary import Vocabulary
 from assay.workers.evaluation.perplexity import perplexity

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from assay.models.layers import Classifier
-from assay.models.position_embeddings import resize_positions
+from assay.models.layers.layers import Classifier
+from assay.models.layers.position_embeddings import resize_positions
 from assay.service.contract.catalog import load
 from assay.service.contract.validation import validate
 from assay.workers import catalog

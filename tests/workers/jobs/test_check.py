@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.symvit import symvit
 from assay.workers.jobs import check
 from assay.workers.jobs.failures import BadWeights

@@ -12,8 +12,8 @@ from timm import create_model
 from torch import Tensor
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.fan import FullyAttentionalNetwork
-from assay.models.position_embeddings import resize_positions
+from assay.models.layers.fan import FullyAttentionalNetwork
+from assay.models.layers.position_embeddings import resize_positions
 from assay.models.symvit import symvit
 from assay.models.vit import vit
 from assay.workers.jobs import check
@@ -208,7 +208,7 @@ def test_a_normalisation_that_was_stated_is_used_without_a_warning(tmp_path: Pat
 
 
 def test_a_normalisation_that_cannot_be_is_rejected(tmp_path: Path) -> None:
-    from assay.models.layers import Classifier
+    from assay.models.layers.layers import Classifier
 
     three = {"mean": [0.5] * 3, "std": [0.5] * 3}
     path = saved(tmp_path, vit_tensors())

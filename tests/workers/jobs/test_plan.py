@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.workers.data.digits import digits
 from assay.workers.jobs import plan
 from assay.workers.jobs.plan import (

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.vit import vit
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.weights import Build, counts, fit, in_words, read_shapes, shapes_of

@@ -13,7 +13,7 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.service.api.results import finished_results
 from assay.service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
 from assay.service.store.rows import Claim, OutcomeRow

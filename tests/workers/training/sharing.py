@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from assay.models.auxiliary import add_loss
+from assay.models.layers.auxiliary import add_loss
 from assay.workers.data.segmentation import IGNORE, SegmentationArrays
 from assay.workers.training.learner import Learner
 from assay.workers.training.loop import train

@@ -16,7 +16,7 @@ from torch.nn import functional
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack, Examples, Setting, frozen
 from assay.attacks.randomness import Randomness
-from assay.models.auxiliary import add_loss
+from assay.models.layers.auxiliary import add_loss
 from assay.workers.data.digits import digits
 from assay.workers.training.batches import Batch
 from assay.workers.training.learner import Learner

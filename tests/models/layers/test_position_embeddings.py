@@ -7,7 +7,7 @@ import torch
 from timm.layers import resample_abs_pos_embed
 from torch.nn.functional import interpolate
 
-from assay.models.position_embeddings import Resizing, resize_positions, square_grid
+from assay.models.layers.position_embeddings import Resizing, resize_positions, square_grid
 
 WAYS: tuple[Resizing, ...] = ("bilinear", "bicubic", "bicubic_antialias")
 

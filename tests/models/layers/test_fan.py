@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.attention.symmetric import SymmetricAttention
-from assay.models.fan import FullyAttentionalNetwork
-from assay.models.layers import Classifier
+from assay.models.layers.fan import FullyAttentionalNetwork
+from assay.models.layers.layers import Classifier
 from tests.support.foreign import loaded_from
 from tests.support.weights import disturb
 

@@ -15,9 +15,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from assay.models.attention.heads import AttentionFactory
-from assay.models.layers import LAYER_NORM_EPSILON, Block, PatchEmbedding
-from assay.models.position_embeddings import resize_positions
+from assay.models.layers.heads import AttentionFactory
+from assay.models.layers.layers import LAYER_NORM_EPSILON, Block, PatchEmbedding
+from assay.models.layers.position_embeddings import resize_positions
 
 
 class VisionTransformer(nn.Module):

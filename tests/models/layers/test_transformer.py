@@ -7,7 +7,7 @@ import torch
 
 from assay.models.attention.rpc_causal import CausalRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.transformer import VisionTransformer
+from assay.models.layers.transformer import VisionTransformer
 
 SMALL: dict[str, Any] = {
     "classes": 5,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from assay.models.attention.lookup import attentions, find_attention
 from assay.models.attention.rpc import RPCAttention
+from assay.models.layers.attention_lookup import attentions, find_attention
 
 
 def test_finds_every_mechanism_by_its_name() -> None:

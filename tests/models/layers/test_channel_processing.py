@@ -7,7 +7,7 @@ import pytest
 import torch
 from timm.models.xcit import LPI
 
-from assay.models.channel_processing import ChannelProcessing, DepthwiseConvolutions
+from assay.models.layers.channel_processing import ChannelProcessing, DepthwiseConvolutions
 from tests.support.weights import disturb
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 
 
 class TokenModel(Classifier):
@@ -31,7 +31,7 @@ class TokenModel(Classifier):
         return logits
 
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
-        """Of a language model: -log p(target at i | tokens up to i), as in `models.language.LanguageModel`.
+        """Of a language model: -log p(target at i | tokens up to i), as in `models.layers.language.LanguageModel`.
 
         A backbone without this method is asked for all its logits.
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.models.auxiliary import add_loss, collected, wanted
+from assay.models.layers.auxiliary import add_loss, collected, wanted
 
 
 def test_losses_are_collected_in_order_and_only_inside_the_block() -> None:

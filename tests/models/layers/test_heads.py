@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.models.attention.heads import attend, merge_heads, running_sum, split_heads
+from assay.models.layers.heads import attend, merge_heads, running_sum, split_heads
 
 
 def test_split_is_parts_first_then_head_major() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from assay.models.key_maps import FORMS, SAME, Form, Part, Shapes
+from assay.models.weights.key_maps import FORMS, SAME, Form, Part, Shapes
 
 BACKBONE = "backbone."
 # A Classifier's own; files from elsewhere have none.

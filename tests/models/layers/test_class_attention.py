@@ -7,7 +7,7 @@ import torch
 from timm.models.xcit import ClassAttentionBlock as TimmBlock
 from torch import nn
 
-from assay.models.class_attention import ClassAttention, ClassAttentionBlock
+from assay.models.layers.class_attention import ClassAttention, ClassAttentionBlock
 from tests.support.weights import disturb
 
 

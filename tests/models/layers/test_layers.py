@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers import Block, Classifier, DropPath, Mlp, PatchEmbedding
+from assay.models.layers.layers import Block, Classifier, DropPath, Mlp, PatchEmbedding
 
 
 class Sum(nn.Module):

@@ -10,13 +10,13 @@ from timm import create_model
 from torch import Tensor, nn
 
 from assay.models.fan_vit import fan_vit
-from assay.models.key_maps import NVIDIA_FAN, SAME, SEGMENTER, Part
-from assay.models.layers import Classifier
+from assay.models.layers.layers import Classifier
 from assay.models.rpc_fan_vit import rpc_fan_vit
 from assay.models.segmenter import segmenter
 from assay.models.symvit import symvit
 from assay.models.vit import vit
-from assay.models.weights import LAYOUTS, Layout, find_layout, layouts_for
+from assay.models.weights.key_maps import NVIDIA_FAN, SAME, SEGMENTER, Part
+from assay.models.weights.layouts import LAYOUTS, Layout, find_layout, layouts_for
 from tests.support.foreign import loaded_from, shapes_of
 from tests.support.weights import disturb
 

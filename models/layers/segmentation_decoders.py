@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers import Block
+from assay.models.layers.layers import Block
 
 # Of every LayerNorm of Segmenter, the encoder's included.
 LAYER_NORM_EPSILON = 1e-5

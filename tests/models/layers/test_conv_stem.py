@@ -4,7 +4,7 @@ import pytest
 import torch
 from timm.models.xcit import ConvPatchEmbed
 
-from assay.models.conv_stem import ConvStem
+from assay.models.layers.conv_stem import ConvStem
 from tests.support.weights import disturb
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from assay.models.attention.heads import attend, check_heads, merge_heads, split_heads
-from assay.models.layers import LAYER_NORM_EPSILON, Mlp
+from assay.models.layers.heads import attend, check_heads, merge_heads, split_heads
+from assay.models.layers.layers import LAYER_NORM_EPSILON, Mlp
 
 
 class ClassAttention(nn.Module):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models import adaptive_softmax as module
-from assay.models.adaptive_softmax import AdaptiveSoftmax
+from assay.models.layers import adaptive_softmax as module
+from assay.models.layers.adaptive_softmax import AdaptiveSoftmax
 
 WIDTH, VOCABULARY = 8, 30
 CUTOFFS = [[], [10], [10, 14, 29], [29, 10, 14, 14, 30, 99]]

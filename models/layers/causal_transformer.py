@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
-from assay.models.adaptive_softmax import AdaptiveSoftmax
-from assay.models.attention.heads import CausalFactory
+from assay.models.layers.adaptive_softmax import AdaptiveSoftmax
+from assay.models.layers.heads import CausalFactory
 
 INITIAL_STD = 0.02
 Initialization = Literal["released", "scaled"]
@@ -34,7 +34,7 @@ LONGEST_WAVE = 10_000.0
 
 
 class CausalTransformer(nn.Module):
-    """A language model with one attention factory per layer; a `models.language.LanguageModel`.
+    """A language model with one attention factory per layer; a `models.layers.language.LanguageModel`.
 
     As an encoder (`as_encoder`) it has no output layer, and gives `features`.
 

@@ -6,11 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from assay.models.attention.heads import attend, merge_heads
-from assay.models.attention.lookup import attentions
-from assay.models.attention.observed import SOFTMAX, QueriesKeysValues, SoftmaxLayer, observed, softmax_layers
 from assay.models.fan_vit import fan_vit
-from assay.models.layers import Classifier
+from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.attention_probe import (
+    SOFTMAX,
+    QueriesKeysValues,
+    SoftmaxLayer,
+    observed,
+    softmax_layers,
+)
+from assay.models.layers.heads import attend, merge_heads
+from assay.models.layers.layers import Classifier
 from assay.models.segmenter import segmenter
 from assay.models.vit import vit
 from assay.service.contract.catalog import load

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from assay.models.segmentation_decoders import LinearDecoder, MaskTransformer
+from assay.models.layers.segmentation_decoders import LinearDecoder, MaskTransformer
 
 VECTOR = Path(__file__).parents[1] / "vectors" / "segm_mask_transformer.npz"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from assay.models import attention
-from assay.models.attention.heads import AttentionFactory
+from assay.models.layers.heads import AttentionFactory
 
 
 @functools.cache

@@ -17,12 +17,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from assay.models.attention.heads import AttentionFactory
-from assay.models.channel_processing import ChannelProcessing
-from assay.models.class_attention import ClassAttentionBlock
-from assay.models.conv_stem import ConvStem
-from assay.models.fourier_positions import FourierPositions
-from assay.models.layers import LAYER_NORM_EPSILON, DropPath
+from assay.models.layers.channel_processing import ChannelProcessing
+from assay.models.layers.class_attention import ClassAttentionBlock
+from assay.models.layers.conv_stem import ConvStem
+from assay.models.layers.fourier_positions import FourierPositions
+from assay.models.layers.heads import AttentionFactory
+from assay.models.layers.layers import LAYER_NORM_EPSILON, DropPath
 
 CLASS_BLOCKS = 2
 

@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from assay.models.attention.heads import check_heads
+from assay.models.layers.heads import check_heads
 
 VALUE_NORM_EPSILON = 1e-5  # of this norm alone; the others of the released model have 1e-6
 
