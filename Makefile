@@ -55,7 +55,7 @@ fmt: $(STAMP) ## format the code and mend what lint can mend
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-catalog: $(STAMP) ## write service/contract/catalog.json from the components
+catalog: $(STAMP) ## write service/catalog/catalog.json from the components
 	@$(BIN)/python -m assay.workers.catalog
 
 # The locks name versions and hashes, and no place to fetch them from.

@@ -23,8 +23,8 @@ from assay.attacks.adversarial.segmentation_pgd import segmentation_pgd
 from assay.attacks.adversarial.segpgd import segpgd
 from assay.attacks.randomness import Randomness
 from assay.attacks.segmentation.losses import IGNORE, class_weights
-from assay.service.contract.catalog import load
-from assay.service.contract.validation import validate
+from assay.service.catalog.catalog import load
+from assay.service.submission.validate import validate
 from assay.workers.data.shapes import shapes
 from assay.workers.evaluation.attacked_pixels import AttackedPixels
 from assay.workers.evaluation.segment_attacked import attack_segmentation

@@ -15,7 +15,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from assay.service.store.session import open_store
+from assay.service.store.store import open_store
 from benchmarks.service_rows import add_jobs
 from benchmarks.service_running import Running, percentile, postgresql, service, table
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import insert, text
 
-from assay.service.contract.catalog import load
-from assay.service.contract.validation import validate
+from assay.service.catalog.catalog import load
 from assay.service.store.ids import new_id
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.service.store.tables import events, jobs, shards, tags
+from assay.service.submission.validate import validate
 
 MODELS = ["symvit", "rpc_symvit", "vit", "rpc_symvit_base"]
 RARE_MODEL = "rare_vit"

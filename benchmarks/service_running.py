@@ -15,7 +15,7 @@ from typing import NamedTuple
 import httpx
 import psycopg
 
-from assay.service.store.session import open_store
+from assay.service.store.store import open_store
 from tests.support.servers import PrivatePostgresql, PrivateRedis, free_port
 
 START_SECONDS = 90

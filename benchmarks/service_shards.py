@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import select
 
 from assay.service.client import AssayClient
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.service.store.tables import outcomes
 from benchmarks.service_running import embedded, postgresql, table
 

@@ -17,7 +17,7 @@ from sqlalchemy import event
 
 from assay.service.api.views import job_view
 from assay.service.store import cursor
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.service.store.tenants import TenantStore, View
 from benchmarks.service_rows import RARE_MODEL, add_jobs
 from benchmarks.service_running import percentile, postgresql, service, table

@@ -14,6 +14,7 @@ from starlette.middleware import Middleware
 
 from assay.service.api import (
     artifacts,
+    browser_sessions,
     checkpoints,
     compare,
     docs,
@@ -25,18 +26,17 @@ from assay.service.api import (
     metrics,
     openapi,
     results,
-    session,
 )
 from assay.service.api import catalog as catalog_routes
+from assay.service.api.authentication import CHECKPOINTS_PATH, KeyGuard
 from assay.service.api.deps import StoreOpener
-from assay.service.api.feed import Feed
-from assay.service.api.guard import CHECKPOINTS_PATH, KeyGuard
-from assay.service.contract.catalog import Catalog, load
+from assay.service.api.event_feed import Feed
+from assay.service.catalog.catalog import Catalog, load
 from assay.service.dispatch import Dispatcher, NullDispatcher
 from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard
 from assay.service.settings import Settings
 from assay.service.store.live import Live
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.service.telemetry import Requests, Telemetry
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def create_app(
     app.state.catalog = catalog or load()
     errors.install(app)
     about_jobs = (jobs, events, results, artifacts, checkpoints, compare, catalog_routes)
-    routers = [module.router for module in (*about_jobs, keys, session, health, metrics)]
+    routers = [module.router for module in (*about_jobs, keys, browser_sessions, health, metrics)]
     for router in routers:
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes]

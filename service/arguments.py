@@ -6,8 +6,8 @@ import argparse
 import os
 from collections.abc import Callable
 
+from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
-from assay.service.commands import Options
 
 # A job id, for examples.
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"

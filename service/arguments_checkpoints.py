@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from assay.service import checkpoint_commands
 from assay.service.arguments import Subcommands, add, add_remote, json_argument
+from assay.service.cli import checkpoints as checkpoint_commands
 
 
 def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from assay.service.contract.cell_counts import COLUMN, CellCounts, Draw, Ratios, draw, mean_ratios
-from assay.service.contract.pixel_counts import PixelDifference
-from assay.service.contract.statistics import difference_from
+from assay.service.metrics.corrupted_pixel_counts import COLUMN, CellCounts, Draw, Ratios, draw, mean_ratios
+from assay.service.metrics.intervals import difference_from
+from assay.service.metrics.pixel_counts import PixelDifference
 from assay.service.paired_columns import PairedColumns
 
 TOLERANCE = 1e-9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from assay.service.contract.pixel_counts import (
+from assay.service.metrics.pixel_counts import (
     COUNTS,
     PixelDifference,
     images_of,

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.service.bars import Bars
+from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient
 from assay.service.contract.results import Job, Results
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from assay.service import commands, job_lists, list_table, terminal
-from assay.service.bars import Bars
+from assay.service.cli import commands, job_lists, markdown, output
+from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient
 from assay.service.contract.errors import AssayError, ErrorDetail, InvalidState, NoResults
-from assay.service.contract.report import path_text
+from assay.service.contract.problems import path_text
 from assay.service.contract.results import Job, Results
 
 
@@ -29,14 +29,14 @@ def run(options: commands.Options) -> int:
             }
             for name, job in ended.items()
         }
-        sys.stdout.write(f"{terminal.json_text(answer)}\n")
+        sys.stdout.write(f"{output.json_text(answer)}\n")
     else:
         between = job_lists.referred(listed)
         shown = {name: found for name, found in results.items() if name not in between}
-        sys.stdout.write(f"{list_table.markdown(shown, options.metric)}\n" if shown else "")
+        sys.stdout.write(f"{markdown.markdown(shown, options.metric)}\n" if shown else "")
     for name, job in failed.items():
         reason = f"{job.error.type}: {job.error.message}" if job.error else job.message
-        sys.stderr.write(f"{terminal.printable(f'{name}: job {job.id} {job.state.value}: {reason}')}\n")
+        sys.stderr.write(f"{output.printable(f'{name}: job {job.id} {job.state.value}: {reason}')}\n")
     return commands.JOB_FAILED if failed else commands.OK
 
 
@@ -61,7 +61,7 @@ def _cancel(client: AssayClient, jobs: Mapping[str, Job]) -> None:
         except InvalidState:
             continue  # it has ended
         except AssayError as error:
-            sys.stderr.write(f"cannot cancel job {job.id}: {terminal.printable(error.message)}\n")
+            sys.stderr.write(f"cannot cancel job {job.id}: {output.printable(error.message)}\n")
 
 
 def _placed(error: AssayError, index: int, name: str) -> AssayError:
@@ -75,7 +75,7 @@ def _placed(error: AssayError, index: int, name: str) -> AssayError:
 
 def _followed(client: AssayClient, jobs: Mapping[str, Job]) -> dict[str, Job]:
     """The jobs as they ended. Standard output is for the table alone."""
-    now = {terminal.printable(name): job for name, job in jobs.items()}
+    now = {output.printable(name): job for name, job in jobs.items()}
     bars = Bars(list(now), sys.stderr)
 
     def draw(job: Job) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from assay.service.contract import logs
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS
 from assay.service.store.connections import Connections, wrong_settings
-from assay.service.store.session import open_store
+from assay.service.store.store import open_store
 
 log = logging.getLogger(__name__)
 WAIT_SECONDS = 60.0

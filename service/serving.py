@@ -8,7 +8,7 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
-from assay.service.api.feed import Feed
+from assay.service.api.event_feed import Feed
 
 log = logging.getLogger(__name__)
 GRACEFUL_SHUTDOWN_SECONDS = 5

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""The catalog on the worker's side: turns names into code, and writes `service/contract/catalog.json`.
+"""The catalog on the worker's side: turns names into code, and writes `service/catalog/catalog.json`.
 
     python -m assay.workers.catalog            # write
     python -m assay.workers.catalog --check    # exit 1 when it is stale
@@ -20,15 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assay.service.contract import extras
-from assay.service.contract.catalog import CATALOG_FILE, Catalog, load, load_with
-from assay.service.contract.components import Component
+from assay.service.catalog import extra_components
+from assay.service.catalog.catalog import CATALOG_FILE, Catalog, load, load_with
+from assay.service.catalog.component import Component
+from assay.service.catalog.parameters import numbers
 from assay.service.contract.errors import ErrorDetail
-from assay.service.contract.estimate import passes as declared_passes
-from assay.service.contract.estimate import repeats as declared_repeats
 from assay.service.contract.offers import known_of_model
-from assay.service.contract.parameters import numbers
-from assay.service.contract.report import Report, path_text
+from assay.service.contract.problems import Report, path_text
+from assay.service.submission.estimate import passes as declared_passes
+from assay.service.submission.estimate import repeats as declared_repeats
 from assay.workers import extensions
 from assay.workers.walker import entry_of, to_json, walk
 
@@ -177,7 +177,7 @@ def _write_extras(path: Path, *, skip_broken: bool) -> int:
         return 1
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            file.write(extras.text(list(map(entry_of, found)), left_out))
+            file.write(extra_components.text(list(map(entry_of, found)), left_out))
         Path(file.name).chmod(0o644)  # other users of the machine serve and work too
         os.replace(file.name, path)
     except OSError as error:

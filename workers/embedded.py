@@ -26,7 +26,7 @@ from assay.service.contract import logs
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
 from assay.service.settings import Settings
 from assay.service.store.connections import wrong_settings
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.workers.devices import device_classes
 from assay.workers.extending import extend_catalog
 from assay.workers.reaper import Reaper

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from assay.service.contract import extras
-from assay.service.contract.catalog import load_with
+from assay.service.catalog import extra_components
+from assay.service.catalog.catalog import load_with
 from assay.workers.extensions import installed
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def extend_catalog(state: Path) -> None:
     Args:
         state: The folder for the file; it exists.
     """
-    if os.environ.get(extras.VARIABLE):
+    if os.environ.get(extra_components.VARIABLE):
         return
     found = installed()
     if not found:
@@ -39,15 +39,15 @@ def extend_catalog(state: Path) -> None:
         log.error("serving without the components of other packages: %s", problem)
         return
     try:
-        content, _ = extras.read(file), load_with(str(file))
-    except extras.BadExtras as error:
+        content, _ = extra_components.read(file), load_with(str(file))
+    except extra_components.BadExtras as error:
         log.error("serving without the components of other packages: %s", error)
         return
     log.info("%d components of other packages, listed in %s", len(content.components), file)
     for package, reason in content.left_out.items():
         log.error("the components of %s are left out: %s", package, reason)
     # Read by this process, and handed on to its evaluators.
-    os.environ[extras.VARIABLE] = str(file)
+    os.environ[extra_components.VARIABLE] = str(file)
 
 
 def _written(file: Path) -> str | None:

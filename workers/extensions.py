@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.service.contract import extras
-from assay.service.contract.catalog import Catalog
-from assay.service.contract.components import Component, Package
+from assay.service.catalog import extra_components
+from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import Component, Package
 from assay.workers import walker
 
 GROUP = "assay.components"
@@ -189,4 +189,4 @@ def _as_json(component: Component) -> Any:
 
 
 def _what_to_do(package: Package) -> str:
-    return f"install {package.name}=={package.version} there; or {extras.how_to_write('FILE')}"
+    return f"install {package.name}=={package.version} there; or {extra_components.how_to_write('FILE')}"

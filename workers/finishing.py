@@ -7,7 +7,7 @@ import logging
 from assay.service.contract.errors import NotFound
 from assay.service.contract.states import JobState
 from assay.service.store.rows import Claim, Finished
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers.away import DATABASE_AWAY
 from assay.workers.jobs import merge
 from assay.workers.settings import WorkerSettings

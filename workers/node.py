@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from assay.service.store.session import open_store
+from assay.service.store.store import open_store
 from assay.workers.devices import device_classes
 from assay.workers.reaper import Reaper
 from assay.workers.settings import WorkerSettings

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers.extensions import packages_of
 
 ROOT = Path(__file__).resolve().parents[1]

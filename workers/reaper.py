@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers import owner
 from assay.workers.away import DATABASE_AWAY
 from assay.workers.devices import device_count

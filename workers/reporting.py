@@ -10,7 +10,7 @@ import time
 
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers.away import DATABASE_AWAY
 from assay.workers.process import Message
 from assay.workers.settings import WorkerSettings

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from assay.service.store.artifacts import UPLOAD
 from assay.service.store.ids import is_id
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)

@@ -21,11 +21,11 @@ from typing import Any, Literal, TypeVar
 
 from assay.service.contract import logs
 from assay.service.contract.errors import NotFound
-from assay.service.contract.needs import needs_of
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
+from assay.service.submission.dependencies import needs_of
 from assay.workers.away import DATABASE_AWAY
 from assay.workers.finishing import merge_and_finish
 from assay.workers.process import EvaluatorDied, EvaluatorProcess, Message

@@ -19,10 +19,10 @@ from typing import Any
 
 import annotated_types
 
-from assay.service.contract.catalog import REFERENCE
+from assay.service.catalog.catalog import REFERENCE
+from assay.service.catalog.parameters import check
 from assay.service.contract.fractions import PATTERN
-from assay.service.contract.parameters import check
-from assay.service.contract.report import Report, path_text
+from assay.service.contract.problems import Report, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 MARKERS = ("attention", "data", "folder", "fraction", "job", "model", "system", "words")

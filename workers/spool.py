@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from assay.service.store.rows import Claim, Finished, OutcomeRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers import owner
 from assay.workers.away import DATABASE_AWAY
 

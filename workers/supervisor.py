@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from assay.service.catalog.catalog import load
 from assay.service.contract import logs
-from assay.service.contract.catalog import load
 from assay.service.contract.errors import NotFound
 from assay.service.contract.states import JobState
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers import owner
 from assay.workers.away import DATABASE_AWAY
 from assay.workers.devices import device_count

@@ -21,12 +21,12 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from assay.service.contract.catalog import Catalog
-from assay.service.contract.components import Component, Passes, Rule
-from assay.service.contract.report import Report, path_text
-from assay.service.contract.rules import check_syntax
-from assay.service.contract.shape import check_evaluation_shape
+from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import Component, Passes, Rule
+from assay.service.catalog.rules import check_syntax
+from assay.service.contract.problems import Report, path_text
 from assay.service.contract.specs import Protocol
+from assay.service.submission.shape import check_evaluation_shape
 from assay.workers.signatures import schema_of_parameters
 
 PACKAGES: Mapping[str, str] = {

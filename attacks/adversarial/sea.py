@@ -2,7 +2,7 @@
 
 Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
 Models", section 3.6: 300 steps of Auto-PGD with a shrinking ball for each of MCE, MCE-Bal and JS. How the
-outcomes become numbers is `workers.metrics.worst_case`: pixel accuracy takes the worst loss of each image,
+outcomes become numbers is `service.metrics.worst_case`: pixel accuracy takes the worst loss of each image,
 mIoU a set rule. An image is given to every loss, also when another has left no pixel right: mIoU depends on
 what the wrong pixels are called.
 """

@@ -31,7 +31,7 @@ class TokenModel(Classifier):
         return logits
 
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
-        """Of a language model: -log p(target at i | tokens up to i), as in `models.layers.language.LanguageModel`.
+        """-log p(target at i | tokens up to i) of a language model, as `LanguageModel` has it.
 
         A backbone without this method is asked for all its logits.
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 
 from assay.service.api.deps import CatalogDep, only
 from assay.service.api.errors import documented
-from assay.service.contract.components import Component
+from assay.service.catalog.component import Component
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Page
 

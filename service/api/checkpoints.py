@@ -12,27 +12,27 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from assay.service.api.artifacts import remove_artifacts
+from assay.service.api.authentication import CHECKPOINTS_PATH
 from assay.service.api.deps import CatalogDep, Cursor, DispatcherDep, Limit, SettingsDep, StoreDep, only
 from assay.service.api.errors import documented
-from assay.service.api.guard import CHECKPOINTS_PATH
+from assay.service.api.upload_file import Upload
 from assay.service.api.views import checkpoint_view
-from assay.service.body import parse_json
-from assay.service.contract.catalog import Catalog
+from assay.service.catalog.catalog import Catalog
 from assay.service.contract.checkpoints import GIVEN, INSIDE, NAME_PATTERN, Checkpoint, model_of_weights
 from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
-from assay.service.contract.program_file import BadProgram, is_archive, open_program
-from assay.service.contract.reading import Positions, check_reading, normalization_in
-from assay.service.contract.report import Loc, Report
+from assay.service.contract.problems import Loc, Report
 from assay.service.contract.results import Page
-from assay.service.contract.weights import EXPORTED
+from assay.service.contract.strict_json import parse_json
+from assay.service.contract.weights_options import Positions, check_reading, normalization_in
 from assay.service.dispatch import Dispatcher
-from assay.service.safetensors_header import read_header
+from assay.service.files.program_file import BadProgram, is_archive, open_program
+from assay.service.files.safetensors_header import read_header
 from assay.service.settings import Settings
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
-from assay.service.uploads import Upload
+from assay.service.submission.weights import EXPORTED
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=CHECKPOINTS_PATH, tags=["checkpoints"])

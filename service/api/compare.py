@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query
 from assay.service.api.deps import StoreDep, find_job, only
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
-from assay.service.compare import Columns, Comparison, JobResults, compare
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.results import EvaluationResult
+from assay.service.metrics.comparison import Columns, Comparison, JobResults, compare
 from assay.service.store.tenants import TenantStore
 
 router = APIRouter(prefix="/api/v1/compare", tags=["compare"])

@@ -10,18 +10,18 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from assay.service.api.callers import caller_in
-from assay.service.body import parse_json
-from assay.service.contract.catalog import Catalog
+from assay.service.api.caller import caller_in
+from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import MalformedJson, NotFound
-from assay.service.contract.report import Report, nearest
+from assay.service.contract.problems import Report, nearest
+from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
 from assay.service.store.ids import is_id
 from assay.service.store.live import Live
-from assay.service.store.reading import unknown_job
+from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import CheckpointRow, JobRow, SourceRow
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.service.store.tenants import TenantStore
 
 

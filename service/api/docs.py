@@ -13,7 +13,7 @@ from string import Template
 from fastapi import FastAPI
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from assay.service.api.guard import SESSION_PATH
+from assay.service.api.authentication import SESSION_PATH
 from assay.service.contract.errors import NotFound
 
 PATH = "/docs"

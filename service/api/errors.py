@@ -27,7 +27,7 @@ from assay.service.contract.errors import (
     Unauthorized,
     Unavailable,
 )
-from assay.service.contract.report import MAX_MESSAGE, Report, nearest, readable, show
+from assay.service.contract.problems import MAX_MESSAGE, Report, nearest, readable, show
 
 logger = logging.getLogger(__name__)
 

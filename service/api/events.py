@@ -19,10 +19,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from assay.service.api.callers import CallerDep
+from assay.service.api.caller import CallerDep
 from assay.service.api.deps import JobDep, StoreDep, StoreOpener, only
 from assay.service.api.errors import documented
-from assay.service.api.feed import Feed
+from assay.service.api.event_feed import Feed
 from assay.service.api.views import JOBS_PATH, iso
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType

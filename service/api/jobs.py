@@ -38,10 +38,10 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Job, Page
 from assay.service.contract.states import JobState
-from assay.service.contract.validation import validate
 from assay.service.dispatch import Dispatcher
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.submission.validate import validate
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Path, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from assay.service.api.callers import CallerDep
+from assay.service.api.authentication import KEYS_PATH
+from assay.service.api.caller import CallerDep
 from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
-from assay.service.api.guard import KEYS_PATH
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
 from assay.service.contract.keys import Key, KeyRequest, NewKey

@@ -36,7 +36,7 @@ from assay.service.settings import Settings
 from assay.service.store.counters import SHARD_BOUNDS
 from assay.service.store.overview import Overview, WorkerRow
 from assay.service.store.redis_up import redis_answers
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.service.telemetry import BOUNDS, Requests
 
 FRESH_SECONDS = 2.0

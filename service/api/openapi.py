@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from assay.service.api.guard import OPEN
+from assay.service.api.authentication import OPEN
 from assay.service.contract.specs import JOB_SPEC
 
 _DIGITS_MODEL = {

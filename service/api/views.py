@@ -19,13 +19,13 @@ from assay.service.contract.results import (
     Results,
 )
 from assay.service.contract.states import JobState
-from assay.service.contract.suites import left_out_warnings
-from assay.service.contract.validity import cross_checks
+from assay.service.metrics.sanity_checks import cross_checks
 from assay.service.store.live import Live
-from assay.service.store.progress import brought_up
 from assay.service.store.remaining import eta_seconds
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.store.transactions.progress import brought_up
+from assay.service.submission.suites import left_out_warnings
 
 JOBS_PATH = "/api/v1/jobs"
 # Workers may hold shards of a job in these states.

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from assay.service.contract.catalog import Catalog, Checked
-from assay.service.contract.reading import Normalization, Positions
-from assay.service.contract.report import Loc, Report
+from assay.service.catalog.catalog import Catalog, Checked
+from assay.service.contract.problems import Loc, Report
 from assay.service.contract.results import Answer, JobError
-from assay.service.contract.weights import check_same_model
+from assay.service.contract.weights_options import Normalization, Positions
+from assay.service.submission.weights import check_same_model
 
 # A name and never a path: no separators, no leading dot.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"

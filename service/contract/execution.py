@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.service.contract.report import Report
+from assay.service.contract.problems import Report
 
 
 def check_execution(given: object, protocol: str | None, report: Report) -> None:

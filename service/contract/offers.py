@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assay.service.contract.catalog import Catalog, Checked
-from assay.service.contract.components import Component
-from assay.service.contract.report import Loc, Report
+from assay.service.catalog.catalog import Catalog, Checked
+from assay.service.catalog.component import Component
+from assay.service.contract.problems import Loc, Report
 
 WORDS = {"softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen"}
 

@@ -1,6 +1,6 @@
 """What a user may ask for: the JSON body of `POST /api/v1/jobs`.
 
-These classes check shape and types only; `service.contract.catalog` checks names, parameters,
+These classes check shape and types only; `service.catalog.catalog` checks names, parameters,
 rules across parameters and tasks against the catalog.
 """
 
@@ -19,7 +19,7 @@ from pydantic import (
     model_serializer,
 )
 
-from assay.service.contract.reading import Normalization, Positions
+from assay.service.contract.weights_options import Normalization, Positions
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tag = Annotated[str, Field(min_length=1, max_length=64)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assay.service.contract.catalog import Checked
-from assay.service.contract.class_lists import class_list
-from assay.service.contract.folders import check_folder
-from assay.service.contract.report import Loc, Report
-from assay.service.contract.stored_cells import LAYOUT, TASK, Tree, cells_of, find_gaps
+from assay.service.catalog.catalog import Checked
+from assay.service.catalog.class_lists import class_list
+from assay.service.contract.problems import Loc, Report
+from assay.service.submission.data_folders import check_folder
+from assay.service.submission.imagenet_c_layout import LAYOUT, TASK, Tree, cells_of, find_gaps
 
 # ImageNet-C has 3.75 million files. A request waits until so many names have been compared; the plan compares
 # all of them.

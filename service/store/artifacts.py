@@ -13,11 +13,11 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.moves import lock_job
-from assay.service.store.needing import still_needed
-from assay.service.store.reading import unknown_job
+from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import ArtifactRow
 from assay.service.store.tables import artifacts, jobs
+from assay.service.store.transactions.dependencies import still_needed
+from assay.service.store.transactions.transitions import lock_job
 from assay.service.store.upsert import upsert
 
 WEIGHTS = "weights.safetensors"

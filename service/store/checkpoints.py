@@ -16,25 +16,25 @@ from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.checkpoints import NAME_PATTERN
 from assay.service.contract.errors import InvalidState, NotFound
-from assay.service.contract.report import readable
+from assay.service.contract.problems import readable
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.store import cursor as cursors
-from assay.service.store.adding import job_values
-from assay.service.store.claiming import retake
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.endings import end_job
-from assay.service.store.finishing import complete
 from assay.service.store.ids import new_id
-from assay.service.store.leaving import give_up
-from assay.service.store.moves import lock_claim, lock_job
-from assay.service.store.needing import unfinished_user
 from assay.service.store.planning import add_first_shard
 from assay.service.store.quotas import Quota, check_room, one_at_a_time, size_left
-from assay.service.store.retrying import retry_job
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
 from assay.service.store.tables import checkpoints, dependencies, jobs
-from assay.service.store.telling import tell_state
+from assay.service.store.transactions.claim import retake
+from assay.service.store.transactions.dependencies import unfinished_user
+from assay.service.store.transactions.end_job import end_job
+from assay.service.store.transactions.event_log import tell_state
+from assay.service.store.transactions.finish import complete
+from assay.service.store.transactions.release import give_up
+from assay.service.store.transactions.retry import retry_job
+from assay.service.store.transactions.submit import job_values
+from assay.service.store.transactions.transitions import lock_claim, lock_job
 
 # Checks are short, and other jobs wait for them.
 PRIORITY = 9

@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from assay.service.contract.catalog import load_with
+from assay.service.catalog.catalog import load_with
 
 PREFIX = "ASSAY_"
 SECRETS = Path("/run/secrets")

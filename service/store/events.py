@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, or_, select
 
 from assay.service.store.database import Database
-from assay.service.store.reading import unknown_job
+from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import EventRow
 from assay.service.store.tables import events, jobs
 

@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.leaving import give_up, put_back
-from assay.service.store.moves import CLAIMABLE, lock_job
 from assay.service.store.tables import shards
+from assay.service.store.transactions.release import give_up, put_back
+from assay.service.store.transactions.transitions import CLAIMABLE, lock_job
 
 
 def expire(database: Database, cap: int, dead_owners: Sequence[str]) -> int:

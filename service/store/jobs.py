@@ -11,19 +11,25 @@ from sqlalchemy.exc import IntegrityError
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.states import TERMINAL, JobState, ShardState
 from assay.service.store import cursor as cursors
-from assay.service.store.adding import add_job, known_job
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.endings import cancel_queued_shards, cancel_when_idle, end_job, one_line, problem
-from assay.service.store.finishing import not_done
-from assay.service.store.moves import CLAIMABLE, lock_job, move_job, states_before
-from assay.service.store.needing import unfinished_user
-from assay.service.store.reading import job_row, read_job, unknown_job
-from assay.service.store.retrying import retry_job
+from assay.service.store.row_mapping import job_row, read_job, unknown_job
 from assay.service.store.rows import JobRow, SourceRow
 from assay.service.store.tables import jobs, shards, tags
-from assay.service.store.telling import tell_message
+from assay.service.store.transactions.dependencies import unfinished_user
+from assay.service.store.transactions.end_job import (
+    cancel_queued_shards,
+    cancel_when_idle,
+    end_job,
+    one_line,
+    problem,
+)
+from assay.service.store.transactions.event_log import tell_message
+from assay.service.store.transactions.finish import not_done
+from assay.service.store.transactions.retry import retry_job
+from assay.service.store.transactions.submit import add_job, known_job
+from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, move_job, states_before
 
 
 class Jobs:

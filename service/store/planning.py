@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert
 
 from assay.service.contract.states import JobState, ShardState
-from assay.service.store.moves import move_job
 from assay.service.store.rows import ShardKind
 from assay.service.store.tables import shards
+from assay.service.store.transactions.transitions import move_job
 
 
 def add_first_shard(connection: Connection, job_id: str, kind: ShardKind, spec: dict[str, Any]) -> None:

@@ -12,20 +12,20 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, select, update
 
 from assay.service.contract.states import JobState, ShardState
-from assay.service.store.claiming import candidate, retake, take
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.endings import cancel_when_idle, one_line
 from assay.service.store.expiring import expire
-from assay.service.store.finishing import complete, finished, finished_before, write_outcome
-from assay.service.store.leaving import give_up, put_back
-from assay.service.store.moves import CLAIMABLE, held, lock_claim, move_job
 from assay.service.store.planning import write_plan
-from assay.service.store.progress import set_done, standing
-from assay.service.store.reading import read_job, shard_row
+from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow, Standing
 from assay.service.store.tables import jobs, shards
-from assay.service.store.telling import tell_message
+from assay.service.store.transactions.claim import candidate, retake, take
+from assay.service.store.transactions.end_job import cancel_when_idle, one_line
+from assay.service.store.transactions.event_log import tell_message
+from assay.service.store.transactions.finish import complete, finished, finished_before, write_outcome
+from assay.service.store.transactions.progress import set_done, standing
+from assay.service.store.transactions.release import give_up, put_back
+from assay.service.store.transactions.transitions import CLAIMABLE, held, lock_claim, move_job
 
 
 class Shards:

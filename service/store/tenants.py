@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.service.contract.errors import NotFound
-from assay.service.contract.needs import needs_of
-from assay.service.store.needing import cannot_give
 from assay.service.store.quotas import Quota
-from assay.service.store.reading import unknown_job
+from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (
     ArtifactRow,
     CheckpointRow,
@@ -26,8 +24,10 @@ from assay.service.store.rows import (
     SourceRow,
     Standing,
 )
-from assay.service.store.session import Store
+from assay.service.store.store import Store
+from assay.service.store.transactions.dependencies import cannot_give
 from assay.service.store.workers import Workers
+from assay.service.submission.dependencies import needs_of
 
 
 @dataclass(frozen=True)

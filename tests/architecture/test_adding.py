@@ -22,7 +22,7 @@ def files_of_the_page() -> dict[str, str]:
 
 
 def entries(root: Path) -> dict[tuple[str, str], dict[str, object]]:
-    listed = json.loads((root / "service" / "contract" / "catalog.json").read_text())
+    listed = json.loads((root / "service" / "catalog" / "catalog.json").read_text())
     return {(entry["kind"], entry["name"]): entry for entry in listed}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from assay.service.contract.catalog import CATALOG_FILE, EVALUATIONS, load
+from assay.service.catalog.catalog import CATALOG_FILE, EVALUATIONS, load
 from assay.workers.catalog import stale_entries
 from assay.workers.walker import to_json, walk
 

@@ -69,8 +69,8 @@ def test_the_environment_of_the_service_image(environment: Path, tmp_path: Path)
     assert {"fastapi", "sqlalchemy", "celery", "assay_robustness"} <= found
     assert not {name.replace("-", "_") for name in HEAVY} & found
     assert not [name for name in found if name.startswith("nvidia")]
-    modules = "assay.service.app, assay.service.server, assay.service.migrate, assay.service.cli"
-    migrating = "from assay.service.store.session import open_store; open_store(sys.argv[1]).ping()"
+    modules = "assay.service.app, assay.service.server, assay.service.migrate, assay.service.cli.main"
+    migrating = "from assay.service.store.store import open_store; open_store(sys.argv[1]).ping()"
     program = f"import sys, {modules}; {migrating}; print(assay.__file__)"
     run = run_in(environment, "-c", program, f"sqlite:///{tmp_path / 'new.sqlite'}", cwd=tmp_path)
     assert run.returncode == 0, run.stderr

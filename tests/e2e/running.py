@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.client import AssayClient
-from assay.service.store.session import open_store
+from assay.service.store.store import open_store
 from tests.support.databases import fresh_database
 from tests.support.servers import PrivateRedis, free_port
 

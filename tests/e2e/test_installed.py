@@ -73,7 +73,7 @@ def test_it_runs_beside_packages_of_these_names(python: Path, folder: Path) -> N
     url = f"http://127.0.0.1:{port}"
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ASSAY_", "PYTHON"))}
     environment = kept | {"ASSAY_URL": url}
-    assay = [str(python), "-P", "-m", "assay.service.cli"]
+    assay = [str(python), "-P", "-m", "assay.service.cli.main"]
     where = subprocess.run(
         [str(python), "-P", "-c", "import assay; print(assay.__file__)"],
         cwd=folder, env=kept, capture_output=True, text=True, check=True,

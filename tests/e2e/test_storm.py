@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assay.service.contract.states import JobState, ShardState
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.e2e.running import wait_for
 from tests.storm.cluster import Cluster, Servers
 from tests.storm.storm import Plan, run

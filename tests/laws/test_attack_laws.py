@@ -24,7 +24,7 @@ from assay.attacks.adversarial.transfer import Transfer
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import sizes
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers.evaluation.engine import attack_paper, attack_pixel, classify
 from assay.workers.evaluation.verification import FORWARD_PASSES
 from assay.workers.jobs.libraries import draws_for_a_batch

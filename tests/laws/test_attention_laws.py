@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.attention_lookup import attentions
 from assay.models.layers.heads import has_causal_form
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from tests.support.components import foreign
 
 WIDTH, HEADS, GRID = 24, 3, (3, 5)

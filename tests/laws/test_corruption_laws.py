@@ -16,7 +16,7 @@ from torch import Tensor
 import assay.attacks.corruptions
 from assay.attacks.corruptions.imaging import corruption as kernel
 from assay.attacks.corruptions.imaging.corruption import Corruption
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
 
 SEVERITIES = (1, 2, 3, 4, 5)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.validation import validate
-from assay.service.contract.weights import EXPORTED
+from assay.service.submission.validate import validate
+from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 
 DRAWS = {"timm": 4}

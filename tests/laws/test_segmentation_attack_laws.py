@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.segmentation.kernel import PixelEnsemble
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers import catalog
 from assay.workers.data.segmentation import IGNORE
 from assay.workers.evaluation.attacked_pixels import AttackedPixels

@@ -12,7 +12,7 @@ import assay.attacks.words
 from assay.attacks.words.search.draws import Draws, Stream
 from assay.attacks.words.search.text import spans
 from assay.attacks.words.search.word_change import WordChange
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
 
 # Short and long, with signs inside, capitals, digits, letters of other alphabets, an emoji.

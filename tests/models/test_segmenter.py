@@ -17,8 +17,8 @@ from assay.models.from_timm import timm
 from assay.models.rpc_symvit import rpc_symvit
 from assay.models.segmenter import Segmenter, segmenter
 from assay.models.vit import vit
-from assay.service.contract.catalog import load
-from assay.service.contract.report import Report
+from assay.service.catalog.catalog import load
+from assay.service.contract.problems import Report
 from assay.workers import catalog
 from assay.workers.training.optimisers import undecayed_names
 

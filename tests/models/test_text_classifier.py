@@ -15,7 +15,7 @@ from assay.models.rpc_symmlm import rpc_symmlm
 from assay.models.symmlm import symmlm
 from assay.models.symvit import symvit
 from assay.models.text_classifier import TextClassifier, text_classifier
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers import catalog
 
 WORDS, CLASSES = 50, 3

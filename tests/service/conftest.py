@@ -15,12 +15,12 @@ import pytest
 from fastapi import FastAPI
 
 from assay.service.app import create_app
-from assay.service.contract.catalog import Catalog
-from assay.service.contract.components import Component
-from assay.service.contract.statistics import wilson
+from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import Component
+from assay.service.metrics.intervals import wilson
 from assay.service.settings import Settings
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 
 BASE_URL = "http://127.0.0.1:8000"
 T = TypeVar("T")

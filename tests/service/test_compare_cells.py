@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from assay.service.compare import JobResults, PairedBootstrap, compare
-from assay.service.contract.cell_counts import CellCounts, mean_ratios, write
 from assay.service.contract.results import EvaluationResult, Metric, data_label
+from assay.service.metrics.comparison import JobResults, PairedBootstrap, compare
+from assay.service.metrics.corrupted_pixel_counts import CellCounts, mean_ratios, write
 from tests.support.cell_counts import image
 
 NAMES = ("miou", "mean_accuracy", "pixel_accuracy")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from assay.service.compare import JobResults, PairedBootstrap, compare
-from assay.service.contract.document_losses import perplexity_of
 from assay.service.contract.results import EvaluationResult, Metric, data_label
+from assay.service.metrics.comparison import JobResults, PairedBootstrap, compare
+from assay.service.metrics.perplexity import perplexity_of
 
 DATA = {"name": "pydoc", "params": {}}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from assay.service.compare import JobResults, PairedBootstrap, compare
-from assay.service.contract.pixel_counts import paired_differences, ratios, total
 from assay.service.contract.results import EvaluationResult, Metric, data_label
+from assay.service.metrics.comparison import JobResults, PairedBootstrap, compare
+from assay.service.metrics.pixel_counts import paired_differences, ratios, total
 
 NAMES = ("miou", "mean_accuracy", "pixel_accuracy")
 DATA = {"name": "shapes", "params": {}}

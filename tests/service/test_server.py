@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from assay.service import migrate
-from assay.service.store.session import open_store
+from assay.service.store.store import open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.servers import PrivatePostgresql, free_port
 

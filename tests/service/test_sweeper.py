@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.service.sweeper import Sweeper
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.jobs import WORKER, add, evaluate_spec

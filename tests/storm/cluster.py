@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psycopg
 
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from tests.e2e.running import processes
 from tests.support.servers import PrivatePostgresql, PrivateRedis
 

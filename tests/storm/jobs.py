@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.contract.catalog import load as load_catalog
-from assay.service.contract.validation import validate
+from assay.service.catalog.catalog import load as load_catalog
+from assay.service.submission.validate import validate
 from tests.e2e.jobs import attacking, pgd, training
 
 EXAMPLES = 2

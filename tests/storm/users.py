@@ -14,7 +14,7 @@ from typing import TypeVar
 from assay.service.contract.errors import AssayError, InvalidSpec, InvalidState
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.store.rows import JobRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers.away import DATABASE_AWAY
 from tests.storm.jobs import Wish, spec_of
 

@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers.catalog import resolve
 
 

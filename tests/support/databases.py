@@ -21,7 +21,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from assay.service.store.session import open_store
+from assay.service.store.store import open_store
 from tests.support.servers import PrivatePostgresql
 
 __all__ = [

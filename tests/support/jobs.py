@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assay.service.store.rows import Claim, JobRow, OutcomeRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 
 WORKER = "host:boot:1:2:0"
 # The ways to need a training job: for the evaluated weights, or for the model that an attack starts from.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.programs.program import Program, load_program
-from assay.service.contract.program_file import open_program
+from assay.service.files.program_file import open_program
 from tests.support.archives import GRAPH, archive, entries_of
 
 CLASSES, CHANNELS, SIZE = 4, 3, 8

@@ -8,7 +8,7 @@ import threading
 import uvicorn
 from fastapi import FastAPI
 
-from assay.service.api.feed import Feed
+from assay.service.api.event_feed import Feed
 from assay.service.serving import Server
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 from assay.service.store.rows import JobRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervisor import Supervisor
 from tests.support.jobs import evaluate_spec, train_spec

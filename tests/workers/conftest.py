@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
 

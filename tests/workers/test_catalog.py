@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import KINDS, Catalog
+from assay.service.catalog.catalog import KINDS, Catalog
 from assay.service.contract.errors import NotFound
 from assay.workers import catalog
 from assay.workers.walker import PACKAGES, to_json, walk

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assay.service.store.rows import CheckpointRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import evaluate_spec
 from tests.support.workers import CLEAN, away, ended, settings, supervising, unanswered, wait_for
 

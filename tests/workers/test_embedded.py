@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from assay.service import serving
-from assay.service.store.session import open_store
+from assay.service.store.store import open_store
 from assay.workers import embedded
 
 ROOT = Path(__file__).resolve().parents[2]

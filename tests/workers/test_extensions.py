@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract import extras
-from assay.service.contract.catalog import Catalog, load, load_with
-from assay.service.contract.components import Component
+from assay.service.catalog import extra_components
+from assay.service.catalog.catalog import Catalog, load, load_with
+from assay.service.catalog.component import Component
 from assay.workers import catalog, extending, extensions
 from assay.workers.jobs.failures import describe
 from tests.support.packages import install
@@ -216,8 +216,8 @@ def test_out_refuses_a_broken_package_unless_told_to_skip_it(
         in capsys.readouterr().err
     )
     assert catalog.main(["--out", str(path), "--skip-broken"]) == 0
-    assert list(extras.read(path).left_out) == ["ext_bad 1.0"]
-    assert [entry["name"] for entry in extras.read(path).components] == ["probe"]
+    assert list(extra_components.read(path).left_out) == ["ext_bad 1.0"]
+    assert [entry["name"] for entry in extra_components.read(path).components] == ["probe"]
     assert catalog.main(["--out", str(tmp_path / "none" / "extra.json"), "--skip-broken"]) == 1
 
 
@@ -257,7 +257,7 @@ def test_a_file_that_cannot_be_used_says_how_to_write_it(
     path = tmp_path / "extra.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(extras.BadExtras) as caught:
+    with pytest.raises(extra_components.BadExtras) as caught:
         load_with(str(path))
     assert reason in str(caught.value)
     assert f"python -m assay.workers.catalog --out {path}" in str(caught.value)
@@ -268,5 +268,7 @@ def test_a_name_that_assay_has_taken_since_is_refused(file: Path) -> None:
     content["components"][0]["name"] = "fgsm"
     other = file.with_name("other.json")
     other.write_text(json.dumps(content))
-    with pytest.raises(extras.BadExtras, match=r"has the name of an attack of Assay itself .*: rename it"):
+    with pytest.raises(
+        extra_components.BadExtras, match=r"has the name of an attack of Assay itself .*: rename it"
+    ):
         load_with(str(other))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.workers import health, owner
 from tests.support.servers import free_port
 

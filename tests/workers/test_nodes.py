@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from assay.service.dispatch import CeleryDispatcher
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.workers import nodes
 from assay.workers.settings import WorkerSettings
 from tests.e2e.running import command_line, processes

@@ -83,7 +83,7 @@ def test_the_hash_covers_all_code_that_computes() -> None:
     sources = [path for folder in MEASURING for path in (ROOT / folder).rglob("*.py")]
     assert len(sources) > 100
     imported = {name for path in sources for name in imports(path) if name.split(".")[0] in PACKAGES}
-    assert "assay.service.contract.statistics" in imported
+    assert "assay.service.metrics.intervals" in imported
     covered = tuple(f"{folder.replace('/', '.')}." for folder in provenance.CODE)
     assert {name for name in imported if not f"{name}.".startswith(covered)} == set()
 

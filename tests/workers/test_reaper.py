@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers import owner
 from assay.workers.reaper import Reaper
 from tests.support.jobs import claim, planned

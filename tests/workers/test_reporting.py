@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers import reporting
 from assay.workers.reporting import Reports, Watch
 from assay.workers.settings import WorkerSettings

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from assay.service.contract.errors import InvalidSpec, InvalidState
-from assay.service.contract.needs import needs_of
 from assay.service.store.ids import new_id
-from assay.service.store.session import Store
+from assay.service.store.store import Store
+from assay.service.submission.dependencies import needs_of
 from assay.workers import artifacts, retention
 from assay.workers.reaper import Reaper
 from assay.workers.retention import Retention

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.workers import (
     away,
     ended,

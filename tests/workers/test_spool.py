@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers import owner
 from assay.workers.reaper import Reaper
 from assay.workers.spool import ABANDONED_SECONDS, Spool

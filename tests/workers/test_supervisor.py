@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.logs import JsonFormatter
 from assay.service.store.rows import Claim, Finished
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers import supervisor as supervising_module
 from assay.workers.finishing import merge_and_finish
 from assay.workers.reaper import Reaper

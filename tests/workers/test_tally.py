@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from assay.service.store.counters import Counters
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers import owner
 from assay.workers.reaper import Reaper
 from assay.workers.tally import Tally

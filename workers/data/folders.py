@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from assay.service.contract.folders import FolderProblem, check_folder
-from assay.service.contract.folders import check_inside as check_inside
+from assay.service.submission.data_folders import FolderProblem, check_folder
+from assay.service.submission.data_folders import check_inside as check_inside
 from assay.workers.data.dataset import MissingData
 
 LISTED = 20  # folders that a message names

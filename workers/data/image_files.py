@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from assay.service.contract.folders import IMAGE_SUFFIXES
+from assay.service.submission.data_folders import IMAGE_SUFFIXES
 from assay.workers.data.dataset import CorruptData, MissingData
 from assay.workers.data.folders import check_inside
 from assay.workers.data.sampling import held_out_split

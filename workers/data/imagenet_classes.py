@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from assay.service.contract.class_lists import class_list as class_list
+from assay.service.catalog.class_lists import class_list as class_list
 
 ALL = "imagenet"
 TITLES = {

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from assay.service.contract.folders import IMAGE_SUFFIXES
+from assay.service.submission.data_folders import IMAGE_SUFFIXES
 from assay.workers.data.dataset import CorruptData, MissingData, checked_indices, checked_size
 from assay.workers.data.folders import check_inside
 from assay.workers.data.pictures import in_threads, open_picture, picture_size, resize_and_crop

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from assay.service.contract.stored_cells import (
+from assay.service.submission.imagenet_c_layout import (
     EXTRA,
     FIFTEEN,
     LAYOUT,

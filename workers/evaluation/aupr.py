@@ -2,7 +2,7 @@
 
 Hendrycks and Gimpel 2017, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
 Networks"; Hendrycks et al. 2021, "Natural Adversarial Examples". The run is in
-`workers/evaluation/anomalies.py`, the area under the curve in `workers/metrics/anomaly.py`.
+`workers/evaluation/anomalies.py`, the area under the curve in `service/metrics/anomaly.py`.
 """
 
 from __future__ import annotations

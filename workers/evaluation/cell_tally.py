@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.service.contract.cell_counts import Classes, write
+from assay.service.metrics.corrupted_pixel_counts import Classes, write
 from assay.workers.evaluation.segment import PixelCounts, count_pixels
 
 

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
-from assay.service.contract.stored_cells import cells_of
+from assay.service.metrics.corruption import ALEXNET_ERRORS
+from assay.service.submission.imagenet_c_layout import cells_of
 from assay.workers import catalog
 from assay.workers.evaluation.feed import DType, Images, Loader, Progress
 from assay.workers.evaluation.outcomes import Ledger, Outcomes
 from assay.workers.evaluation.stored_cells import StoredCells, flags
-from assay.workers.metrics.corruption import ALEXNET_ERRORS
 
 __all__ = ["corruptions"]
 

@@ -32,8 +32,8 @@ class PixelCounts:
         forward: Forward passes of each image, int64 (n,).
         backward: Backward passes of each image, int64 (n,).
         corrupted: Of each image the counts under each corruption and severity, as
-            `service/contract/cell_counts.py` writes them; None where nothing was corrupted. The other counts
-            are of the image as it is then.
+            `service/metrics/corrupted_pixel_counts.py` writes them; None where nothing was corrupted. The
+            other counts are of the image as it is then.
         nonfinite: How many images have a pixel whose logits are not finite; such pixels are wrong.
         noted: What else a reader must know: a batch that had to be reduced.
     """

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
-from assay.service.contract.stored_cells import cells_of
+from assay.service.submission.imagenet_c_layout import cells_of
 from assay.workers import catalog
 from assay.workers.data.ahead import load_ahead
 from assay.workers.evaluation.cell_tally import CellTally

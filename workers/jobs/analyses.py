@@ -9,8 +9,8 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.service.metrics.analyses.summary import Summarise, Summary
 from assay.service.store.rows import OutcomeRow
-from assay.workers.metrics.summary import Summarise, Summary
 
 
 def summarise(

@@ -11,7 +11,7 @@ import safetensors.torch
 
 from assay.attacks.segmentation.kernel import PixelEnsemble
 from assay.attacks.segmentation.losses import class_weights
-from assay.service.contract.catalog import load as load_catalog
+from assay.service.catalog.catalog import load as load_catalog
 from assay.workers import artifacts, catalog
 from assay.workers.data.dataset import ExampleSet, MissingData
 from assay.workers.data.segmentation import IGNORE, SegmentationSet

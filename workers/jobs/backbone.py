@@ -1,7 +1,7 @@
 """The weights of a backbone, put into the encoder of a model that is trained around it.
 
 The encoder of a text classifier may have another attention than the language model that the weights are of,
-if its weights are the same: `service.contract.backbones` says which. Position embeddings of another grid are
+if its weights are the same: `service.submission.backbone` says which. Position embeddings of another grid are
 resized as Segmenter's authors do it (bilinear, half-pixel centres); what classifying alone needs (head, class
 attention) is left out. The file is that of a classifier or of another model with such an encoder, in any
 layout that is known.
@@ -24,8 +24,8 @@ from assay.models.layers.layers import Classifier
 from assay.models.layers.position_embeddings import resize_positions
 from assay.models.layers.token_model import wrap
 from assay.models.weights.key_maps import Shapes
-from assay.service.contract.backbones import PARAMETER, backbone_of, may_begin_with
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
+from assay.service.submission.backbone import PARAMETER, backbone_of, may_begin_with
 from assay.workers import catalog
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.loading import copy_tensors

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from assay.models.weights.layouts import Layout
 from assay.service.contract.checkpoints import Verdict, WrongShape
-from assay.service.contract.weights import EXPORTED
+from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.jobs import program_check
 from assay.workers.jobs.dtypes import read_dtypes, wrong_dtypes

@@ -18,8 +18,8 @@ from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, frozen
 from assay.attacks.randomness import Randomness
 from assay.models.layers.token_model import TokenModel
-from assay.service.contract.catalog import load as load_catalog
-from assay.service.contract.stored_cells import Cell
+from assay.service.catalog.catalog import load as load_catalog
+from assay.service.submission.imagenet_c_layout import Cell
 from assay.workers import artifacts, catalog, provenance
 from assay.workers.data.dataset import ExampleSet, ImageSet
 from assay.workers.data.sampling import evaluation_order, sampled_as

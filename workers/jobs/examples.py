@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.service.contract.stored_cells import cells_of
+from assay.service.submission.imagenet_c_layout import cells_of
 from assay.workers.data.dataset import ExampleSet
 from assay.workers.data.stored_corruptions import StoredCorruptions
 from assay.workers.jobs.session import Session

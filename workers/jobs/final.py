@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 
 CLEAN: Mapping[str, Any] = {"name": "clean", "params": {}, "data": None}
 # One pass over the text; the sliding window of the paper takes a pass for every word.

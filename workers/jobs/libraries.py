@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 
 # Those of cleverhans that differentiate one mean over the batch; of the others each example stands alone.
 MEAN_LOSS = frozenset({"fgsm", "pgd", "sparse_l1_descent"})

@@ -15,13 +15,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assay.service.contract.catalog import load as load_catalog
-from assay.service.contract.cell_counts import COLUMN as CORRUPTED_PIXELS
-from assay.service.contract.pixel_counts import COUNTS
+from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference
-from assay.service.contract.stored_cells import cells_of
+from assay.service.metrics.analyses.summary import Summary
+from assay.service.metrics.anomaly import anomaly_metrics
+from assay.service.metrics.calibration import calibration_metrics
+from assay.service.metrics.classification import classification_metrics
+from assay.service.metrics.corrupted_pixel_counts import COLUMN as CORRUPTED_PIXELS
+from assay.service.metrics.corrupted_segmentation import corrupted_segmentation_metrics
+from assay.service.metrics.corruption import corruption_metrics
+from assay.service.metrics.perplexity_metrics import perplexity_metrics
+from assay.service.metrics.pixel_counts import COUNTS
+from assay.service.metrics.segmentation import segmentation_metrics
+from assay.service.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
+from assay.service.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
+from assay.service.metrics.worst_case import is_attacked, worst_case
 from assay.service.store.rows import JobRow, OutcomeRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
+from assay.service.submission.imagenet_c_layout import cells_of
 from assay.workers import artifacts
 from assay.workers.jobs.analyses import summarise
 from assay.workers.jobs.final import final_evaluation
@@ -29,17 +40,6 @@ from assay.workers.jobs.published import IMAGENET, IMAGENET_C, references
 from assay.workers.jobs.published_analyses import analysis_references
 from assay.workers.jobs.stages import candidate_breakdown, stage_breakdown
 from assay.workers.jobs.warnings import Row, of_evaluation
-from assay.workers.metrics.anomaly import anomaly_metrics
-from assay.workers.metrics.calibration import calibration_metrics
-from assay.workers.metrics.classification import classification_metrics
-from assay.workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
-from assay.workers.metrics.corruption import corruption_metrics
-from assay.workers.metrics.perplexity import perplexity_metrics
-from assay.workers.metrics.segmentation import segmentation_metrics
-from assay.workers.metrics.summary import Summary
-from assay.workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
-from assay.workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
-from assay.workers.metrics.worst_case import is_attacked, worst_case
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only some evaluations have, and outcomes of earlier versions do not.

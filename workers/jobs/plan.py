@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from assay.models.layers.token_model import TokenModel
 from assay.service.contract.results import data_label
-from assay.service.contract.stored_cells import content_label
+from assay.service.submission.imagenet_c_layout import content_label
 from assay.workers import catalog
 from assay.workers.data.dataset import ExampleSet, model_class_names
 from assay.workers.data.sampling import evaluation_order, sampled_as

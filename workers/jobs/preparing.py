@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.service.contract.stored_cells import cells_of
+from assay.service.submission.imagenet_c_layout import cells_of
 
 # CPU milliseconds for an image of 224 x 224 pixels at severity 3 on one thread, batches of 16: `python -m
 # benchmarks.corruptions --turns 2`, 2026-11-22, AMD EPYC.

@@ -9,7 +9,7 @@ from assay.models.exported import exported
 from assay.models.layers.layers import Classifier
 from assay.models.programs.program import Program, load_program
 from assay.models.programs.reading import UnsafeProgram
-from assay.service.contract.program_file import BadProgram, open_program
+from assay.service.files.program_file import BadProgram, open_program
 from assay.workers.jobs.failures import BadWeights
 
 

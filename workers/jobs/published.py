@@ -18,7 +18,7 @@ from typing import Any
 
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import Reference
-from assay.service.contract.stored_cells import TASK
+from assay.service.submission.imagenet_c_layout import TASK
 from assay.workers.data.imagenet_classes import PUBLISHED, class_list
 from assay.workers.jobs.published_corruptions import CORRUPTION_TABLES
 from assay.workers.jobs.published_language import language_references

@@ -16,7 +16,7 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_words
-from assay.service.contract.weights import EXPORTED
+from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.data.dataset import ExampleSet, ImageSet, model_classes
 from assay.workers.data.text import TextSet, is_text

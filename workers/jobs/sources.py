@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assay.service.contract.needs import Need, needs_of
-from assay.service.contract.report import path_text
+from assay.service.contract.problems import path_text
+from assay.service.submission.dependencies import Need, needs_of
 from assay.workers.jobs.data_fit import FACTS, check_fit, made_for
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Loaded, Session

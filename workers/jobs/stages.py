@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.contract.results import Metric, StageBreakdown
-from assay.workers.metrics.classification import proportion
+from assay.service.metrics.classification import proportion
 
 # A custom ensemble may name a stage twice: its number tells them apart.
 Key = tuple[int | None, str]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.kernel import frozen
-from assay.service.contract.catalog import load as load_catalog
+from assay.service.catalog.catalog import load as load_catalog
 from assay.workers import artifacts, catalog
 from assay.workers.data.text import SentenceSet, padded
 from assay.workers.data.vocabulary import UNKNOWN, Vocabulary

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.workers.plotting import Panel, Point, Series
-from assay.workers.plotting import draw as draw_panels
+from assay.service.metrics.analyses.svg import Panel, Point, Series
+from assay.service.metrics.analyses.svg import draw as draw_panels
 from assay.workers.training.training_log import EpochRecord
 
 

@@ -16,7 +16,7 @@ from assay.attacks.adversarial.sparse_l1_descent import sparse_l1_descent
 from assay.attacks.kernel import Attack, Examples, Setting, State
 from assay.attacks.randomness import Randomness
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.validation import validate
+from assay.service.submission.validate import validate
 from assay.workers import catalog
 
 ATTACKS: dict[str, Callable[..., Attack]] = {

@@ -19,7 +19,7 @@ from assay.models.layers.heads import attend, merge_heads
 from assay.models.layers.layers import Classifier
 from assay.models.segmenter import segmenter
 from assay.models.vit import vit
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
 
 WIDTH, HEADS, TOKENS = 12, 3, 7

@@ -14,7 +14,7 @@ import torch
 
 from assay.models.programs.operators import ALLOWED, find_operator, on_numbers
 from assay.models.programs.reading import UnsafeProgram
-from assay.service.contract.program_file import BadProgram
+from assay.service.files.program_file import BadProgram
 from tests.support.archives import GRAPH, archive, entries_of
 from tests.support.programs import edited, load
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from assay.service.settings import Settings
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.tensors import tensor_file
 
 PATH = "/api/v1/checkpoints"
@@ -116,7 +116,7 @@ def test_a_disk_that_fills_up_is_a_503_and_leaves_nothing(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("assay.service.uploads.os.fsync", full)
+    monkeypatch.setattr("assay.service.api.upload_file.os.fsync", full)
     answer = upload(api)
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "unavailable")
     assert "No space left on device" in answer.json()["error"]["message"]

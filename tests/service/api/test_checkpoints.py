@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from assay.service.settings import Settings
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.tensors import tensor_file, with_header
 
 PATH = "/api/v1/checkpoints"

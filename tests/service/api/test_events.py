@@ -14,12 +14,12 @@ import httpx
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from assay.service.api import event_feed as feeds
 from assay.service.api import events as route
-from assay.service.api import feed as feeds
 from assay.service.app import create_app
 from assay.service.settings import Settings
 from assay.service.store.events import Events
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.serving import LiveServer
 
 Make = Callable[..., dict[str, Any]]

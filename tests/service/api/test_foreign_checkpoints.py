@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.tensors import tensor_file
 
 PATH = "/api/v1/checkpoints"

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from assay.service.api import deps
 from assay.service.settings import Settings
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.service.conftest import CATALOG
 from tests.support.servers import PrivateRedis
 

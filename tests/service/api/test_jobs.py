@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from assay.service.api.jobs import canonical_sha256
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 
 JOBS = "/api/v1/jobs"
 UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"

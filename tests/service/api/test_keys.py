@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from assay.service.settings import Settings
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 
 
 @pytest.fixture

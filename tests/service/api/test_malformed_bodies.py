@@ -19,7 +19,7 @@ import pytest
 from assay.service.app import create_app
 from assay.service.contract.errors import ErrorEnvelope
 from assay.service.settings import Settings
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.serving import LiveServer
 
 BODIES = 500

@@ -15,7 +15,7 @@ import httpx
 from assay.service.app import create_app
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.serving import LiveServer
 

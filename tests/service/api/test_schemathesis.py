@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from assay.service.app import create_app
 from assay.service.settings import Settings
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec
 from tests.support.serving import LiveServer
 

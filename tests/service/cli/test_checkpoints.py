@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from assay.service import cli, commands
-from assay.service import client as client_module
+from assay.service.cli import commands, main
 from assay.service.client import AssayClient
+from assay.service.client import jobs as client_module
 from assay.service.contract.errors import InvalidState, NotFound
 from tests.support.archives import archive
 from tests.support.tensors import tensor_file
@@ -25,7 +25,7 @@ def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any, tmp_path: Path
 ) -> Any:
     def run(*arguments: str) -> tuple[int, str, str]:
-        code = cli.main(arguments)
+        code = main.main(arguments)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -139,6 +139,6 @@ def test_the_client_raises_the_services_errors(transport: Any, tmp_path: Path) -
 def test_import_pickle_becomes_the_worker_that_converts(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda path, argv, env: called.append(argv))
-    cli.main(["import-pickle", "a.pth", "b.safetensors", "--key", "model_ema"])
+    main.main(["import-pickle", "a.pth", "b.safetensors", "--key", "model_ema"])
     module = [sys.executable, "-m", "assay.workers.import_pickle"]
     assert called == [[*module, "a.pth", "b.safetensors", "--key", "model_ema"]]

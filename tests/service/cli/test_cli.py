@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service import cli, commands
-from assay.service import client as client_module
+from assay.service.cli import commands, main
 from assay.service.client import AssayClient
+from assay.service.client import jobs as client_module
 from assay.service.contract.errors import NotFound
 
 Make = Callable[..., dict[str, Any]]
@@ -34,7 +34,7 @@ class Run:
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         try:
-            code = cli.main(arguments)
+            code = main.main(arguments)
         except SystemExit as stop:
             code = int(stop.code or 0)
         captured = self.capsys.readouterr()

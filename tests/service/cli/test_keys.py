@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from assay.service import cli, commands
+from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.settings import Settings
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
 Run = Callable[..., tuple[int, str, str]]
@@ -31,7 +31,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
     def run(*arguments: str) -> tuple[int, str, str]:
         try:
-            code = cli.main(arguments)
+            code = main.main(arguments)
         except SystemExit as stop:
             code = int(stop.code or 0)
         captured = capsys.readouterr()

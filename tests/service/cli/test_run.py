@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from assay.service import cli, commands
-from assay.service import client as client_module
+from assay.service.catalog.catalog import load
+from assay.service.cli import commands, main
+from assay.service.cli.job_lists import read, resolved
 from assay.service.client import AssayClient
-from assay.service.contract.catalog import load
-from assay.service.contract.validation import validate
-from assay.service.job_lists import read, resolved
+from assay.service.client import jobs as client_module
+from assay.service.submission.validate import validate
 
 ROOT = Path(__file__).resolve().parents[3]
 LISTS = sorted((ROOT / "docs").glob("*.jobs.json"))
@@ -26,7 +26,7 @@ def run(
 ) -> Any:
     def run(jobs: list[dict[str, Any]], *arguments: str) -> tuple[int, str, str]:
         (tmp_path / "jobs.json").write_text(json.dumps({"jobs": jobs}))
-        code = cli.main(["run", "jobs.json", *arguments])
+        code = main.main(["run", "jobs.json", *arguments])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

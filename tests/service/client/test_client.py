@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service import client as client_module
 from assay.service.client import ERRORS, AssayClient, BadAnswer, Unreachable
+from assay.service.client import jobs as client_module
 from assay.service.contract import errors
 from assay.service.contract.results import Job
 

@@ -8,14 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service import streams
 from assay.service.app import create_app
-from assay.service.client import AssayClient, BadAnswer, Unreachable
+from assay.service.client import AssayClient, BadAnswer, Unreachable, events
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import Event
 from assay.service.following import applied, follow
 from assay.service.settings import Settings
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.serving import LiveServer
 
 Make = Callable[..., dict[str, Any]]
@@ -24,7 +23,7 @@ UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(events, "PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -133,7 +132,7 @@ def test_a_broken_stream_goes_on_after_the_last_event() -> None:
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(events, "PATIENCE_SECONDS", -1.0)
     client, _ = answering(stream(event(1), broken=True))
     following = client.events("job")
     assert next(following).id == 1
@@ -150,7 +149,7 @@ def test_what_is_no_stream_is_refused() -> None:
 def test_unknown_kinds_and_fields_are_skipped() -> None:
     text = [event(1, "news"), "id: x\nevent: log\ndata: {}\n\n", "data: []\n\n", "nonsense\n\n", event(2)]
     lines = "".join(text).split("\n")
-    assert [item.id for item in streams.parsed(lines)] == [2]
+    assert [item.id for item in events.parsed(lines)] == [2]
 
 
 def test_a_job_is_followed_over_its_events(live: LiveServer, app_store: Store) -> None:

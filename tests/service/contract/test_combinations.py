@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.report import path_text
-from assay.service.contract.validation import validate
+from assay.service.contract.problems import path_text
+from assay.service.submission.validate import validate
 
 SIZES = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.report import path_text
-from assay.service.contract.validation import validate
+from assay.service.contract.problems import path_text
+from assay.service.submission.validate import validate
 from assay.workers.catalog import resolve
 
 A = {"name": "top1", "data": {"name": "imagenet_a"}}

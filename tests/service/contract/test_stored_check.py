@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.report import path_text
-from assay.service.contract.stored_cells import FIFTEEN, SEVERITIES
-from assay.service.contract.validation import validate
+from assay.service.contract.problems import path_text
+from assay.service.submission.imagenet_c_layout import FIFTEEN, SEVERITIES
+from assay.service.submission.validate import validate
 from tests.support.stored_trees import write_cells
 
 DATA = {"name": "corrupted_folder", "params": {"folder": "stored"}}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.validation import validate
+from assay.service.submission.validate import validate
 
 SPEC: dict[str, Any] = {
     "kind": "evaluate",

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.backbones import check_backbone, layouts, may_begin_with, with_backbone
-from assay.service.contract.catalog import load
-from assay.service.contract.report import Report
+from assay.service.catalog.catalog import load
+from assay.service.contract.problems import Report
+from assay.service.submission.backbone import check_backbone, layouts, may_begin_with, with_backbone
 
 SMALL = {"width": 64, "depth": 2, "heads": 4, "hidden": 128}
 RPC = {"attention": {"name": "rpc_asymmetric", "params": {"iterations": 2}}, "layers": "all"}

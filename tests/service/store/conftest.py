@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
 

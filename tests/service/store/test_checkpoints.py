@@ -11,7 +11,7 @@ import pytest
 from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge
 from assay.service.store.quotas import Quota
 from assay.service.store.rows import CheckpointRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
 from tests.support.jobs import add, claim, evaluate_spec, states
 

@@ -11,7 +11,7 @@ from multiprocessing.synchronize import Barrier
 import pytest
 
 from assay.service.store.rows import Claim
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from tests.support.jobs import WORKER, add, claim, evaluate_spec, outcome, plan, planned, states, train_spec
 
 

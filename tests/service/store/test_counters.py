@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import add, train_spec
 
 EXAMPLES = ("assay_examples_total", (("device", "cpu"),))

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from assay.service.store import database
 from assay.service.store.database import Database
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.jobs import add, evaluate_spec
 

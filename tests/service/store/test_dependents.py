@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from assay.service.contract.errors import InvalidSpec, InvalidState
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import (
     WAYS,
     Using,

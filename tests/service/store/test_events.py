@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import func, select, update
 
 from assay.service.contract.errors import NotFound
-from assay.service.store import telling
 from assay.service.store.rows import EventRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.service.store.tables import events, jobs
+from assay.service.store.transactions import event_log
 from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned, train_spec
 
 UNKNOWN = "0" * 26
@@ -89,7 +89,7 @@ def test_progress_is_told_at_most_twice_a_second(store: Store) -> None:
         store.shards.progress(held, done, 10)
     assert [data["done"] for data in told(store, job_id, "progress")] == [1]
     # As if half a second had passed, then as if the clock had been set back by an hour.
-    for done, shift in ((4, -telling.PROGRESS_SECONDS), (5, 3600.0)):
+    for done, shift in ((4, -event_log.PROGRESS_SECONDS), (5, 3600.0)):
         with store._database.writing() as connection:
             moved = {"progress_event_at": jobs.c.progress_event_at + shift}
             connection.execute(update(jobs).values(**moved))
@@ -170,7 +170,7 @@ def test_deleting_a_job_deletes_its_events(store: Store) -> None:
 
 def test_old_reports_of_a_long_job_are_thinned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("KEPT", 8), ("THIN_EVERY", 8), ("THIN_TO", 4), ("PROGRESS_SECONDS", 0.0)):
-        monkeypatch.setattr(telling, name, value)
+        monkeypatch.setattr(event_log, name, value)
     job_id = add(store, train_spec())
     held = claim(store)
     for done in range(1, 40):

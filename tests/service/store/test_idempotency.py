@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from assay.service.contract.errors import IdempotencyMismatch, InvalidSpec
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import evaluate_spec
 
 

@@ -12,7 +12,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.keys import grants
 from assay.service.store import keys
 from assay.service.store.keys import SHAPE
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.service.store.tables import api_keys, metadata, sessions
 
 

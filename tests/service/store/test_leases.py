@@ -10,7 +10,7 @@ import pytest
 
 from assay.service.contract.errors import NotFound
 from assay.service.store.rows import Claim
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec, only, outcome, plan, planned, states, train_spec
 
 WRITES: dict[str, Callable[[Store, Claim], object]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from assay.service.contract.errors import InvalidState, NotFound
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import (
     add,
     claim,

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from assay.service.contract.errors import InvalidSpec
 from assay.service.store.cursor import encode
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec, states, train_spec
 
 

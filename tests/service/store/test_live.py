@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from assay.service.store.live import Live
-from assay.service.store.progress import brought_up
 from assay.service.store.rows import Claim, JobRow, RunningShard, Standing
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
+from assay.service.store.transactions.progress import brought_up
 from tests.support.jobs import add, claim, evaluate_spec, plan, planned, train_spec
 from tests.support.servers import PrivateRedis
 

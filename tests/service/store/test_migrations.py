@@ -14,7 +14,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from assay.service.store.database import Database
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.service.store.tables import metadata
 from assay.service.store.upgrade import configuration, upgrade
 from tests.support.jobs import add, evaluate_spec, states, succeeded, train_spec

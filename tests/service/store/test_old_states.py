@@ -23,7 +23,7 @@ import pytest
 from sqlalchemy import create_engine, delete
 
 from assay.service.settings import Settings
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.service.store.tables import results
 from assay.workers.jobs.merge import evaluations, save_evaluation
 from tests.support.databases import KINDS, fresh_database

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.dialects import postgresql
 
 from assay.service.store.overview import jobs_by_state, oldest_queued, shards_by_device
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec, outcome, planned, train_spec
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from assay.service.contract.errors import NotFound
 from assay.service.store.database import Database
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec, outcome, planned, train_spec
 
 UNKNOWN = "0" * 26

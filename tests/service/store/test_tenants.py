@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import select
 
 from assay.service.contract.errors import IdempotencyMismatch, InvalidSpec, InvalidState, NotFound
-from assay.service.contract.needs import needs_of
 from assay.service.store.quotas import Quota
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.service.store.tables import jobs
 from assay.service.store.tenants import TenantStore, View, _Part
+from assay.service.submission.dependencies import needs_of
 from tests.support.jobs import WAYS, Using, claim, evaluate_spec, finish_all, outcome, plan, train_spec
 
 OURS = View("ours", everything=False)

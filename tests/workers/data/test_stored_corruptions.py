@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from assay.service.contract.stored_cells import Cell
+from assay.service.submission.imagenet_c_layout import Cell
 from assay.workers.data.corrupted_folder import corrupted_folder
 from assay.workers.data.dataset import CorruptData, MissingData
 from assay.workers.data.image_folder import RESAMPLING

@@ -13,7 +13,7 @@ from torch import Tensor
 from assay.attacks.corruptions.contrast import contrast
 from assay.attacks.corruptions.gaussian_noise import gaussian_noise
 from assay.models.layers.layers import Classifier
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
 from assay.workers.evaluation.corruptions import FIFTEEN, CorruptionName
 from assay.workers.evaluation.outcomes import Outcomes

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from assay.service.contract.catalog import load
-from assay.service.contract.estimate import passes
+from assay.service.catalog.catalog import load
+from assay.service.submission.estimate import passes
 from assay.workers.data.segmentation import IGNORE
 from assay.workers.evaluation import sliding_window as module
 from assay.workers.evaluation.segment import PixelCounts

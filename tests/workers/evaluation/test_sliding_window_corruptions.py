@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from assay.attacks.corruptions.fog import fog
 from assay.attacks.corruptions.pixelate import pixelate
-from assay.service.contract.catalog import load
-from assay.service.contract.cell_counts import read
-from assay.service.contract.estimate import passes
+from assay.service.catalog.catalog import load
+from assay.service.metrics.corrupted_pixel_counts import read
+from assay.service.submission.estimate import passes
 from assay.workers.catalog import build
 from assay.workers.data.segmentation import IGNORE
 from assay.workers.evaluation.segment import PixelCounts

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.models.layers.layers import Classifier
-from assay.service.contract.stored_cells import Cell
+from assay.service.submission.imagenet_c_layout import Cell
 from assay.workers.catalog import build
 from assay.workers.evaluation.outcomes import Outcomes
 from assay.workers.evaluation.stored_cells import StoredCells

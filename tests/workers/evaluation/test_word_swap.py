@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_swap import WordSwap
 from assay.models.layers.token_model import TokenModel
+from assay.service.metrics.word_swap import word_swap_metrics
 from assay.workers.data.text import Documents
 from assay.workers.data.vocabulary import Vocabulary
 from assay.workers.evaluation.perplexity import perplexity
 from assay.workers.evaluation.word_swap import SwappedLosses, swapped_text, word_swap
-from assay.workers.metrics.word_swap import word_swap_metrics
 
 WORDS = ["<pad>", "<unk>", "AAA", "<eos>", "red", "green", "blue"]
 TEXT = [["red", "green", ",", "<eos>", "blue"] * 8, ["green", "<unk>", "red", "grey", "<eos>"] * 6]

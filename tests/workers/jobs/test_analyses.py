@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.results import LayerBreakdown
 from assay.service.store.rows import JobRow, OutcomeRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers.catalog import resolve
 from assay.workers.evaluation.analysis import Analysis
 from assay.workers.finishing import merge_and_finish

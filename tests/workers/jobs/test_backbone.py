@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.position_embeddings import resize_positions
-from assay.service.contract.catalog import load
-from assay.service.contract.validation import validate
+from assay.service.catalog.catalog import load
+from assay.service.submission.validate import validate
 from assay.workers import catalog
 from assay.workers.jobs import train
 from assay.workers.jobs.backbone import load_backbone

@@ -16,9 +16,9 @@ import pytest
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import StageBreakdown
-from assay.service.contract.statistics import wilson
+from assay.service.metrics.intervals import wilson
 from assay.service.store.rows import Finished, JobRow, OutcomeRow
-from assay.service.store.session import Store
+from assay.service.store.store import Store
 from assay.workers.finishing import finish_job, merge_and_finish
 from assay.workers.jobs import merge
 from tests.support.jobs import add, claim, evaluate_spec, train_spec

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from assay.service.contract.catalog import load
-from assay.service.contract.validation import validate
+from assay.service.catalog.catalog import load
+from assay.service.submission.validate import validate
 from assay.workers.data.dataset import chosen_logits
 from assay.workers.data.imagenet_a import imagenet_a
 from assay.workers.jobs import evaluate, plan

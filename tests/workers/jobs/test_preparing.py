@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
-from assay.service.contract.catalog import load
-from assay.service.contract.stored_cells import FIFTEEN, SEVERITIES
+from assay.service.catalog.catalog import load
+from assay.service.submission.imagenet_c_layout import FIFTEEN, SEVERITIES
 from assay.workers.evaluation.corruptions import CorruptionName
 from assay.workers.jobs.plan import cut, example_seconds
 from assay.workers.jobs.preparing import FIXED, MAKING, preparation_seconds

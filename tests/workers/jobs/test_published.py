@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from timm.data import ImageNetInfo
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.results import Reference
-from assay.service.contract.stored_cells import FIFTEEN
-from assay.service.store.session import Store
+from assay.service.metrics.corruption import ALEXNET_ERRORS
+from assay.service.store.store import Store
+from assay.service.submission.imagenet_c_layout import FIFTEEN
 from assay.workers.data.imagenet_classes import class_list
 from assay.workers.jobs import merge
 from assay.workers.jobs.plan import facts_of
@@ -26,7 +27,6 @@ from assay.workers.jobs.published_numbers import (
     Attacked,
     Preparation,
 )
-from assay.workers.metrics.corruption import ALEXNET_ERRORS
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
 

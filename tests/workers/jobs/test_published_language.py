@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import load
-from assay.service.contract.report import Report
+from assay.service.catalog.catalog import load
+from assay.service.contract.problems import Report
 from assay.workers.jobs.published_language import (
     ACCURACIES,
     MODELS,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.contract.stored_cells import FIFTEEN
+from assay.service.submission.imagenet_c_layout import FIFTEEN
 from assay.workers.jobs.published_analyses import COLUMNS, EIGENVALUES, TABLE_13
 from assay.workers.jobs.published_corruptions import CORRUPTION_TABLES
 from assay.workers.jobs.published_language import ACCURACIES, PERPLEXITIES

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.contract.stored_cells import cells_of
-from assay.service.contract.validation import validate
+from assay.service.metrics.corrupted_segmentation import corrupted_segmentation_metrics
+from assay.service.metrics.segmentation import segmentation_metrics
+from assay.service.metrics.worst_case import worst_case
+from assay.service.submission.imagenet_c_layout import cells_of
+from assay.service.submission.validate import validate
 from assay.workers.data.dataset import MissingData
 from assay.workers.jobs import evaluate, plan, train
 from assay.workers.jobs.merge import as_csv, sorted_columns
 from assay.workers.jobs.session import Session
-from assay.workers.metrics.corrupted_segmentation import corrupted_segmentation_metrics
-from assay.workers.metrics.segmentation import segmentation_metrics
-from assay.workers.metrics.worst_case import worst_case
 
 BACKBONE = {
     "name": "vit",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import Breakdown
-from assay.service.contract.stored_cells import FIFTEEN, SEVERITIES
+from assay.service.submission.imagenet_c_layout import FIFTEEN, SEVERITIES
 from assay.workers.data.dataset import MissingData
 from assay.workers.jobs import plan
 from tests.support.stored_trees import write_cells

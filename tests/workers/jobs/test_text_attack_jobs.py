@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import load
-from assay.service.contract.validation import validate
+from assay.service.catalog.catalog import load
+from assay.service.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
+from assay.service.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 from assay.service.store.rows import OutcomeRow
+from assay.service.submission.validate import validate
 from assay.workers.data.dataset import MissingData
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.merge import sorted_columns
 from assay.workers.jobs.session import Session
-from assay.workers.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
-from assay.workers.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 from tests.support.texts import write_sst, write_wikitext
 from tests.support.word_vectors import write_vectors
 from tests.support.wordnet_files import write_wordnet

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import StageBreakdown, Warning
-from assay.service.store.session import Store
+from assay.service.metrics.classification import MEDIANS
+from assay.service.store.store import Store
 from assay.workers.jobs import merge
 from assay.workers.jobs.warnings import COUNTED, OF_PIXELS, PROBED, UNDEFINED, Row, of_evaluation
-from assay.workers.metrics.classification import MEDIANS
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
 

@@ -17,7 +17,7 @@ from assay.models.layers.layers import Classifier
 from assay.service.api.results import finished_results
 from assay.service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.session import Store, open_store
+from assay.service.store.store import Store, open_store
 from assay.workers.catalog import load
 from assay.workers.finishing import merge_and_finish
 from assay.workers.jobs import evaluate, plan

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from assay.workers.metrics import efficiency, eigenvector_check
-from assay.workers.metrics.summary import Summary, mean
+from assay.service.metrics.analyses import efficiency, eigenvector_check
+from assay.service.metrics.analyses.summary import Summary, mean
 
 SVG = "{http://www.w3.org/2000/svg}"
 PER_LAYER = (*eigenvector_check.METRICS.values(),)

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from assay.workers.plotting import HEIGHT, LEFT, PANEL_HEIGHT, PANEL_WIDTH, TOP, width
+from assay.service.metrics.analyses.svg import HEIGHT, LEFT, PANEL_HEIGHT, PANEL_WIDTH, TOP, width
 from assay.workers.training.curves import draw
 from assay.workers.training.training_log import EpochRecord
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.results import EvaluationResult, Metric
-from assay.service.contract.validation import validate
-from assay.service.contract.validity import cross_checks
+from assay.service.metrics.sanity_checks import cross_checks
+from assay.service.submission.validate import validate
 from assay.workers.jobs.published import ADE20K, IMAGENET, references
 from assay.workers.jobs.published_numbers import TABLES
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from assay.service.contract.catalog import load
+from assay.service.catalog.catalog import load
 from assay.workers.training.recipes.small_segmenter import small_segmenter
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.rules import evaluate
+from assay.service.catalog.rules import evaluate
 from assay.workers.training.recipe import AdversarialTraining
 from assay.workers.training.recipes.small_vit import PASSES, small_vit
 

@@ -1,0 +1,189 @@
+"""Deny by default: whatever is asked for, also what is not there, needs a key.
+
+The guard is a layer around the whole application and knows paths, not routes: a route that is added
+later is behind it, with the scope `read` for reading and `submit` for everything else. Open are only
+the two routes of health, and logging in.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as RequestScope
+
+from assay.service.api import login_page
+from assay.service.api.caller import CALLER, Caller
+from assay.service.api.errors import unavailable
+from assay.service.contract.errors import Forbidden, Unauthorized, Unavailable
+from assay.service.contract.keys import Scope
+from assay.service.store.rows import KeyRow
+from assay.service.store.store import Store
+
+logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SESSION_PATH = "/api/v1/session"
+KEYS_PATH = "/api/v1/keys"
+CHECKPOINTS_PATH = "/api/v1/checkpoints"
+METRICS_PATH = "/metrics"
+# A busy client calls a hundred times a second; asking the database each time is a fifth of a short call.
+REMEMBERED_SECONDS = 1.0
+WATCHER_SECONDS = 3600.0
+OPEN = frozenset({("GET", "/healthz"), ("GET", "/readyz"), ("POST", SESSION_PATH)})
+COOKIE = "assay_session"
+CSRF_HEADER = "X-CSRF-Token"
+BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE | re.ASCII)
+# One text for all keys and sessions that do not work: it must not tell which of them were once good.
+REFUSED = (
+    "this service needs an API key that works: send it as `Authorization: Bearer assay_...`;"
+    " the operator makes one with `assay keys create`"
+)
+
+
+class Opener(Protocol):
+    """Gives the open store, and opens it at the first call."""
+
+    @property
+    def opened(self) -> Store | None:
+        """The store, if it is open."""
+        ...
+
+    def __call__(self) -> Store:
+        """The store; raises the database's error while it cannot be opened."""
+        ...
+
+
+class KeyGuard:
+    """Finds out who calls, refuses who may not, and notes the caller in the request's scope.
+
+    Args:
+        app: what is guarded.
+        opener: gives the open store; raises the database's error while it is away.
+        required: False lets everybody do everything, for the embedded service on loopback.
+    """
+
+    def __init__(self, app: ASGIApp, opener: Opener, *, required: bool) -> None:
+        self.app = app
+        self.opener = opener
+        self.required = required
+
+    async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
+        """Checks key, CSRF token and scope, before anything of the body is read."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            # The service has no web sockets; one that comes without a key must not find out.
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if not self.required:
+            scope[CALLER] = Caller()
+            await self.app(scope, receive, send)
+            return
+        if (scope["method"], scope["path"]) in OPEN:
+            await self.app(scope, receive, send)
+            return
+        try:
+            caller = await self._caller(scope)
+        except Unauthorized as error:
+            if not login_page.wanted(scope):
+                raise
+            page = login_page.answer(error.message, login_page.path_of(scope))
+            await page(scope, receive, send)
+            return
+        caller.needs(needed(scope["method"], scope["path"]))
+        scope[CALLER] = caller
+        await self.app(scope, receive, private(send))
+
+    async def _caller(self, scope: RequestScope) -> Caller:
+        headers = Headers(scope=scope)
+        given = headers.getlist("authorization")
+        # Whoever sends a key is judged by it alone: a cookie that came along opens nothing.
+        if given:
+            return Caller(key=await self._key_of(given, scope))
+        token = cookie_token(headers)
+        login = await _asked(lambda: self.opener().logins.find(token)) if token else None
+        if login is None:
+            raise Unauthorized(REFUSED)
+        if scope["method"] not in SAFE_METHODS:
+            sent = headers.getlist(CSRF_HEADER)
+            if len(sent) != 1 or not hmac.compare_digest(sent[0].encode("latin-1"), login.csrf.encode()):
+                raise Forbidden(
+                    f"a session's calls that change something need its csrf_token in the header {CSRF_HEADER}"
+                )
+        return Caller(key=login.key, login=login, token=token)
+
+    async def _key_of(self, given: list[str], scope: RequestScope) -> KeyRow:
+        bearer = BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
+        text = bearer[1] if bearer else ""
+        key = self._remembered(text, REMEMBERED_SECONDS) if text else None
+        if key is None and text:
+            key = await self._asked_for(text, scope["path"])
+        if key is None:
+            raise Unauthorized(REFUSED)
+        return key
+
+    async def _asked_for(self, text: str, path: str) -> KeyRow | None:
+        try:
+            return await _asked(lambda: self.opener().keys.authenticate(text))
+        except Unavailable:
+            # So that whoever watches the service can be told that its database is away.
+            key = self._remembered(text, WATCHER_SECONDS) if path == METRICS_PATH else None
+            if key is None:
+                raise
+            return key
+
+    def _remembered(self, text: str, seconds: float) -> KeyRow | None:
+        store = self.opener.opened
+        return None if store is None else store.keys.remembered(text, seconds)
+
+
+async def _asked(ask: Callable[[], Answer]) -> Answer:
+    """What the database answers, asked in a thread; this layer is outside the application's handlers."""
+    try:
+        return await run_in_threadpool(ask)
+    except (DBAPIError, PoolTimeout) as error:
+        away = unavailable(error)
+        if away is None:
+            raise
+        logger.warning("the database is away, so no key can be checked: %s", error)
+        raise away from error
+
+
+def needed(method: str, path: str) -> Scope:
+    """The scope that a call needs."""
+    if path == KEYS_PATH or path.startswith(f"{KEYS_PATH}/"):
+        return "admin"
+    return "read" if method in SAFE_METHODS or path == SESSION_PATH else "submit"
+
+
+def cookie_token(headers: Headers) -> str:
+    """The session's token among the cookies; empty when there is none, or more than one.
+
+    A page of a sibling domain could add a cookie of this name; which of two is ours cannot be told.
+    """
+    cookies = [part.strip() for line in headers.getlist("cookie") for part in line.split(";")]
+    found = [part.partition("=")[2] for part in cookies if part.partition("=")[0] == COOKIE]
+    return found[0] if len(found) == 1 else ""
+
+
+def private(send: Send) -> Send:
+    """Keeps answers out of caches that others share, and out of the browser's after logging out."""
+
+    async def marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.setdefault("Cache-Control", "private, no-cache")
+        await send(message)
+
+    return marked

@@ -1,0 +1,152 @@
+"""Routes of browser sessions: a key is exchanged for a cookie that scripts cannot read.
+
+With the cookie, calls that change something need the session's CSRF token in a header, which a page of
+another site can neither read nor send. Programs send their key with every call and need no session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.responses import JSONResponse, RedirectResponse
+
+from assay.service.api import login_page
+from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
+from assay.service.api.caller import Caller, CallerDep
+from assay.service.api.deps import SettingsDep, SystemStoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.keys import keys_used, validated
+from assay.service.api.views import iso
+from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge, Unauthorized
+from assay.service.contract.keys import Session, SessionRequest
+from assay.service.contract.strict_json import parse_json
+from assay.service.store.browser_sessions import SESSION_SECONDS
+from assay.service.store.rows import LoginRow
+
+router = APIRouter(prefix=SESSION_PATH, tags=["keys"])
+
+FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A key that was given; `back` is where the browser wants to go, None for calls with JSON."""
+
+    key: str
+    back: str | None
+
+
+async def _attempt(request: Request, settings: SettingsDep) -> Attempt:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type == FORM:
+        return _form(await request.body())
+    if content_type == JSON:
+        body = parse_json(await request.body(), settings.max_json_depth)
+        return Attempt(validated(SessionRequest, body).key, back=None)
+    given = repr(content_type[:60]) if content_type else "missing"
+    raise MalformedJson(f"the Content-Type is {given}; allowed: {JSON}, {FORM}")
+
+
+def _form(raw: bytes) -> Attempt:
+    try:
+        fields = parse_qs(raw.decode("ascii"), max_num_fields=5, errors="strict")
+    except ValueError:
+        raise MalformedJson("the body is not a form") from None
+    if set(fields) - {"key", "next"} or any(len(values) != 1 for values in fields.values()):
+        raise MalformedJson("the form has other fields than one 'key' and one 'next'")
+    key, back = fields.get("key", [""])[0], fields.get("next", [""])[0]
+    return Attempt(key.strip(), login_page.own_path(back))
+
+
+_KEY = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+_BODY = {
+    "required": True,
+    "content": {JSON: {"schema": SessionRequest.model_json_schema()}, FORM: {"schema": _KEY}},
+}
+
+
+@router.post(
+    "",
+    operation_id="log_in",
+    summary="Begin a browser session",
+    status_code=201,
+    response_model=Session,
+    responses={
+        201: {"headers": {"Set-Cookie": {"description": "the session", "schema": {"type": "string"}}}},
+        303: {"description": "The form was right: to the page that was asked for"},
+        **documented(MalformedJson, TooLarge, InvalidState),
+    },
+    dependencies=[only(), Depends(keys_used)],
+    openapi_extra={"requestBody": _BODY},
+)
+def log_in(
+    attempt: Annotated[Attempt, Depends(_attempt)], request: Request, store: SystemStoreDep
+) -> Response:
+    """Takes a key, sets a cookie for twelve hours and answers with the token against forged calls."""
+    opened = store.logins.open(attempt.key)
+    if opened is None and attempt.back is not None:
+        return login_page.answer("This key does not work.", attempt.back)
+    if opened is None:
+        raise Unauthorized(REFUSED)
+    login, token = opened
+    answer: Response
+    if attempt.back is not None:
+        answer = RedirectResponse(attempt.back, status_code=303)
+    else:
+        answer = JSONResponse(session_view(login).model_dump(mode="json"), status_code=201)
+    answer.headers["Cache-Control"] = "no-store"
+    secure = request.url.scheme == "https"
+    answer.set_cookie(
+        COOKIE, token, max_age=SESSION_SECONDS, path="/", secure=secure, httponly=True, samesite="strict"
+    )
+    return answer
+
+
+@router.get(
+    "",
+    operation_id="get_session",
+    summary="Look at the own session",
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only(), Depends(keys_used)],
+)
+def get_session(caller: CallerDep, response: Response) -> Session:
+    """The session and its CSRF token, for pages that were loaded anew."""
+    response.headers["Cache-Control"] = "no-store"
+    return session_view(_login(caller))
+
+
+@router.delete(
+    "",
+    operation_id="log_out",
+    summary="End the own session",
+    status_code=204,
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only(), Depends(keys_used)],
+)
+def log_out(caller: CallerDep, response: Response, store: SystemStoreDep) -> None:
+    """The cookie opens nothing afterwards."""
+    _login(caller)
+    store.logins.close(caller.token)
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+
+
+def session_view(login: LoginRow) -> Session:
+    """A session as its browser sees it."""
+    return Session(
+        csrf_token=login.csrf,
+        expires_at=iso(login.expires_at),
+        key_id=login.key.id,
+        name=login.key.name,
+        scopes=login.key.scopes,
+        tenant=login.key.tenant,
+    )
+
+
+def _login(caller: Caller) -> LoginRow:
+    if caller.login is None:
+        raise NotFound("this call came with a key and has no session")
+    return caller.login

@@ -1,0 +1,71 @@
+"""Who calls: what the key guard found out about a request, and what routes ask it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.types import Scope as RequestScope
+
+from assay.service.contract.errors import Forbidden
+from assay.service.contract.keys import SCOPES, Scope, grants
+from assay.service.store.rows import KeyRow, LoginRow
+from assay.service.store.store import Store
+from assay.service.store.tenants import View
+
+# Where the guard leaves the caller in the request's ASGI scope.
+CALLER = "assay.caller"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever made a request.
+
+    Attributes:
+        key: the API key, also behind a session; None where the service asks for no keys.
+        login: the browser session; None for calls with the key itself.
+        token: the session's token.
+    """
+
+    key: KeyRow | None = None
+    login: LoginRow | None = None
+    token: str = ""
+
+    @property
+    def view(self) -> View:
+        """What the caller sees of the store."""
+        if self.key is None:
+            return View(None, everything=True)
+        return View(self.key.tenant, everything=grants(self.key.scopes, "admin"))
+
+    def still_allowed(self, store: Store) -> bool:
+        """Whether the key, or the session, still works: for answers that go on for hours."""
+        if self.login is not None:
+            return store.logins.find(self.token) is not None
+        return self.key is None or store.keys.works(self.key.id)
+
+    def needs(self, scope: Scope) -> None:
+        """Raises Forbidden, which names the scope, when the key lacks it."""
+        if self.key is not None and not grants(self.key.scopes, scope):
+            wide_enough = " or ".join(repr(other) for other in SCOPES if grants([other], scope))
+            raise Forbidden(f"the key lacks the scope {wide_enough}; it has {', '.join(self.key.scopes)}")
+
+
+def caller_in(scope: RequestScope) -> Caller:
+    """The caller of a request.
+
+    Raises:
+        RuntimeError: no guard has looked at the request: a defect, and no reason to let anybody in.
+    """
+    caller = scope.get(CALLER)
+    if not isinstance(caller, Caller):
+        raise RuntimeError("this request has no caller: its route is open, or the app has no key guard")
+    return caller
+
+
+def _caller(request: Request) -> Caller:
+    return caller_in(request.scope)
+
+
+CallerDep = Annotated[Caller, Depends(_caller)]

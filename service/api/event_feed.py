@@ -1,0 +1,161 @@
+"""News of jobs for open streams: one task asks the database for all of them.
+
+A feed belongs to the event loop that its methods are called on. Its task runs while somebody is
+subscribed, and costs the database one short query each time, whatever the number of streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.concurrency import run_in_threadpool
+
+from assay.service.store.rows import EventRow
+from assay.service.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.25
+AWAY_SECONDS = 1.0
+# A client that reads so slowly that this many pieces of news wait for it must come again.
+MOST_WAITING = 1000
+
+News = list[EventRow] | None
+
+
+class Subscription:
+    """One stream's place in the feed of a job.
+
+    Attributes:
+        start: events up to this number are in the database already and never in the queue.
+        queue: what came after, in order; None when nothing more will come.
+    """
+
+    def __init__(self, job_id: str, start: int) -> None:
+        self.job_id = job_id
+        self.start = start
+        self.queue: asyncio.Queue[News] = asyncio.Queue()
+        self.over = False
+
+    def put(self, news: News) -> None:
+        """Adds news; a queue that is too long is thrown away and ends."""
+        if self.over:
+            return
+        if self.queue.qsize() >= MOST_WAITING:
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            news = None
+        self.over = news is None
+        self.queue.put_nowait(news)
+
+
+class Topic:
+    """A job that somebody follows: the number of the last event handed out, and to whom."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.subscriptions: set[Subscription] = set()
+
+
+class Feed:
+    """All open streams of this process.
+
+    Args:
+        opener: gives the open store; raises the database's error while it is away.
+        poll_seconds: pause between two looks into the database.
+    """
+
+    def __init__(self, opener: Callable[[], Store], poll_seconds: float = POLL_SECONDS) -> None:
+        self._opener = opener
+        self._poll_seconds = poll_seconds
+        self._topics: dict[str, Topic] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return sum(len(topic.subscriptions) for topic in self._topics.values())
+
+    @property
+    def polling(self) -> bool:
+        """Whether the task runs."""
+        return self._task is not None
+
+    def subscribe(self, job_id: str, newest: int) -> Subscription:
+        """Begins to follow a job.
+
+        Args:
+            job_id: a job that exists.
+            newest: the number of an event that is in the database.
+        """
+        topic = self._topics.setdefault(job_id, Topic(newest))
+        subscription = Subscription(job_id, topic.position)
+        topic.subscriptions.add(subscription)
+        if self._closed:
+            subscription.put(None)
+        elif self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="events")
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Forgets a stream; with the last one the task ends."""
+        topic = self._topics.get(subscription.job_id)
+        if topic is None:
+            return
+        topic.subscriptions.discard(subscription)
+        if not topic.subscriptions:
+            del self._topics[subscription.job_id]
+        if not self._topics:
+            self._stop()
+
+    def close(self) -> None:
+        """Ends all streams, and every later one at once: the service shuts down."""
+        self._closed = True
+        for topic in self._topics.values():
+            for subscription in topic.subscriptions:
+                subscription.put(None)
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        away = False
+        while True:
+            await asyncio.sleep(AWAY_SECONDS if away else self._poll_seconds)
+            positions = {job_id: topic.position for job_id, topic in self._topics.items()}
+            try:
+                news = await run_in_threadpool(self._ask, positions)
+                away = False
+            except (DBAPIError, PoolTimeout) as error:
+                if not away:
+                    logger.warning("events: the database is away: %s", error)
+                away = True
+            except Exception:  # whatever it is, streams that look open must not fall silent for ever
+                logger.exception("events: unexpected error, going on")
+                away = True
+            else:
+                self._hand_out(news)
+
+    def _ask(self, positions: Mapping[str, int]) -> Mapping[str, News]:
+        return self._opener().events.since(positions)
+
+    def _hand_out(self, news: Mapping[str, News]) -> None:
+        for job_id, rows in news.items():
+            topic = self._topics.get(job_id)
+            if topic is None:
+                continue
+            # A topic that was left and taken up again meanwhile may be further already.
+            fresh = None if rows is None else [row for row in rows if row.seq > topic.position]
+            if fresh:
+                topic.position = fresh[-1].seq
+            if fresh is None or fresh:
+                for subscription in topic.subscriptions:
+                    subscription.put(fresh)

@@ -1,0 +1,305 @@
+"""The catalog: every component by kind and name, with the schema and rules of its parameters.
+
+`catalog.json` is generated from the components by `python -m assay.workers.catalog`, committed, and read
+here, so that the service knows all parameters without importing torch. ASSAY_CATALOG may name a file with the
+components of other packages (`extras`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from assay.service.catalog import extra_components
+from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.catalog.parameters import INVALID, check, numbers
+from assay.service.catalog.rules import Namespaces, UnknownName, check_syntax, evaluate
+from assay.service.contract.errors import NotFound
+from assay.service.contract.problems import Loc, Report, nearest, path_text, readable
+
+CATALOG_FILE = Path(__file__).with_name("catalog.json")
+
+KINDS = ("attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "words")
+# A reference to another component; a name alone means its default parameters.
+REFERENCE: Mapping[str, Any] = {
+    "type": ["object", "string"],
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 200},
+        "params": {"type": "object", "default": {}},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A reference whose component exists.
+
+    Attributes:
+        component: The entry.
+        params: The parameters with defaults, without the wrong ones.
+        certain: Whether these are what the user means: a misspelt name leaves a default that nobody meant.
+    """
+
+    component: Component
+    params: dict[str, Any]
+    certain: bool
+
+
+class Catalog:
+    """Components by kind and name.
+
+    Args:
+        components: The entries.
+        left_out: Package to the reason why its components are not here; for messages.
+    """
+
+    def __init__(
+        self, components: Iterable[Component], left_out: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._components = {(entry.kind, entry.name): entry for entry in components}
+        self._left_out = left_out
+
+    @classmethod
+    def from_json(cls, text: str) -> Catalog:
+        """Read what `workers.catalog` writes."""
+        return cls(Component.model_validate(entry) for entry in json.loads(text))
+
+    def with_extras(self, more: extra_components.Extras) -> Catalog:
+        """This catalog with the components of other packages.
+
+        Raises:
+            ValueError: an entry is wrong, or its name is taken.
+        """
+        added = []
+        for entry in more.components:
+            try:
+                component = Component.model_validate(entry)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise ValueError(
+                    f"the entry {entry.get('name')!r}: {path_text(problem['loc'])}: {problem['msg']}"
+                ) from None
+            self.check_name(component)
+            added.append(component)
+        return Catalog([*self._components.values(), *added], more.left_out)
+
+    def check_name(self, component: Component) -> None:
+        """Refuse a name that is taken; attacks and evaluations share theirs.
+
+        Raises:
+            ValueError: with both components.
+        """
+        kinds = EVALUATIONS if component.kind in EVALUATIONS else (component.kind,)
+        for kind in kinds:
+            taken = self._components.get((kind, component.name))
+            if taken is not None:
+                owner = taken.package or "Assay itself"
+                raise ValueError(
+                    f"the {component.kind} {component.name!r} of {component.package} ({component.target}) has"
+                    f" the name of {_with_article(kind)} of {owner} ({taken.target}): rename it"
+                )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A hash of all entries: services and workers that agree have the same."""
+        entries = [self._components[key].model_dump(by_alias=True) for key in sorted(self._components)]
+        return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+
+    def list(self, kind: str | None = None) -> tuple[Component, ...]:
+        """All components, or those of one kind, by kind and name.
+
+        Raises:
+            NotFound: there is no such kind.
+        """
+        if kind is not None:
+            self._known_kind(kind)
+        return tuple(entry for entry in self._components.values() if kind in (None, entry.kind))
+
+    def names(self, *kinds: str) -> tuple[str, ...]:
+        """The names of the components of some kinds, sorted."""
+        return tuple(sorted(entry.name for entry in self._components.values() if entry.kind in kinds))
+
+    def find(self, kind: str, name: str) -> Component:
+        """The component of a kind by name.
+
+        Raises:
+            NotFound: there is no such kind or name; the details say what there is and what is nearest.
+        """
+        self._known_kind(kind)
+        return self._get((kind,), name)
+
+    def find_evaluation(self, name: str) -> Component:
+        """The evaluation or attack that `evaluations[].name` means.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return self._get(EVALUATIONS, name)
+
+    def look_up(self, kinds: Sequence[str], name: str, report: Report, loc: Loc) -> Component | None:
+        """The component of a name in the first of some kinds that has it; None, and a remark, without one."""
+        for kind in kinds:
+            if (kind, name) in self._components:
+                return self._components[kind, name]
+        known, noun = self.names(*kinds), " or ".join(kinds)
+        message = f"there is no {noun} {readable(name)!r}"
+        if others := [kind for kind in KINDS if (kind, name) in self._components]:
+            message += f"; {name!r} is {_with_article(others[0])}"
+        if "suite" in others:
+            message += f', written {{"suite": "{name}"}}'
+        if self._left_out and not others:
+            reasons = "; ".join(f"{package}: {reason}" for package, reason in self._left_out.items())
+            message += f"; installed packages whose components are left out: {readable(reasons)}"
+        report.add(loc, message, given=name, allowed=known, nearest=nearest(name, known))
+        return None
+
+    def check_reference(
+        self, kinds: Sequence[str], reference: Mapping[str, Any], report: Report, loc: Loc
+    ) -> Checked | None:
+        """Check the name and parameters of {"name", "params"}; None when there is no such component.
+
+        Parts that are missing were found wrong before: they are passed over.
+        """
+        if "name" not in reference:
+            return None
+        component = self.look_up(kinds, reference["name"], report, (*loc, "name"))
+        if component is None:
+            return None
+        given = reference.get("params")
+        if not isinstance(given, dict):
+            return Checked(component, {}, certain=False)
+        schema, place = component.parameters, (*loc, "params")
+        params = check(schema, given, report, place, component=self._check_nested, noun="parameter")
+        self._check_abilities(component, params, report, place)
+        return Checked(component, params, certain=set(given) <= set(schema["properties"]))
+
+    def _check_abilities(
+        self, component: Component, params: Mapping[str, Any], report: Report, loc: Loc
+    ) -> None:
+        """Report references to components that do not state the fact that is asked of them."""
+        for parameter, kind, reference in component.references(params):
+            part = component.parameters["properties"][parameter]
+            facts = [branch.get("having") for branch in part.get("anyOf", [part])]
+            fact = next(filter(None, facts), None)
+            able = [entry.name for entry in self.list(kind) if fact is None or fact in (entry.facts or {})]
+            if reference["name"] not in able:
+                message = f"the {kind} {reference['name']!r} has no {fact}, which {parameter} must have"
+                place = (*loc, parameter, "name")
+                near = nearest(reference["name"], able)
+                report.add(place, message, given=reference["name"], allowed=able, nearest=near)
+
+    def check_rules(
+        self,
+        component: Component,
+        params: Mapping[str, Any],
+        namespaces: Namespaces,
+        report: Report,
+        loc: Loc,
+    ) -> None:
+        """Report every rule that parameters break, those of nested components included.
+
+        Args:
+            component: Whose rules to check.
+            params: Its parameters; rules about missing ones are passed over.
+            namespaces: What is known under `model`, `part` and `data`. Rules that need more are passed over
+                too: the plan shard checks them when the data is there.
+            report: Receives the broken rules.
+            loc: Where the parameters stand in the body.
+        """
+        own, parts = numbers(component.parameters, params), self.known_of_parts(component, params)
+        known = {**namespaces, "params": own, "part": {**namespaces.get("part", {}), **parts}}
+        for rule in component.rules:
+            try:
+                holds, reason = bool(evaluate(rule.expression, known)), ""
+            except UnknownName:
+                continue
+            except ValueError as error:
+                holds, reason = False, f"; {error}"
+            if not holds:
+                used = {
+                    f"{space}.{name}": known[space][name]
+                    for space, name in sorted(check_syntax(rule.expression))
+                    if name in known.get(space, {})
+                }
+                values = ", ".join(f"{name} is {value}" for name, value in used.items())
+                report.add(loc, f"{rule.message} ({values}){reason}", given=used, allowed=rule.expression)
+        for parameter, kind, reference in component.references(params):
+            nested = self.find(kind, reference["name"])
+            inner = dict(namespaces)
+            if kind == "model":  # its rules are about itself, not about the model that it is a part of
+                inner["model"] = nested.known(reference["params"])
+            self.check_rules(nested, reference["params"], inner, report, (*loc, parameter, "params"))
+
+    def known_of_parts(self, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
+        """What is known of the components that parameters name, as `<parameter>_<name>`."""
+        return {
+            f"{parameter}_{name}": value
+            for parameter, kind, reference in component.references(params)
+            for name, value in self.find(kind, reference["name"]).known(reference["params"]).items()
+        }
+
+    def _check_nested(self, kind: str, value: object, loc: Loc, report: Report) -> object:
+        before = len(report)
+        written_out = {"name": value} if isinstance(value, str) else value
+        reference = check({**REFERENCE, "type": "object"}, written_out, report, loc)
+        if reference is INVALID:
+            return INVALID
+        nested = self.check_reference((kind,), reference, report, loc)
+        if nested is None or len(report) > before:
+            return INVALID
+        return {"name": nested.component.name, "params": nested.params}
+
+    def _known_kind(self, kind: str) -> None:
+        if kind not in KINDS:
+            report = Report()
+            report.add(("kind",), "unknown kind", given=kind, allowed=KINDS, nearest=nearest(kind, KINDS))
+            raise NotFound(f"there is no kind of component {readable(kind)!r}", report.details)
+
+    def _get(self, kinds: Sequence[str], name: str) -> Component:
+        report = Report()
+        component = self.look_up(kinds, name, report, ("name",))
+        if component is None:
+            raise NotFound(report.details[0].message, report.details)
+        return component
+
+
+def _with_article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else kind if kind in ("data", "words") else f"a {kind}"
+
+
+def load() -> Catalog:
+    """The catalog that this installation has, with the components of ASSAY_CATALOG.
+
+    Raises:
+        BadExtras: the file of ASSAY_CATALOG cannot be used.
+    """
+    return load_with(os.environ.get(extra_components.VARIABLE, ""))
+
+
+@functools.cache
+def load_with(file: str) -> Catalog:
+    """Assay's own catalog, and the components in a file; no file where the text is empty.
+
+    Raises:
+        BadExtras: the file cannot be used.
+    """
+    own = Catalog.from_json(CATALOG_FILE.read_text(encoding="utf-8"))
+    if not file:
+        return own
+    try:
+        return own.with_extras(extra_components.read(Path(file)))
+    except extra_components.BadExtras:
+        raise
+    except ValueError as error:
+        raise extra_components.BadExtras(f"{file}: {error}; {extra_components.how_to_write(file)}") from None

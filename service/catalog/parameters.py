@@ -1,0 +1,269 @@
+"""Checks values against the JSON Schemas of the catalog and fills in the defaults.
+
+The subset of JSON Schema (draft 2020-12) that the catalog and the job specs use, with messages for people,
+every wrong field at once, and the numbers made uniform: 4.0 is the integer 4, 1 is the number 1.0. Three
+keywords are ours: `fraction` (a number or "k/255", kept as text), `folder` (a name under the data root)
+and `component` (a reference to another component, such as an attention mechanism; with `having`, to one that
+states this fact).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from assay.service.catalog.schema_text import Schema, choices, describe
+from assay.service.contract.fractions import parse_fraction
+from assay.service.contract.problems import LARGEST_INTEGER, Loc, Report, nearest
+
+# (kind, value, loc, report) to the value with its defaults filled in, or INVALID; it reports what is wrong.
+ComponentCheck = Callable[[str, object, Loc, Report], object]
+
+
+class _Invalid:
+    """Stands for a value that was refused and reported."""
+
+    def __repr__(self) -> str:
+        return "INVALID"
+
+
+INVALID: Final = _Invalid()
+
+# Whole floats below this are exact integers.
+LARGEST_EXACT = 2**53
+
+BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
+    "minimum": lambda value, bound: value >= bound,
+    "maximum": lambda value, bound: value <= bound,
+    "exclusiveMinimum": lambda value, bound: value > bound,
+    "exclusiveMaximum": lambda value, bound: value < bound,
+    "multipleOf": lambda value, step: value % step == 0,
+}
+
+
+def check(
+    schema: Schema,
+    value: object,
+    report: Report,
+    loc: Loc = (),
+    *,
+    component: ComponentCheck | None = None,
+    noun: str = "field",
+) -> Any:
+    """Check a value and answer it with every default filled in.
+
+    Args:
+        schema: What is allowed; `$ref` may point into its own `$defs`.
+        value: Parsed JSON.
+        report: Receives what is wrong. Nothing was wrong if it did not grow.
+        loc: Where the value stands in the body.
+        component: Checks a reference to a component of a kind.
+        noun: What a property is called in messages, "field" or "parameter".
+
+    Returns:
+        The value. Where something was wrong: INVALID, or an object or list in which INVALID stands for the
+        wrong items and from which wrong properties are left out.
+    """
+    return _Check(report, schema.get("$defs", {}), component, noun).visit(schema, value, loc)
+
+
+def numbers(schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked parameters with the fractions as floats and components by their names: what rules see."""
+    return {name: _plain(schema["properties"].get(name, {}), value) for name, value in values.items()}
+
+
+def _plain(schema: Schema, value: Any) -> Any:
+    branches = schema.get("anyOf", [schema])
+    if isinstance(value, str) and "/" in value and any(branch.get("fraction", False) for branch in branches):
+        return parse_fraction(value)
+    if isinstance(value, Mapping) and any("component" in branch for branch in branches):
+        return value["name"]
+    return value
+
+
+def _type_of(value: object) -> str:
+    """The JSON type of a value; whole floats are integers, as in JSON Schema."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "integer" if value.is_integer() else "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case dict():
+            return "object"
+    return "unknown"
+
+
+class _Check:
+    def __init__(
+        self, report: Report, definitions: Mapping[str, Schema], component: ComponentCheck | None, noun: str
+    ) -> None:
+        self.report, self.definitions, self.component, self.noun = report, definitions, component, noun
+        self.by_type: dict[str, Callable[[Schema, Any, Loc], Any]] = {
+            "object": self._object,
+            "array": self._array,
+            "string": self._string,
+            "integer": self._number,
+            "number": self._number,
+        }
+
+    def visit(self, schema: Schema, value: object, loc: Loc) -> Any:
+        schema = self._resolved(schema)
+        if "component" in schema and self.component is not None:
+            return self.component(schema["component"], value, loc, self.report)
+        if "anyOf" in schema:
+            return self._any_of(schema, value, loc)
+        if "enum" in schema or "const" in schema:
+            return self._enum(schema, value, loc)
+        wanted = schema.get("type")
+        if wanted is None:
+            return value
+        if not _fits(_type_of(value), wanted):
+            return self._refuse(schema, value, loc)
+        handler = self._fraction if isinstance(wanted, list) else self.by_type.get(wanted)
+        return value if handler is None else handler(schema, value, loc)
+
+    def _resolved(self, schema: Schema) -> Schema:
+        if "$ref" not in schema:
+            return schema
+        return self.definitions[schema["$ref"].removeprefix("#/$defs/")]
+
+    def _refuse(self, schema: Schema, value: object, loc: Loc) -> _Invalid:
+        schema = self._described(schema)
+        listed, text = choices(schema), describe(schema)
+        only_listed = all("enum" in part or "const" in part for part in schema.get("anyOf", [schema]))
+        near = nearest(value, [name for name in listed if isinstance(name, str)])
+        self.report.add(
+            loc, f"must be {text}", given=value, allowed=listed if only_listed else text, nearest=near
+        )
+        return INVALID
+
+    def _any_of(self, schema: Schema, value: object, loc: Loc) -> Any:
+        given = _type_of(value)
+        branches = [self._resolved(branch) for branch in schema["anyOf"]]
+        fitting = [branch for branch in branches if _fits(given, branch.get("type", given))]
+        for branch in fitting:
+            trial = Report()
+            checked = _Check(trial, self.definitions, self.component, self.noun).visit(branch, value, loc)
+            if not len(trial):
+                return checked
+        # Inside a list or an object the wrong item is named; of several kinds of object, the likeliest one.
+        if isinstance(value, dict) and fitting:
+            return self._object_of(fitting, value, loc)
+        if isinstance(value, list) and len(fitting) == 1:
+            return self.visit(fitting[0], value, loc)
+        return self._refuse(schema, value, loc)
+
+    def _object_of(self, branches: list[Schema], value: dict[Any, Any], loc: Loc) -> Any:
+        for branch in branches:
+            if any(name in value for name in branch.get("required", [])):
+                return self.visit(branch, value, loc)
+        for branch in branches:
+            if any(nearest(name, branch.get("properties", {})) for name in value) or len(branches) == 1:
+                return self.visit(branch, value, loc)
+        return self._refuse({"anyOf": branches}, value, loc)
+
+    def _enum(self, schema: Schema, value: object, loc: Loc) -> Any:
+        for allowed in choices(schema):
+            if value == allowed and _type_of(value) == _type_of(allowed):
+                return allowed
+        return self._refuse(schema, value, loc)
+
+    def _object(self, schema: Schema, value: dict[Any, Any], loc: Loc) -> dict[str, Any]:
+        properties: Mapping[str, Schema] = schema.get("properties", {})
+        if schema.get("additionalProperties", True):
+            return dict(value)
+        for name in value:
+            if self.report.full:
+                break
+            if name not in properties:
+                self.report.add(
+                    (*loc, str(name)),
+                    f"unknown {self.noun}",
+                    given=value[name],
+                    allowed=list(properties),
+                    nearest=nearest(name, properties),
+                )
+        checked: dict[str, Any] = {}
+        for name, part in properties.items():
+            if name in value or "default" in part:
+                item = self.visit(part, value[name] if name in value else part["default"], (*loc, name))
+                checked |= {} if item is INVALID else {name: item}
+            elif name in schema.get("required", []):
+                self.report.add((*loc, name), "is required", allowed=describe(self._described(part)))
+        return checked
+
+    def _described(self, schema: Schema) -> dict[str, Any]:
+        """The schema with the references resolved that its description needs."""
+        resolved = dict(self._resolved(schema))
+        if "anyOf" in resolved:
+            resolved["anyOf"] = [self._described(branch) for branch in resolved["anyOf"]]
+        if "items" in resolved:
+            resolved["items"] = self._described(resolved["items"])
+        return resolved
+
+    def _array(self, schema: Schema, value: list[Any], loc: Loc) -> Any:
+        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf):
+            return self._refuse(schema, value, loc)
+        checked = []
+        for index, item in enumerate(value):
+            if self.report.full:
+                return INVALID
+            checked.append(self.visit(schema.get("items", {}), item, (*loc, index)))
+        return checked
+
+    def _string(self, schema: Schema, value: str, loc: Loc) -> Any:
+        # Databases and encoders refuse these, so that they would fail much later.
+        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            self.report.add(loc, "must be text without null characters and lone surrogates", given=value)
+            return INVALID
+        if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf):
+            return self._refuse(schema, value, loc)
+        return value
+
+    def _number(self, schema: Schema, value: float, loc: Loc) -> Any:
+        number = _uniform(value, schema["type"])
+        if number is None or not _within(number, schema):
+            return self._refuse(schema, value, loc)
+        return number
+
+    def _fraction(self, schema: Schema, value: Any, loc: Loc) -> Any:
+        """The only schema with two types. Text stays text, so that a spec shows what its author wrote."""
+        try:
+            number = parse_fraction(value) if isinstance(value, str) else _uniform(value, "number")
+        except ValueError:
+            return self._refuse(schema, value, loc)
+        if number is None or not _within(number, schema):
+            return self._refuse(schema, value, loc)
+        return "".join(value.split()) if isinstance(value, str) else number
+
+
+def _fits(given: str, wanted: str | list[str]) -> bool:
+    """Whether a JSON type is one of the wanted; an integer is a number too."""
+    types = [wanted] if isinstance(wanted, str) else wanted
+    return given in types or (given == "integer" and "number" in types)
+
+
+def _uniform(value: float, wanted: str) -> float | None:
+    """The number as the type that is wanted, or None where that type cannot hold it."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        if wanted == "integer":
+            return int(value) if abs(value) < LARGEST_EXACT else None
+        return value
+    if abs(value) > LARGEST_INTEGER:
+        return None
+    return float(value) if wanted == "number" else value
+
+
+def _within(number: float, schema: Schema) -> bool:
+    return all(holds(number, schema[key]) for key, holds in BOUNDS.items() if key in schema)

@@ -1,0 +1,116 @@
+"""What `assay checkpoints` does: upload weights, list them, look at them, delete them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.service.cli import output
+from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, run_module
+from assay.service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
+
+Options = argparse.Namespace
+
+
+def upload(options: Options) -> int:
+    """Uploads a file; without `--no-wait` it waits for the check."""
+    path = Path(options.file)
+    if not path.is_file():
+        raise UsageError(f"cannot read {path}: it is no file")
+    with connected(options) as client:
+        found = client.upload_checkpoint(
+            options.name,
+            path,
+            model=options.model,
+            normalization=options.normalization,
+            positions=options.positions,
+        )
+        if not options.no_wait:
+            found = client.wait_for_checkpoint(found.name)
+    return _tell(options, found)
+
+
+def list_all(options: Options) -> int:
+    """Lists the checkpoints."""
+    with connected(options) as client:
+        found = client.checkpoints()
+    if options.json:
+        _say(output.json_text([item.model_dump(mode="json") for item in found]))
+    else:
+        _say(checkpoints_table(found) if found else "no checkpoints")
+    return OK
+
+
+def show(options: Options) -> int:
+    """Shows one, with every fault of a rejected one."""
+    with connected(options) as client:
+        return _tell(options, client.checkpoint(options.name))
+
+
+def delete(options: Options) -> int:
+    """Deletes one that no job needs any more."""
+    with connected(options) as client:
+        client.delete_checkpoint(options.name)
+    return OK
+
+
+def import_pickle(options: Options) -> int:
+    """Replaces this process by the conversion, which needs torch."""
+    key = [] if options.key is None else ["--key", options.key]
+    return run_module("assay.workers.import_pickle", [options.file, options.output, *key], {})
+
+
+def checkpoints_table(found: Sequence[Checkpoint]) -> str:
+    """A line for every checkpoint."""
+    rows = [(item.name, item.state, item.model["name"], str(item.size), item.sha256) for item in found]
+    return output.table(("NAME", "STATE", "MODEL", "BYTES", "SHA256"), rows)
+
+
+def _tell(options: Options, found: Checkpoint) -> int:
+    if options.json:
+        _say(output.json_text(found.model_dump(mode="json")))
+    else:
+        _say(_text(found))
+    return JOB_FAILED if found.state == "rejected" else OK
+
+
+def _text(found: Checkpoint) -> str:
+    params = output.params_text(found.model["params"])
+    lines = [f"{found.name} {found.state}", f"model   {found.model['name']} {params}".rstrip()]
+    lines += [f"sha256  {found.sha256}", f"bytes   {found.size}"]
+    if found.program is not None:
+        size, dtypes = found.program.image_size, ", ".join(found.program.dtypes)
+        draws = "; it draws random numbers" if found.program.random else ""
+        channels = f"{found.classes} classes, {found.channels} channels"
+        lines.append(f"program {channels}, {size} x {size} pixels; runs in {dtypes}{draws}")
+    elif found.classes is not None and found.layout != PROGRAM_LAYOUT:
+        lines.append(f"classes {found.classes}, channels {found.channels}, names as in {found.layout}")
+        lines.append(f"normalization {_normalization(found)}")
+    lines += [f"left out   {key}" for key in found.left_out]
+    lines += [f"resized    {key} ({found.positions})" for key in found.resized]
+    if found.error is not None:
+        lines.append(f"{found.error.type}: {found.error.message}")
+    if found.faults is not None:
+        lines += [f"missing    {key}" for key in found.faults.missing]
+        lines += [f"unexpected {key}" for key in found.faults.unexpected]
+        lines += [
+            f"shape      {item.key}: {item.given}, wanted {item.wanted}" for item in found.faults.shapes
+        ]
+    return "\n".join(map(output.printable, lines))
+
+
+def _normalization(found: Checkpoint) -> str:
+    stated = found.normalization
+    if found.layout == "assay":
+        return "as in the file"
+    if stated is None:
+        return "not stated: that of the job's data, with a warning"
+    if isinstance(stated, str):
+        return "that of the job's data"
+    return f"mean {stated.mean}, std {stated.std}"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,0 +1,230 @@
+"""What the subcommands of `assay` do; each takes the parsed options and gives an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from assay.service.cli import output as terminal
+from assay.service.cli.progress_bars import Bars
+from assay.service.client import AssayClient
+from assay.service.contract.results import Job
+from assay.service.contract.states import JobState
+from assay.service.following import follow
+from assay.service.settings import Settings
+from assay.service.store.connections import PREFIX, wrong_settings
+
+OK = 0
+JOB_FAILED = 1
+INVALID = 2
+UNREACHABLE = 3
+
+Options = argparse.Namespace
+
+
+class UsageError(Exception):
+    """The command line, or a file that it names, is wrong."""
+
+
+def serve(options: Options) -> int:
+    """Replaces this process by the embedded service; the options travel as ASSAY_ variables."""
+    names = ("host", "port", "state", "workers", "data_root")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    try:
+        Settings(**given)
+    except (ValidationError, SettingsError) as error:
+        lines = "; ".join(wrong_settings(error))
+        for name in given:
+            lines = lines.replace(f"{PREFIX}{name.upper()}: ", f"--{name.replace('_', '-')}: ")
+        raise UsageError(lines) from None
+    environment = {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
+    return run_module("assay.workers.embedded", [], environment)
+
+
+def data_check(options: Options) -> int:
+    """Replaces this process by the check of the data sets."""
+    root = {} if options.data_root is None else {"ASSAY_DATA_ROOT": str(options.data_root)}
+    flags = [flag for flag, given in (("--no-hash", options.no_hash), ("--json", options.json)) if given]
+    return run_module("assay.workers.data.check", flags, root)
+
+
+def demo(options: Options) -> int:
+    """Replaces this process by the demo."""
+    given = {"--output": options.output, "--epochs": options.epochs}
+    arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    return run_module("assay.service.demo", arguments, {})
+
+
+def run_module(module: str, arguments: list[str], environment: dict[str, str]) -> int:
+    """Becomes `python -P -m module`: the service package never imports what runs.
+
+    `-P` keeps Python from looking for modules in the current folder, which is the user's.
+    """
+    sys.stdout.flush()
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    os.execve(sys.executable, command, os.environ | environment)  # noqa: S606 (our own interpreter and module)
+
+
+def submit(options: Options) -> int:
+    """Posts a spec; the id is alone on standard output."""
+    text = spec_text(options.file)
+    with connected(options) as client:
+        if options.dry_run:
+            _say(terminal.json_text(client.dry_run(text)))
+            return OK
+        job = client.submit(text, idempotency_key=options.idempotency_key)
+        _say(job.id)
+        if not options.watch:
+            sys.stderr.write(f"{job.state.value}; follow it with: assay watch {job.id}\n")
+            return OK
+        return _follow(client, job)
+
+
+def jobs(options: Options) -> int:
+    """Lists jobs, newest first."""
+    with connected(options) as client:
+        size = max(1, min(options.limit, 200))
+        found = client.jobs(
+            state=options.state, kind=options.kind, model=options.model, tag=options.tag, page_size=size
+        )
+        listed = list(itertools.islice(found, options.limit))
+    _show(options, [job.model_dump(mode="json") for job in listed], terminal.jobs_table(listed))
+    return OK
+
+
+def status(options: Options) -> int:
+    """Shows a job."""
+    with connected(options) as client:
+        job = client.job(options.job)
+    _show(options, job.model_dump(mode="json"), terminal.job_text(job))
+    return OK
+
+
+def watch(options: Options) -> int:
+    """Follows a job to its end."""
+    with connected(options) as client:
+        return _follow(client, client.job(options.job))
+
+
+def results(options: Options) -> int:
+    """Shows the results so far."""
+    with connected(options) as client:
+        if options.format == "csv":
+            sys.stdout.write(client.results_csv(options.job))
+            return OK
+        found = client.results(options.job)
+    if options.format == "json":
+        _say(terminal.json_text(found.model_dump(mode="json")))
+    else:
+        _say(terminal.results_table(found))
+    return OK
+
+
+def cancel(options: Options) -> int:
+    """Cancels a job."""
+    with connected(options) as client:
+        _say(client.cancel(options.job).state.value)
+    return OK
+
+
+def retry(options: Options) -> int:
+    """Queues an ended job again."""
+    with connected(options) as client:
+        job = client.retry(options.job)
+    _say(f"{job.state.value}, attempt {job.attempt}")
+    return OK
+
+
+def delete(options: Options) -> int:
+    """Deletes an ended job."""
+    with connected(options) as client:
+        client.delete(options.job)
+    return OK
+
+
+def artifacts(options: Options) -> int:
+    """Lists the files of a job."""
+    with connected(options) as client:
+        found = client.artifacts(options.job)
+    _show(options, [item.model_dump(mode="json") for item in found], terminal.artifacts_table(found))
+    return OK
+
+
+def download(options: Options) -> int:
+    """Downloads one file of a job, its hash checked."""
+    output = Path(options.output)
+    with connected(options) as client:
+        if options.output.endswith("/"):
+            output.mkdir(parents=True, exist_ok=True)
+        _say(str(client.download(options.job, options.name, output)))
+    return OK
+
+
+def catalog(options: Options) -> int:
+    """Lists the catalog, or shows one component."""
+    with connected(options) as client:
+        if options.name is not None:
+            component = client.component(options.kind, options.name)
+            _show(options, component, terminal.component_text(component))
+        else:
+            components = client.catalog(options.kind)
+            _show(options, components, terminal.catalog_table(components))
+    return OK
+
+
+def compare(options: Options) -> int:
+    """Shows the metrics of several jobs side by side."""
+    with connected(options) as client:
+        comparison = client.compare(options.jobs)
+    _show(options, comparison, terminal.comparison_table(comparison))
+    return OK
+
+
+def _follow(client: AssayClient, job: Job) -> int:
+    label = terminal.printable(job.name) or job.id
+    bars = Bars([label])
+    ended = follow(client, job, lambda now: bars.draw({label: now}))
+    bars.close()
+    if ended.state == JobState.SUCCEEDED:
+        return OK
+    reason = f"{ended.error.type}: {ended.error.message}" if ended.error else ended.message
+    line = f"job {ended.id} {ended.state.value}" + (f": {reason}" if reason else "")
+    sys.stderr.write(terminal.printable(line) + "\n")
+    return JOB_FAILED
+
+
+def spec_text(file: str) -> bytes:
+    """The bytes of a file, or of standard input for "-".
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+
+
+@contextmanager
+def connected(options: Options) -> Iterator[AssayClient]:
+    """A client of the service that the options name."""
+    with AssayClient(options.url) as client:
+        yield client
+
+
+def _show(options: Options, value: object, text: str) -> None:
+    _say(terminal.json_text(value) if options.json else text)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,0 +1,139 @@
+"""The subcommands that submit, follow, read and change jobs."""
+
+from __future__ import annotations
+
+import argparse
+
+from assay.service import list_commands
+from assay.service.arguments import JOB, Subcommands, add_remote, count, job_argument, json_argument
+from assay.service.cli import commands
+from assay.service.contract.states import JobState
+
+
+def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `submit`, `run` and `watch`."""
+    parser = add_remote(
+        subcommands,
+        "submit",
+        commands.submit,
+        "post a job; prints its id",
+        "assay submit evaluate.json --watch",
+        """echo '{"kind": "train", "model": {"name": "symvit"}, "data": {"name": "digits"},
+              "recipe": {"name": "small_vit"}}' | assay submit - --dry-run""",
+    )
+    parser.add_argument("file", metavar="FILE", help="the spec as JSON; - reads standard input")
+    parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
+    parser.add_argument("--watch", action="store_true", help="follow the job to its end")
+    parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same job")
+
+    parser = add_remote(
+        subcommands,
+        "run",
+        list_commands.run,
+        "post a list of jobs, wait for them, and print one table of their results",
+        "assay run docs/models.jobs.json > table.md",
+    )
+    parser.add_argument("file", metavar="FILE", help="the list as JSON; - reads standard input")
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        help="which metric to show, may be repeated (default: the first one of each evaluation)",
+    )
+    parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
+    json_argument(parser)
+
+    parser = add_remote(
+        subcommands,
+        "watch",
+        commands.watch,
+        "follow a job to its end",
+        f"assay watch {JOB}",
+    )
+    job_argument(parser)
+
+
+def add_reading(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `jobs` and `status`."""
+    parser = add_remote(
+        subcommands, "jobs", commands.jobs, "list jobs, newest first", "assay jobs --state running --tag demo"
+    )
+    parser.add_argument("--state", choices=[state.value for state in JobState])
+    parser.add_argument("--kind", choices=["train", "evaluate"])
+    parser.add_argument("--model", help="catalog name of the model")
+    parser.add_argument("--tag")
+    parser.add_argument("--limit", type=count, default=50, help="how many (default: %(default)s)")
+    json_argument(parser)
+
+    parser = add_remote(subcommands, "status", commands.status, "show a job", f"assay status {JOB} --json")
+    job_argument(parser)
+    json_argument(parser)
+
+
+def add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `results`, `compare`, `artifacts`, `download` and `catalog`."""
+    parser = add_remote(
+        subcommands,
+        "results",
+        commands.results,
+        "show the results of a job so far",
+        f"assay results {JOB} --format csv > results.csv",
+    )
+    job_argument(parser)
+    parser.add_argument("--format", choices=["table", "json", "csv"], default="table")
+
+    parser = add_remote(
+        subcommands,
+        "compare",
+        commands.compare,
+        "compare the results of jobs with those of the first one",
+        f"assay compare {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z",
+    )
+    parser.add_argument("jobs", metavar="JOB", nargs="+", help="two or more job ids")
+    json_argument(parser)
+
+    parser = add_remote(
+        subcommands,
+        "artifacts",
+        commands.artifacts,
+        "list the files of a job",
+        f"assay artifacts {JOB}",
+    )
+    job_argument(parser)
+    json_argument(parser)
+
+    parser = add_remote(
+        subcommands,
+        "download",
+        commands.download,
+        "download a file of a job and check its hash",
+        f"assay download {JOB} weights.safetensors --output models/",
+    )
+    job_argument(parser)
+    parser.add_argument("name", metavar="NAME", help="the artifact's name")
+    parser.add_argument(
+        "--output", default=".", help="file, or folder with / at its end (default: this folder)"
+    )
+
+    parser = add_remote(
+        subcommands,
+        "catalog",
+        commands.catalog,
+        "list what jobs may name, or show one component",
+        "assay catalog attack",
+        "assay catalog attack pgd",
+    )
+    parser.add_argument("kind", metavar="KIND", nargs="?", help="model, attack, data, recipe, ...")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a component of that kind")
+    json_argument(parser)
+
+
+def add_changing(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `cancel`, `retry` and `delete`."""
+    for name, run, summary in (
+        ("cancel", commands.cancel, "cancel a job"),
+        ("retry", commands.retry, "queue a failed, canceled or timed-out job again"),
+        ("delete", commands.delete, "delete a job that has ended, with its results and files"),
+    ):
+        parser = add_remote(subcommands, name, run, summary, f"assay {name} {JOB}")
+        job_argument(parser)

@@ -1,0 +1,132 @@
+"""Lists of jobs in one JSON file, in which a job refers to an earlier one by its name.
+
+    {"defaults": {"train": {"data": {"name": "digits"}, ...}, "evaluate": {...}},
+     "jobs": [{"kind": "train", "name": "tiny", "model": {...}},
+              {"kind": "evaluate", "name": "tiny, attacked",
+               "model": {"name": "vit", "weights": {"job": "@tiny"}}, "evaluations": [...]}]}
+
+A job is a spec as `POST /jobs` takes it, with a name of its own. Fields that it leaves out come from the
+defaults of its kind. Wherever a field called `job` has an id, it may have "@" and the name of an earlier job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from assay.service.catalog.parameters import check
+from assay.service.contract.errors import MalformedJson
+from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.contract.strict_json import parse_json
+
+# What a spec has inside, the service checks.
+SPEC: Mapping[str, Any] = {"type": "object"}
+SHAPE: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "defaults": {
+            "type": "object",
+            "properties": {"train": SPEC, "evaluate": SPEC},
+            "additionalProperties": False,
+            "default": {},
+        },
+        "jobs": {"type": "array", "items": SPEC, "minItems": 1},
+    },
+    "required": ["jobs"],
+    "additionalProperties": False,
+}
+MARK = "@"
+MAX_DEPTH = 40
+
+Job = dict[str, Any]
+
+
+def read(raw: bytes) -> list[Job]:
+    """The specs of a list with the defaults filled in; names of jobs still stand for their ids.
+
+    Raises:
+        MalformedJson: it is not strict JSON.
+        InvalidSpec: it is no list of jobs, or a name is missing, taken, unknown or that of a later job; the
+            details name every place. What a spec itself has wrong, the service says.
+    """
+    try:
+        body = parse_json(raw, MAX_DEPTH)
+    except MalformedJson as error:
+        raise MalformedJson(error.message.replace("the body", "the list", 1)) from None
+    report = Report()
+    jobs = _jobs(body, report)
+    report.raise_if_any()
+    for index, job in enumerate(jobs):
+        _check_name(jobs, index, report)
+        for loc, name in _references(job, ("jobs", index)):
+            _check_reference(jobs, index, name, loc, report)
+    report.raise_if_any()
+    return jobs
+
+
+def resolved(value: Any, ids: Mapping[str, str]) -> Any:
+    """The spec with the ids in the places of the names.
+
+    Args:
+        value: a spec of `read`, or a part of one.
+        ids: name to id of every earlier job.
+    """
+    if isinstance(value, dict):
+        return {
+            key: ids[part[len(MARK) :]] if _refers(key, part) else resolved(part, ids)
+            for key, part in value.items()
+        }
+    return [resolved(part, ids) for part in value] if isinstance(value, list) else value
+
+
+def referred(jobs: list[Job]) -> frozenset[str]:
+    """The names of the jobs that others refer to."""
+    return frozenset(name for job in jobs for _, name in _references(job, ()))
+
+
+def _jobs(body: object, report: Report) -> list[Job]:
+    """The jobs with the defaults of their kind, if the list has the right shape."""
+    checked = check(SHAPE, body, report)
+    if len(report):
+        return []
+    defaults: dict[str, Job] = checked["defaults"]
+    return [{**defaults.get(str(job.get("kind")), {}), **job} for job in checked["jobs"]]
+
+
+def _check_name(jobs: list[Job], index: int, report: Report) -> None:
+    name = jobs[index].get("name")
+    loc: Loc = ("jobs", index, "name")
+    if not isinstance(name, str) or not name:
+        report.add(loc, "every job of a list needs a name", given=name, allowed="a text, not empty")
+    elif name in (other.get("name") for other in jobs[:index]):
+        report.add(loc, "an earlier job of the list has this name", given=name, allowed="a name of its own")
+
+
+def _check_reference(jobs: list[Job], index: int, name: str, loc: Loc, report: Report) -> None:
+    names = [str(job.get("name")) for job in jobs]
+    if name in names[:index]:
+        return
+    earlier = [MARK + other for other in names[:index]]
+    if name in names[index:]:
+        message = "a job may refer to earlier jobs of the list only"
+    else:
+        message = "no job of the list has this name"
+    near = nearest(MARK + name, earlier)
+    report.add(loc, message, given=MARK + name, allowed=earlier or "an id of a job", nearest=near)
+
+
+def _references(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    """Every place that names another job of the list: (place, name)."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if _refers(key, part):
+                yield (*loc, key), part[len(MARK) :]
+            else:
+                yield from _references(part, (*loc, key))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _references(part, (*loc, index))
+
+
+def _refers(key: str, value: object) -> bool:
+    return key == "job" and isinstance(value, str) and value.startswith(MARK)

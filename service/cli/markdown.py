@@ -1,0 +1,92 @@
+"""The results of several jobs as Markdown tables: a row for each job, a column for each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from assay.service.cli import output
+from assay.service.contract.results import EvaluationResult, Metric, Results
+
+# An evaluation with the parameters that tell it apart, and a metric of it.
+Column = tuple[str, str]
+Cells = dict[Column, Metric]
+
+
+def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str:
+    """A table for all jobs that have the same columns, then what holds for their rows.
+
+    Proportions are in percent. Behind each value stands its 95 % interval, and in a column of their own the
+    examples that it was measured on.
+
+    Args:
+        results: Name of the job to its results, in the order of the rows.
+        metrics: Which metrics to show; the first one of each evaluation if none is named.
+
+    Returns:
+        The text, empty where no evaluation has such a metric.
+    """
+    evaluations = [(part.name, _conditions(part)) for found in results.values() for part in found.evaluations]
+    shown, shared = output.split_params(evaluations)
+    texts = iter(shown)
+    groups: dict[tuple[Column, ...], dict[str, Cells]] = {}
+    for name, found in results.items():
+        cells: Cells = {}
+        for part in found.evaluations:
+            label = f"{part.name} {next(texts)}".strip()
+            chosen = metrics or list(part.metrics)[:1]
+            cells |= {(label, metric): part.metrics[metric] for metric in chosen if metric in part.metrics}
+        if cells:
+            groups.setdefault(tuple(cells), {})[name] = cells
+    if not groups:
+        return ""
+    notes = "\n".join(f"- {line}" for line in [*shared, *_notes(results)])
+    return "\n\n".join([*(_table(columns, rows) for columns, rows in groups.items()), notes])
+
+
+def _conditions(part: EvaluationResult) -> dict[str, object]:
+    return {**part.params, "protocol": part.protocol, "data": part.data.get("name")}
+
+
+def _table(columns: Sequence[Column], rows: Mapping[str, Cells]) -> str:
+    titles = [f"{label}: {metric}{_unit(metric)}" for label, metric in columns]
+    lines = [["job", *titles, "n"]]
+    for name, cells in rows.items():
+        counts = dict.fromkeys(str(metric.n) for metric in cells.values())
+        lines.append([name, *(_cell(column[1], cells[column]) for column in columns), ", ".join(counts)])
+    text = [f"| {' | '.join(map(_escaped, line))} |" for line in lines]
+    return "\n".join([text[0], "| " + " | ".join(["---"] * (len(columns) + 2)) + " |", *text[1:]])
+
+
+def _cell(name: str, metric: Metric) -> str:
+    """Value and interval, as `97.5 [95.3, 98.7]`; what is not finite is `-`."""
+    numbers = (metric.value, metric.ci_low, metric.ci_high)
+    value, low, high = (output.number(name, number).removesuffix(" %") for number in numbers)
+    return f"{value} [{low}, {high}]"
+
+
+def _unit(metric: str) -> str:
+    return ", %" if metric in output.PROPORTIONS else ""
+
+
+def _escaped(cell: str) -> str:
+    return output.printable(cell).replace("|", "\\|")
+
+
+def _notes(results: Mapping[str, Results]) -> list[str]:
+    """Kinds of interval, warnings, and what it was measured with."""
+    parts = [part for found in results.values() for part in found.evaluations]
+    kinds = dict.fromkeys(metric.ci_method for part in parts for metric in part.metrics.values())
+    lines = [f"95 % intervals: {', '.join(kinds)}"]
+    warned: dict[str, dict[str, None]] = {}
+    for name, found in results.items():
+        for warning in (*found.warnings, *(one for part in found.evaluations for one in part.warnings)):
+            warned.setdefault(warning.code, {})[output.printable(name)] = None
+    for code, names in warned.items():
+        lines.append(f"warning {code}: {'every job' if len(names) == len(results) else '; '.join(names)}")
+    used = [found.provenance for found in results.values() if found.provenance is not None]
+    machines = dict.fromkeys(
+        f"{one.device.get('name')}, torch {one.packages.get('torch')}, {one.device.get('dtype')}"
+        for one in used
+    )
+    days = dict.fromkeys(sorted(str(one.times.get("started_at"))[:10] for one in used))
+    return [*lines, *([f"measured on {'; '.join(machines)}; {', '.join(days)}"] if used else [])]

@@ -1,0 +1,303 @@
+"""Answers of the service as text for people. Proportions are shown in percent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.catalog.schema_text import describe
+from assay.service.contract.errors import AssayError, ErrorDetail
+from assay.service.contract.problems import path_text
+from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Warning
+
+PROPORTIONS = frozenset(
+    {
+        "top1",
+        "top5",
+        "top1_8bit",
+        "miou",
+        "mean_accuracy",
+        "pixel_accuracy",
+        "accuracy",
+        "accuracy_under_attack",
+        "attack_success_rate",
+        "aupr",
+        "ece",
+        "corrupted_top1",
+        "corrupted_miou",
+        "corrupted_mean_accuracy",
+        "corrupted_pixel_accuracy",
+        "mce",
+        "ce",
+        "negative_terms",
+        "rms_calibration_error",
+        "aurra",
+        "words_changed",
+        "swapped_words",
+        "unknown_words",
+        "unknown_words_before",
+    }
+)
+MAX_LISTED = 12
+_NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
+
+
+def printable(text: str) -> str:
+    """The text without control characters: a job's name must not be able to drive the terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned by their longest cell; numbers stand right, texts left."""
+    lines = [list(header), *(list(map(printable, row)) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    right = [bool(rows) and all(_numeric(row[column]) for row in rows) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _numeric(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell) is not None
+
+
+def json_text(value: Any) -> str:
+    """JSON with indents."""
+    return json.dumps(value, indent=2, ensure_ascii=True)
+
+
+def jobs_table(jobs: Sequence[Job]) -> str:
+    """A line for every job."""
+    return table(
+        ("ID", "KIND", "STATE", "DONE", "MODEL", "NAME"),
+        [
+            (job.id, job.kind, job.state.value, done(job), str(job.spec["model"]["name"]), job.name)
+            for job in jobs
+        ],
+    )
+
+
+def done(job: Job) -> str:
+    """Progress as "120/360 examples"."""
+    total = "?" if job.progress.total is None else str(job.progress.total)
+    return f"{job.progress.done}/{total} {job.progress.unit}"
+
+
+def job_text(job: Job) -> str:
+    """Everything about a job but its spec."""
+    lines = {
+        "id": job.id,
+        "name": job.name,
+        "kind": job.kind,
+        "state": job.state.value,
+        "attempt": str(job.attempt),
+        "done": done(job),
+        "eta": None if job.progress.eta_seconds is None else f"{job.progress.eta_seconds:.0f} s",
+        "queue position": None if job.queue_position is None else str(job.queue_position),
+        "workers online": str(job.workers_online),
+        "created": job.created_at,
+        "started": job.started_at,
+        "finished": job.finished_at,
+        "message": job.message,
+        "error": None if job.error is None else f"{job.error.type}: {job.error.message}",
+    }
+    return "\n".join(f"{label:<15} {printable(text)}" for label, text in lines.items() if text)
+
+
+def results_table(results: Results) -> str:
+    """A line for every metric of every evaluation, then the parameters they share and the warnings."""
+    shown, shared = split_params([(part.name, _conditions(part)) for part in results.evaluations])
+    rows = [
+        (part.name, params, name, *metric_cells(name, metric), _codes(part.warnings))
+        for part, params in zip(results.evaluations, shown, strict=True)
+        for name, metric in _all_metrics(part)
+    ]
+    header = ("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N", "WARNINGS")
+    parts = [table(header, rows), *shared]
+    if not results.complete:
+        parts.append("Not complete: evaluations are missing.")
+    if results.error is not None:
+        parts.append(printable(f"The job failed: {results.error.type}: {results.error.message}"))
+    found = [("", warning) for warning in results.warnings]
+    found += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
+    return "\n".join([*parts, *warning_lines(found)])
+
+
+def _conditions(evaluation: EvaluationResult) -> dict[str, Any]:
+    data = evaluation.data.get("name")
+    return {**evaluation.params, "protocol": evaluation.protocol, "data": data}
+
+
+def _codes(warnings: Sequence[Warning]) -> str:
+    return " ".join(dict.fromkeys(warning.code for warning in warnings))
+
+
+def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
+    """A line for every different warning, with the names of the evaluations that have it."""
+    places: dict[tuple[str, str], dict[str, None]] = {}
+    for place, warning in found:
+        places.setdefault((warning.code, warning.message), {})[place] = None
+    lines = []
+    for (code, message), names in places.items():
+        where = ", ".join(filter(None, names))
+        lines.append(printable(f"warning {code}{f' ({where})' if where else ''}: {message}"))
+    return lines
+
+
+def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
+    """The parameters in two parts, so that a table of twenty attacks fits a terminal.
+
+    Args:
+        evaluations: name and parameters of each.
+
+    Returns:
+        For each evaluation its `epsilon` and what differs among those of its name; and a line for each
+        name with the rest, without what is not set.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for name, params in evaluations:
+        groups.setdefault(name, []).append(params)
+    shared = {name: _same_in_all(group) for name, group in groups.items()}
+    shown = [
+        params_text({key: value for key, value in params.items() if key not in shared[name]})
+        for name, params in evaluations
+    ]
+    texts = {
+        name: params_text({key: value for key, value in params.items() if value is not None})
+        for name, params in shared.items()
+    }
+    return shown, [printable(f"{name}: {text}") for name, text in texts.items() if text]
+
+
+def _same_in_all(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first = group[0]
+    return {
+        key: value
+        for key, value in first.items()
+        if key != "epsilon" and all(key in other and other[key] == value for other in group)
+    }
+
+
+def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
+    metrics = list(evaluation.metrics.items())
+    for part in evaluation.breakdown:
+        metrics += [(f"{part.label}/{name}", m) for name, m in part.metrics.items()]
+    return metrics
+
+
+def metric_cells(name: str, metric: Metric) -> tuple[str, str, str]:
+    """Value, interval and sample size."""
+    interval = f"[{number(name, metric.ci_low)}, {number(name, metric.ci_high)}]"
+    return number(name, metric.value), interval, str(metric.n)
+
+
+def number(metric: str, value: float | None, *, sign: bool = False) -> str:
+    """A metric's value as people read it: proportions in percent."""
+    if value is None:
+        return "-"
+    plus = "+" if sign else ""
+    if metric.rpartition("/")[2] in PROPORTIONS:
+        return f"{100 * value:{plus}.1f} %"
+    return f"{value:{plus}.4g}"
+
+
+def params_text(params: Mapping[str, Any]) -> str:
+    """Parameters as `epsilon=2/255 steps=20`."""
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in params.values())
+    return " ".join(f"{name}={text}" for name, text in zip(params, texts, strict=True))
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> str:
+    """A line for every metric and pair of jobs, then the parameters they share and the warnings."""
+    letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
+    legend = [f"{letter} = job {job}" for job, letter in letters.items()]
+    found = comparison["rows"]
+    conditions = [
+        (row["evaluation"], {**row["params"], "protocol": row["protocol"], "data": row["data"].get("name")})
+        for row in found
+    ]
+    shown, shared = split_params(conditions)
+    rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
+    names = "EVALUATION PARAMS METRIC PAIR FIRST SECOND DIFFERENCE"
+    header = (*names.split(), "95 % INTERVAL", "MCNEMAR P")
+    warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
+    return "\n".join([*legend, table(header, rows), *shared, *warnings])
+
+
+def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:
+    name, (first, second) = row["metric"], row["values"]
+    interval = f"[{number(name, row['ci_low'], sign=True)}, {number(name, row['ci_high'], sign=True)}]"
+    return (
+        row["evaluation"],
+        params,
+        name,
+        f"{letters[second['job']]} - {letters[first['job']]}",
+        number(name, first["value"]),
+        number(name, second["value"]),
+        number(name, row["difference"], sign=True),
+        interval if row["ci_low"] is not None else "-",
+        f"{row['test']['p_value']:.3g}" if row["test"] else "-",
+    )
+
+
+def artifacts_table(artifacts: Sequence[Artifact]) -> str:
+    """A line for every file."""
+    sizes = ["expired" if item.expired else str(item.size) for item in artifacts]
+    rows = [
+        (item.name, size, item.media_type, item.sha256) for item, size in zip(artifacts, sizes, strict=True)
+    ]
+    return table(("NAME", "BYTES", "TYPE", "SHA256"), rows)
+
+
+def catalog_table(components: Sequence[Mapping[str, Any]]) -> str:
+    """A line for every component."""
+    rows = [(str(item["kind"]), str(item["name"]), str(item["summary"])) for item in components]
+    return table(("KIND", "NAME", "SUMMARY"), rows)
+
+
+def component_text(component: Mapping[str, Any]) -> str:
+    """A component with a line for every parameter."""
+    properties = component["schema"].get("properties", {})
+    required = component["schema"].get("required", [])
+    rows = [
+        (name, "required" if name in required else json.dumps(part.get("default")), _allowed_text(part))
+        for name, part in properties.items()
+    ]
+    lines = [f"{component['kind']} {component['name']}: {printable(component['summary'])}"]
+    lines += [printable(f"paper: {component['paper']}")] if component.get("paper") else []
+    lines += [table(("PARAMETER", "DEFAULT", "ALLOWED"), rows)] if rows else ["no parameters"]
+    lines += [printable(f"rule: {rule['message']} ({rule['expression']})") for rule in component["rules"]]
+    return "\n".join(lines)
+
+
+def _allowed_text(schema: Mapping[str, Any]) -> str:
+    if "component" in schema:
+        return f"the name of a component of kind {schema['component']}, or an object with its params"
+    return describe(schema)
+
+
+def error_text(error: AssayError) -> str:
+    """The message, and a line for every wrong field."""
+    return "\n".join([f"error: {printable(error.message)}", *(f"  {detail_text(d)}" for d in error.details)])
+
+
+def detail_text(detail: ErrorDetail) -> str:
+    """One wrong field: `evaluations[0].params.epsilonn: unknown parameter; did you mean "epsilon"?`."""
+    parts = [f"{path_text(detail.loc)}: {detail.message}"]
+    if detail.given is not None:
+        parts.append(f"given {json.dumps(detail.given)}")
+    if isinstance(detail.allowed, list):
+        more = ", ..." if len(detail.allowed) > MAX_LISTED else ""
+        parts.append(f"allowed: {', '.join(map(str, detail.allowed[:MAX_LISTED]))}{more}")
+    elif detail.allowed is not None:
+        allowed = detail.allowed if isinstance(detail.allowed, str) else json.dumps(detail.allowed)
+        parts.append(f"allowed: {allowed}")
+    if detail.nearest is not None:
+        parts.append(f"did you mean {detail.nearest!r}?")
+    return printable("; ".join(parts))

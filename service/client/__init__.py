@@ -1,0 +1,13 @@
+"""The Python client of Assay's REST API.
+
+from assay.service.client import AssayClient
+
+with AssayClient("http://127.0.0.1:8000") as client:
+job = client.wait(client.submit(spec).id)
+results = client.results(job.id)
+"""
+
+from assay.service.client.jobs import AssayClient, BadAnswer
+from assay.service.client.transport import DEFAULT_URL, KEY_VARIABLE
+
+__all__ = ["DEFAULT_URL", "KEY_VARIABLE", "AssayClient", "BadAnswer"]

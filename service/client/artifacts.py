@@ -1,0 +1,52 @@
+"""The part of the Python client that is about the files of a job."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from assay.service.answers import BadAnswer, error_of, parsed, part, reaching
+from assay.service.client.transport import API, Caller
+from assay.service.contract.results import Artifact, Page
+
+
+class ArtifactCalls(Caller):
+    """Lists and downloads what jobs left."""
+
+    def artifacts(self, job_id: str) -> list[Artifact]:
+        """The files that the job left."""
+        page = self._json("GET", f"{API}/jobs/{part(job_id)}/artifacts")
+        return parsed(Page[Artifact], page).items
+
+    def download(self, job_id: str, name: str, target: Path) -> Path:
+        """Downloads a file and checks its sha256; the target appears only when it is whole.
+
+        Args:
+            job_id: the job.
+            name: the artifact's name.
+            target: the file to write, or a folder to write it into under the last part of its name.
+
+        Raises:
+            BadAnswer: what came does not have the sha256 that the service states.
+        """
+        if target.is_dir():
+            target = target / (Path(name).name or "artifact")
+        partial = target.with_name(f"{target.name}.part")
+        path = f"{API}/jobs/{part(job_id)}/artifacts/{part(name)}"
+        try:
+            with reaching(self.url), self._http.stream("GET", path) as response:
+                if response.is_error:
+                    response.read()
+                    raise error_of(response)
+                digest = hashlib.sha256()
+                with partial.open("wb") as file:
+                    for chunk in response.iter_bytes():
+                        digest.update(chunk)
+                        file.write(chunk)
+            if response.headers.get("etag") != f'"{digest.hexdigest()}"':
+                raise BadAnswer(f"{name}: the download does not have the sha256 that the service states")
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+        return target

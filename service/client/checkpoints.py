@@ -1,0 +1,85 @@
+"""The part of the Python client that is about uploaded weights."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from assay.service.answers import parsed, part
+from assay.service.client.transport import API, Caller
+from assay.service.contract.checkpoints import Checkpoint
+from assay.service.contract.results import Page
+
+
+class CheckpointCalls(Caller):
+    """Uploads, lists, awaits and deletes weights and exported programs."""
+
+    def upload_checkpoint(
+        self,
+        name: str,
+        file: Path,
+        *,
+        model: str | Mapping[str, Any] | None = None,
+        normalization: str | Mapping[str, Any] | None = None,
+        positions: str | None = None,
+    ) -> Checkpoint:
+        """Uploads a safetensors file or an exported program; a worker checks it (`wait_for_checkpoint`).
+
+        Args:
+            name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
+            file: the file.
+            model: of which model the weights are, by name or as {"name", "params"}; None: the file says it,
+                as those of training jobs and programs do.
+            normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
+            positions: how position embeddings of another grid are resized: "bilinear", "bicubic" or
+                "bicubic_antialias"; None: they do not fit.
+
+        Raises:
+            InvalidSpec: it is no file that is taken, or the model is wrong.
+            InvalidState: the name is taken by another file, or as many are kept as may be.
+            TooLarge: the service takes no files of this size, or no more of them.
+        """
+        stated = {"model": model, "normalization": normalization, "positions": positions}
+        texts = {
+            key: v if isinstance(v, str) else json.dumps(v) for key, v in stated.items() if v is not None
+        }
+        params = {"name": name, **texts}
+        with file.open("rb") as content:
+            return parsed(Checkpoint, self._json("POST", f"{API}/checkpoints", params=params, file=content))
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All uploaded weights, by name."""
+        found: list[Checkpoint] = []
+        params = {"limit": "200"}
+        while True:
+            page = parsed(Page[Checkpoint], self._json("GET", f"{API}/checkpoints", params=params))
+            found += page.items
+            if page.next_cursor is None:
+                return found
+            params["cursor"] = page.next_cursor
+
+    def checkpoint(self, name: str) -> Checkpoint:
+        """Uploaded weights as they stand."""
+        return parsed(Checkpoint, self._json("GET", f"{API}/checkpoints/{part(name)}"))
+
+    def wait_for_checkpoint(
+        self, name: str, *, poll_seconds: float = 0.5, timeout_seconds: float | None = None
+    ) -> Checkpoint:
+        """Polls until the check is over: the state is `ready` or `rejected`.
+
+        Raises:
+            TimeoutError: it is not over in time.
+        """
+        begun = time.monotonic()
+        while (found := self.checkpoint(name)).state == "checking":
+            if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:
+                raise TimeoutError(f"checkpoint {name} was not checked within {timeout_seconds} s")
+            time.sleep(poll_seconds)
+        return found
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Deletes uploaded weights that no job needs any more."""
+        self._call("DELETE", f"{API}/checkpoints/{part(name)}")

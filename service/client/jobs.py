@@ -1,0 +1,190 @@
+"""Python client of the service, over HTTP only.
+
+    with AssayClient("http://127.0.0.1:8000") as client:
+        job = client.submit({"kind": "train", ...})
+        client.wait(job.id, callback=lambda job: print(job.progress))
+        results = client.results(job.id)
+
+Every error answer is raised as the class of `service.contract.errors` with the same type, details
+included; a service that cannot be reached is `Unreachable`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from assay.service.answers import ERRORS, BadAnswer, Unreachable, parsed, part
+from assay.service.client import events as streams
+from assay.service.client.artifacts import ArtifactCalls
+from assay.service.client.checkpoints import CheckpointCalls
+from assay.service.client.transport import API, DEFAULT_URL, KEY_VARIABLE
+from assay.service.contract import errors
+from assay.service.contract.events import Event
+from assay.service.contract.results import Job, Page, Results
+
+__all__ = ["DEFAULT_URL", "ERRORS", "KEY_VARIABLE", "AssayClient", "BadAnswer", "Unreachable"]
+SUBMIT_ATTEMPTS = 3
+PATIENCE_SECONDS = 60.0
+
+
+class AssayClient(CheckpointCalls, ArtifactCalls):
+    """Speaks to one service. Close it, or use it in a `with` block.
+
+    Args:
+        url: address of the service, without path.
+        key: the API key, which goes with every call; None takes it from ASSAY_KEY, "" sends none.
+        timeout: seconds to wait for an answer.
+        transport: how requests travel; for tests.
+    """
+
+    def ready(self) -> bool:
+        """Whether the service answers and can reach its database."""
+        try:
+            self._call("GET", "/readyz")
+        except (errors.Unavailable, BadAnswer):
+            return False
+        return True
+
+    def submit(self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None) -> Job:
+        """Posts a job.
+
+        A broken connection is retried under an idempotency key, so that the job cannot be posted twice.
+
+        Args:
+            spec: the spec, or its JSON text, which is sent as it is.
+            idempotency_key: repeating a call with this key gives the same job; None makes one up.
+
+        Raises:
+            InvalidSpec: with a detail for every wrong field.
+            MalformedJson: the text is not strict JSON.
+        """
+        headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
+        for attempt in range(1, SUBMIT_ATTEMPTS + 1):
+            try:
+                return self._job("POST", "/jobs", headers=headers, body=spec)
+            except Unreachable:
+                if attempt == SUBMIT_ATTEMPTS:
+                    raise
+                time.sleep(0.2 * attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def dry_run(self, spec: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+        """Validates a spec, stores nothing: `{"spec" with all defaults, "estimate", "warnings"}`."""
+        return self._json("POST", f"{API}/jobs", params={"dry_run": "true"}, body=spec)
+
+    def job(self, job_id: str) -> Job:
+        """The job as it stands."""
+        return self._job("GET", f"/jobs/{part(job_id)}")
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        model: str | None = None,
+        tag: str | None = None,
+        page_size: int = 50,
+    ) -> Iterator[Job]:
+        """All jobs that match the filters, newest first; pages are fetched as they are needed."""
+        filters = {"state": state, "kind": kind, "model": model, "tag": tag, "limit": page_size}
+        params = {name: value for name, value in filters.items() if value is not None}
+        while True:
+            page = parsed(Page[Job], self._json("GET", f"{API}/jobs", params=params))
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            params["cursor"] = page.next_cursor
+
+    def wait(
+        self,
+        job_id: str,
+        *,
+        callback: Callable[[Job], None] | None = None,
+        poll_seconds: float = 0.5,
+        timeout_seconds: float | None = None,
+    ) -> Job:
+        """Polls until the job has ended, in whatever state.
+
+        Args:
+            job_id: the job.
+            callback: called with the job after every poll, the last one included.
+            poll_seconds: pause between polls.
+            timeout_seconds: give up after this time; None waits for ever.
+
+        Raises:
+            TimeoutError: the job has not ended in time.
+            Unavailable: the service was away for more than a minute; a restart in between is waited for.
+        """
+        begun = seen = time.monotonic()
+        while True:
+            try:
+                job = self.job(job_id)
+            except errors.Unavailable:
+                if time.monotonic() - seen > PATIENCE_SECONDS:
+                    raise
+            else:
+                seen = time.monotonic()
+                if callback is not None:
+                    callback(job)
+                if job.state.terminal:
+                    return job
+            if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:
+                raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds} s")
+            time.sleep(poll_seconds)
+
+    def events(self, job_id: str, *, after: int = 0) -> Iterator[Event]:
+        """What has happened to the job after an event, and what happens, until the job has ended.
+
+        A broken stream is taken up again where it broke, a restart of the service included: every event
+        comes once and in order.
+
+        Args:
+            job_id: the job.
+            after: only events with a higher id.
+
+        Raises:
+            NotFound: there is no such job, or it was deleted meanwhile.
+            Unavailable: the service was away for more than a minute.
+        """
+        path = f"{API}/jobs/{part(job_id)}/events"
+        return streams.followed(lambda last: self._event_lines(path, last), after)
+
+    def results(self, job_id: str) -> Results:
+        """The results so far. Raises NoResults before the first evaluation has finished."""
+        return parsed(Results, self._json("GET", f"{API}/jobs/{part(job_id)}/results"))
+
+    def results_csv(self, job_id: str) -> str:
+        """The results so far as CSV, one row per metric."""
+        return self._call("GET", f"{API}/jobs/{part(job_id)}/results", params={"format": "csv"}).text
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancels the job; a running one stops soon after."""
+        return self._job("POST", f"/jobs/{part(job_id)}/cancel")
+
+    def retry(self, job_id: str) -> Job:
+        """Queues a failed, canceled or timed-out job again."""
+        return self._job("POST", f"/jobs/{part(job_id)}/retry")
+
+    def delete(self, job_id: str) -> None:
+        """Deletes a job that has ended."""
+        self._call("DELETE", f"{API}/jobs/{part(job_id)}")
+
+    def catalog(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """All components, or those of one kind."""
+        params = {} if kind is None else {"kind": kind}
+        items: list[dict[str, Any]] = self._json("GET", f"{API}/catalog", params=params)["items"]
+        return items
+
+    def component(self, kind: str, name: str) -> dict[str, Any]:
+        """One component with the JSON Schema of its parameters."""
+        return self._json("GET", f"{API}/catalog/{part(kind)}/{part(name)}")
+
+    def compare(self, job_ids: Sequence[str]) -> dict[str, Any]:
+        """The same metrics of several jobs side by side, with paired tests against the first."""
+        return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids)})
+
+    def _job(self, method: str, path: str, **options: Any) -> Job:
+        return parsed(Job, self._json(method, API + path, **options))

@@ -1,0 +1,111 @@
+"""How uploaded weights are read, where their file does not say it: normalisation and position embeddings.
+
+A file from elsewhere is tensors alone. With which mean and deviation its network was trained, and how its
+position embeddings are to be stretched over another grid, only the uploader knows; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay.service.contract.errors import MalformedJson
+from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.contract.strict_json import parse_json
+
+# In pixel units of [0, 1]: numbers for pixels up to 255 are refused.
+Mean = Annotated[float, Field(ge=0, le=1)]
+Deviation = Annotated[float, Field(gt=0, le=1)]
+Positions = Literal["bilinear", "bicubic", "bicubic_antialias"]
+NORMALIZATION: Loc = ("query", "normalization")
+MAX_CHANNELS = 64
+ALLOWED = 'imagenet, inception, data, or {"mean": [...], "std": [...]} as JSON, for pixels in [0, 1]'
+
+
+class Normalization(BaseModel):
+    """Mean and standard deviation of each channel, for pixels in [0, 1]."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    mean: Annotated[list[Mean], Field(min_length=1, max_length=MAX_CHANNELS)]
+    std: Annotated[list[Deviation], Field(min_length=1, max_length=MAX_CHANNELS)]
+
+
+# By the names that timm has for them.
+NAMED: Mapping[str, Mapping[str, list[float]]] = MappingProxyType(
+    {
+        "imagenet": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+        "inception": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+    }
+)
+NAMES = (*NAMED, "data")
+
+
+def normalization_in(text: str) -> dict[str, list[float]] | Literal["data"]:
+    """The normalisation that a text means: a name, or {"mean", "std"} as JSON; "data" is that of each job.
+
+    Raises:
+        InvalidSpec: it is neither, or its numbers are none.
+    """
+    report = Report()
+    if text == "data":
+        return "data"
+    if text in NAMED:
+        return {key: list(values) for key, values in NAMED[text].items()}
+    if not text.lstrip().startswith("{"):
+        report.add(NORMALIZATION, "is not known", given=text, allowed=ALLOWED, nearest=nearest(text, NAMES))
+        report.raise_if_any()
+    given: Any = None
+    try:
+        given = parse_json(text.encode(), 4)
+    except (MalformedJson, UnicodeEncodeError) as error:
+        report.add(NORMALIZATION, f"it begins like JSON and is none: {error}", given=text, allowed=ALLOWED)
+    report.raise_if_any()
+    _check(given, report)
+    report.raise_if_any()
+    return {
+        "mean": [float(value) for value in given["mean"]],
+        "std": [float(value) for value in given["std"]],
+    }
+
+
+def _check(given: Mapping[str, Any], report: Report) -> None:
+    for key in [*given, *({"mean", "std"} - given.keys())]:
+        loc = (*NORMALIZATION, key)
+        values = given.get(key)
+        if key not in ("mean", "std"):
+            report.add(loc, "unknown field", given=values, allowed=["mean", "std"])
+        elif not isinstance(values, list) or not 1 <= len(values) <= MAX_CHANNELS:
+            report.add(loc, "must be one number for each channel", given=values, allowed=ALLOWED)
+        elif not all(_right(key, value) for value in values):
+            bounds = "from 0 to 1" if key == "mean" else "above 0 and at most 1"
+            report.add(loc, f"must be numbers {bounds}, for pixels in [0, 1]", given=values, allowed=ALLOWED)
+    if not report and len(given["mean"]) != len(given["std"]):
+        message = f"mean has {len(given['mean'])} channels, std has {len(given['std'])}"
+        report.add(NORMALIZATION, message, given=given, allowed=ALLOWED)
+
+
+def _right(key: str, value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= 1 and (key == "mean" or value != 0)
+
+
+def check_reading(reading: Mapping[str, Any], names: Collection[str]) -> None:
+    """Refuse a normalisation for a file that has its own.
+
+    Args:
+        reading: `normalization` as the upload states it.
+        names: of the file's tensors.
+
+    Raises:
+        InvalidSpec: both are there.
+    """
+    if reading["normalization"] is not None and {"mean", "std"} <= set(names):
+        report = Report()
+        message = "the file has a normalization of its own (the tensors mean and std)"
+        report.add(NORMALIZATION, message, given=reading["normalization"], allowed="nothing")
+        report.raise_if_any()

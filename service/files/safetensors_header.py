@@ -1,0 +1,147 @@
+"""Reads the header of a safetensors file in pure Python, and refuses what the format does not allow.
+
+Format (github.com/huggingface/safetensors, "Format"): 8 bytes with the header's length N (little-endian), N
+bytes of JSON that begin with `{`, then the tensors without gaps. The JSON maps each tensor's name to
+{"dtype", "shape", "data_offsets": [begin, end]}, and `__metadata__` to texts by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from assay.service.contract.errors import MalformedJson
+from assay.service.contract.problems import LARGEST_INTEGER, Report, readable
+from assay.service.contract.strict_json import parse_json
+
+BYTES = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64"), 8),
+}
+METADATA = "__metadata__"
+FIELDS = {"dtype", "shape", "data_offsets"}
+LENGTH_BYTES = 8
+# The largest models have some thousand tensors of a hundred bytes of header each.
+MAX_HEADER_BYTES = 8 * 1024 * 1024
+MAX_DEPTH = 8
+# As many as torch can index; the reader of exported programs takes no more either.
+MAX_DIMENSIONS = 16
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself.
+
+    Attributes:
+        shapes: by the names of the tensors.
+        metadata: texts by name; empty without any.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    metadata: Mapping[str, str]
+
+
+def read_header(path: Path) -> Header:
+    """The header of a file, checked against the file's size.
+
+    Raises:
+        InvalidSpec: it is no safetensors file; the message says why.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        if size < LENGTH_BYTES:
+            _refuse(f"it has {size} bytes, fewer than the {LENGTH_BYTES} that the header's length takes")
+        if length > MAX_HEADER_BYTES:
+            _refuse(f"its header would have {length} bytes, allowed: at most {MAX_HEADER_BYTES}")
+        raw = file.read(length)
+    if len(raw) < length:
+        _refuse(f"it is cut off: its header has {length} bytes, after {LENGTH_BYTES} the file has {len(raw)}")
+    if not raw.startswith(b"{"):
+        _refuse("its header is no JSON object")
+    try:
+        content = parse_json(raw, MAX_DEPTH)
+    except MalformedJson as error:
+        _refuse(f"its header: {error.message.replace('the body', 'the text')}")
+    metadata = _metadata(content.pop(METADATA, {}))
+    tensors = {name: _tensor(name, entry, size) for name, entry in content.items()}
+    _check_data([offsets for _, offsets in tensors.values()], size - LENGTH_BYTES - length)
+    return Header({name: shape for name, (shape, _) in tensors.items()}, metadata)
+
+
+def _metadata(found: Any) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        _refuse(f"{METADATA} must be texts by name")
+    return dict(found)
+
+
+def _tensor(name: str, entry: Any, file_size: int) -> tuple[tuple[int, ...], tuple[int, int]]:
+    """Shape and place of a tensor in a file of this size."""
+    shown = repr(readable(name))
+    if not isinstance(entry, dict) or set(entry) != FIELDS:
+        _refuse(f"tensor {shown} must have the fields {', '.join(sorted(FIELDS))}")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in BYTES:
+        _refuse(f"tensor {shown} has the dtype {readable(str(dtype))!r}, allowed: {', '.join(sorted(BYTES))}")
+    # Before anything looks at the sizes: a header has room for millions of them.
+    if isinstance(shape, list) and len(shape) > MAX_DIMENSIONS:
+        _refuse(f"tensor {shown} has {len(shape)} dimensions, allowed: at most {MAX_DIMENSIONS}")
+    if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+        _refuse(f"tensor {shown} must have a shape, and two data_offsets, of integers of at least 0")
+    begin, end = offsets
+    needed = _bytes(shape, BYTES[dtype], file_size)
+    if needed is None:
+        _refuse(
+            f"tensor {shown} of shape {shape} and {dtype} takes more than the {file_size} bytes that the file"
+            " has"
+        )
+    if end - begin != needed:
+        _refuse(
+            f"tensor {shown} of shape {shape} and {dtype} takes {needed} bytes, its offsets {end - begin}"
+        )
+    return tuple(shape), (begin, end)
+
+
+def _bytes(shape: list[int], item: int, most: int) -> int | None:
+    """What a tensor takes; None beyond `most`, found before a product is made that is larger."""
+    if max(shape, default=0) > LARGEST_INTEGER:
+        return None
+    if 0 in shape:
+        return 0
+    needed = item
+    for size in shape:
+        if size > most // needed:
+            return None
+        needed *= size
+    return needed
+
+
+def _counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def _check_data(offsets: list[tuple[int, int]], size: int) -> None:
+    """The tensors must fill what follows the header, without gaps or overlaps."""
+    if not offsets:
+        _refuse("it has no tensors")
+    at = 0
+    for begin, end in sorted(offsets):
+        if begin != at:
+            _refuse(f"its tensors {'overlap' if begin < at else 'leave a gap'} at byte {min(begin, at)}")
+        at = end
+    if at != size:
+        what = "it is cut off" if at > size else "something follows its tensors"
+        _refuse(f"{what}: its tensors take {at} bytes, after the header the file has {size}")
+
+
+def _refuse(reason: str) -> NoReturn:
+    report = Report()
+    report.add(
+        ("body",), f"this is no safetensors file: {reason}", allowed="a file that safetensors has written"
+    )
+    report.raise_if_any()
+    raise AssertionError("there is a remark")

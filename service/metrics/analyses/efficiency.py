@@ -1,0 +1,84 @@
+"""What a model costs, from what `workers/evaluation/efficiency.py` measured on one machine.
+
+Operations, parameters and memory are counts of one pass; seconds are medians over repeats with bootstrap
+intervals, which tell how much this machine wavers, not how machines differ.
+
+Legend: n repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.contract.results import Metric, Warning
+from assay.service.metrics.analyses.summary import Summary, exact, median
+from assay.service.metrics.analyses.svg import Panel, Series, draw
+
+KINDS = ("test", "train")
+MEASURED_BY = {
+    "cuda": "peak of torch's allocator on the GPU",
+    "cpu": "peak of the allocations that torch's profiler records",
+}
+
+
+def summarise(
+    columns: Mapping[str, Sequence[Any]],
+    *,
+    params: Mapping[str, Any],
+    evidence: Sequence[Mapping[str, Any]],
+    device: Mapping[str, Any],
+) -> Summary:
+    """Makes a row of the only shard's repeats; the arguments are those of `Summarise`.
+
+    Returns:
+        `parameters`; per image `multiply_adds` and `flops` (twice as many) of a forward pass and
+        `train_multiply_adds` of a forward and backward pass; `test_seconds`, `train_seconds`; in bytes
+        `test_memory_per_image` and `train_memory_per_image`, the peak above the model divided by the batch,
+        and `test_memory`, `train_memory`, that peak and the model, of the whole batch.
+    """
+    del params
+    (found,) = evidence
+    size, held = found["batch_size"], found["model_bytes"]
+    metrics = {
+        "parameters": exact(found["parameters"]),
+        "multiply_adds": exact(found["test_flops"] / 2),
+        "flops": exact(found["test_flops"]),
+        "train_multiply_adds": exact(found["train_flops"] / 2),
+        **{f"{kind}_seconds": median(columns[f"{kind}_seconds"], f"{kind}_seconds") for kind in KINDS},
+        **{f"{kind}_memory_per_image": exact(found[f"{kind}_bytes"] / size) for kind in KINDS},
+        **{f"{kind}_memory": exact(found[f"{kind}_bytes"] + held) for kind in KINDS},
+    }
+    return Summary(metrics=metrics, warnings=[_warning(found, device)], plot=_plot(metrics, found, device))
+
+
+def _warning(found: Mapping[str, Any], device: Mapping[str, Any]) -> Warning:
+    how = MEASURED_BY[device["type"]]
+    return Warning(
+        code="measures_the_machine",
+        message=f"seconds and memory are those of {device['name']} at {found['batch_size']} images a pass"
+        f" (memory: {how}); compare them with numbers of the same machine and batch size only",
+        evidence={"device": dict(device), "batch_size": found["batch_size"], "memory": how},
+    )
+
+
+def _plot(metrics: Mapping[str, Metric], found: Mapping[str, Any], device: Mapping[str, Any]) -> str:
+    names = {0.0: "test", 1.0: "training"}
+    latency = [metrics[f"{kind}_seconds"] for kind in KINDS]
+    memory = [metrics[f"{kind}_memory_per_image"] for kind in KINDS]
+    panels = []
+    for title, y_label, shown, factor in (
+        (f"Latency on {device['name']}"[:50], "milliseconds per image", latency, 1e3),
+        (f"Peak memory, {found['batch_size']} images a pass", "MB per image", memory, 1e-6),
+    ):
+        points = tuple((float(place), factor * (metric.value or 0)) for place, metric in enumerate(shown))
+        whiskers = tuple((_scaled(m.ci_low, factor), _scaled(m.ci_high, factor)) for m in shown)
+        highest = max([y for _, y in points] + [high for _, high in whiskers if high is not None])
+        series = Series(title, points, "bars", whiskers)
+        top = 1.1 * highest or 1.0
+        panels.append(Panel(title, "pass", y_label, (series,), (-0.6, 1.6), (0.0, top), names=names))
+    return draw(panels)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else factor * value

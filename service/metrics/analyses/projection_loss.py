@@ -1,0 +1,204 @@
+"""J_proj over all examples, layer by layer, from what `workers/evaluation/projection_loss.py` measured.
+
+With x_i = ||phi||^2 - ||h||^2 of example i, a mean over its heads and tokens: the layer's J is the mean of
+x_i, and its released form the logarithm of that mean. x_i may be beyond what a float holds; so means are
+taken of x_i / e^s, s the layer's largest log ||phi||^2.
+
+Intervals are percentile bootstraps over examples. Of a logarithm: the logarithm of the ends. Of the average
+of the layers' logarithms: that of its linearisation, (1/L) sum_l (x_il / J_l - 1), around the value.
+
+Legend: n examples, L layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.contract.results import LayerBreakdown, Metric, Warning
+from assay.service.metrics.analyses.summary import Summary, mean, undefined
+from assay.service.metrics.analyses.svg import Panel, Series, draw, span
+
+LARGEST_EXPONENT = 700.0  # e^709 is the end of what a float holds
+ENDS = ("value", "ci_low", "ci_high")
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One layer: x_i = scaled_i e^log_scale, None where one is not finite; and shares of negative terms."""
+
+    number: int
+    log_scale: float
+    scaled: list[float] | None
+    negative: list[float]
+
+    @property
+    def n(self) -> int:
+        return len(self.negative)
+
+    @property
+    def mean(self) -> float | None:
+        return None if self.scaled is None else math.fsum(self.scaled) / self.n
+
+
+def summarise(
+    columns: Mapping[str, Sequence[Any]],
+    *,
+    params: Mapping[str, Any],
+    evidence: Sequence[Mapping[str, Any]],
+    device: Mapping[str, Any],
+) -> Summary:
+    """Merges the rows of all shards; the arguments are those of `Summarise`.
+
+    Returns:
+        Metrics of all layers together and of each: `projection_loss` (form "paper": J_proj; its average over
+        layers) or `log_projection_loss` (form "released": log J_proj; the average of the layers' logarithms),
+        and `negative_terms`, the share of the terms ||phi(q_i)||^2 - ||h_i||^2 of single heads and tokens
+        that are negative. A logarithm of what is not positive, and a value too large for a float, are None.
+    """
+    del device
+    released = params["form"] == "released"
+    layers = [_layer(columns, place, number) for place, number in enumerate(evidence[0]["layers"])]
+    name = "log_projection_loss" if released else "projection_loss"
+    each = [_of_layer(layer, name) for layer in layers]
+    overall = _average_of_logs(layers, each) if released else _average(layers)
+    breakdown = [
+        LayerBreakdown(layer=layer.number, metrics={name: metric, "negative_terms": _negative([layer])})
+        for layer, metric in zip(layers, each, strict=True)
+    ]
+    return Summary(
+        metrics={name: overall, "negative_terms": _negative(layers)},
+        breakdown=breakdown,
+        warnings=_warnings(layers, each, name),
+        plot=_plot(breakdown, name),
+    )
+
+
+def _layer(columns: Mapping[str, Sequence[Any]], place: int, number: int) -> _Layer:
+    logs, outputs, negative, terms = (
+        [row[place] for row in columns[name]] for name in ("log_phi", "output", "negative", "terms")
+    )
+    shares = [count / of for count, of in zip(negative, terms, strict=True)]
+    if None in logs or None in outputs:
+        return _Layer(number, 0.0, None, shares)
+    # Both parts of x_i are at most 1 in units of e^s.
+    scale = max(*logs, *(math.log(output) for output in outputs if output > 0))
+    scaled = [
+        math.exp(log - scale) - (math.exp(math.log(output) - scale) if output > 0 else 0.0)
+        for log, output in zip(logs, outputs, strict=True)
+    ]
+    return _Layer(number, scale, scaled, shares)
+
+
+def _of_layer(layer: _Layer, name: str) -> Metric:
+    if layer.scaled is None:
+        return undefined(layer.n)
+    found = mean(layer.scaled, f"{name}/{layer.number}")
+    log = name == "log_projection_loss"
+    return found.model_copy(
+        update={key: _unscaled(getattr(found, key), layer.log_scale, log) for key in ENDS}
+    )
+
+
+def _unscaled(value: float, log_scale: float, log: bool) -> float | None:
+    """value e^log_scale or its logarithm; None where a float does not hold it."""
+    if log:
+        return math.log(value) + log_scale if value > 0 else None
+    if abs(log_scale) < LARGEST_EXPONENT:
+        product = value * math.exp(log_scale)
+        return product if math.isfinite(product) else None
+    exponent = math.log(abs(value)) + log_scale if value else -math.inf
+    return math.copysign(math.exp(exponent), value) if exponent < LARGEST_EXPONENT else None
+
+
+def _average(layers: Sequence[_Layer]) -> Metric:
+    """The mean over examples and layers."""
+    n = layers[0].n
+    if any(layer.scaled is None for layer in layers):
+        return undefined(n)
+    scale = max(layer.log_scale for layer in layers)
+    rows = [
+        math.fsum(layer.scaled[row] * math.exp(layer.log_scale - scale) for layer in layers if layer.scaled)
+        / len(layers)
+        for row in range(n)
+    ]
+    found = mean(rows, "projection_loss")
+    return found.model_copy(update={key: _unscaled(getattr(found, key), scale, log=False) for key in ENDS})
+
+
+def _average_of_logs(layers: Sequence[_Layer], each: Sequence[Metric]) -> Metric:
+    """The average over layers of log J; without a value where one layer has none."""
+    n, logs = layers[0].n, [metric.value for metric in each if metric.value is not None]
+    if len(logs) < len(layers):
+        return undefined(n)
+    influence = [
+        math.fsum(layer.scaled[row] / layer.mean - 1 for layer in layers if layer.scaled and layer.mean)
+        / len(layers)
+        for row in range(n)
+    ]
+    value, spread = math.fsum(logs) / len(logs), mean(influence, "log_projection_loss")
+    assert spread.ci_low is not None
+    assert spread.ci_high is not None
+    return spread.model_copy(
+        update={"value": value, "ci_low": value + spread.ci_low, "ci_high": value + spread.ci_high}
+    )
+
+
+def _negative(layers: Sequence[_Layer]) -> Metric:
+    shares = [math.fsum(row) / len(layers) for row in zip(*(layer.negative for layer in layers), strict=True)]
+    return mean(shares, "negative_terms")
+
+
+def _warnings(layers: Sequence[_Layer], each: Sequence[Metric], name: str) -> list[Warning]:
+    missing = [layer for layer, metric in zip(layers, each, strict=True) if metric.value is None]
+    reasons = {
+        "q, k or v are not finite": [layer.number for layer in missing if layer.scaled is None],
+        "the mean is not positive, where the released code logs NaN: the axes are far from orthonormal": [
+            layer.number
+            for layer in missing
+            if layer.mean is not None and layer.mean <= 0 and name == "log_projection_loss"
+        ],
+    }
+    known = [number for numbers in reasons.values() for number in numbers]
+    reasons["it is too large for a float; take form released"] = [
+        layer.number for layer in missing if layer.number not in known
+    ]
+    return [
+        Warning(
+            code="undefined_metric",
+            message=f"{name} has no value in layers {', '.join(map(str, numbers))}, and so not over all:"
+            f" {reason}",
+            evidence={"metrics": [name], "layers": numbers},
+        )
+        for reason, numbers in reasons.items()
+        if numbers
+    ]
+
+
+def _plot(breakdown: Sequence[LayerBreakdown], name: str) -> str:
+    known = [
+        (float(part.layer), metric.value, (metric.ci_low, metric.ci_high))
+        for part in breakdown
+        if part.layer is not None and (metric := part.metrics[name]).value is not None
+    ]
+    shares = [
+        (float(part.layer or 0), 100 * (part.metrics["negative_terms"].value or 0)) for part in breakdown
+    ]
+    log = name == "log_projection_loss"
+    title = "log J_proj (natural logarithm)" if log else "J_proj"
+    loss = Series(
+        "mean and 95 % interval",
+        tuple((x, y) for x, y, _ in known),
+        whiskers=tuple((low, high) for *_, (low, high) in known),
+    )
+    negative = Series("terms below 0", tuple(shares))
+    values = [value for _, y, ends in known for value in (y, *ends) if value is not None]
+    x = (-0.5, max(x for x, _ in shares) + 0.5)
+    return draw(
+        [
+            Panel("Projection loss by layer", "layer", title, (loss,), x, span(values), whole=True),
+            Panel("Terms below 0 by layer", "layer", "share, %", (negative,), x, (0, 100), whole=True),
+        ]
+    )

@@ -1,0 +1,121 @@
+"""What is left of an analysis after the merge, and the intervals that analyses share.
+
+Pure functions without tensors: results are merged by processes that hold none.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from assay.service.contract.results import LayerBreakdown, Metric, Warning
+from assay.service.metrics.intervals import Estimate, bootstrap_mean, bootstrap_median
+
+RESAMPLES = 1000
+GROUPS = 100
+FEWEST_TO_GROUP = 500
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of the results, as far as an analysis decides it.
+
+    Attributes:
+        metrics: By name.
+        plot: The text of an SVG file.
+        breakdown: The metrics of each layer, and of controls.
+        warnings: What a reader must know, beside what holds for every evaluation.
+    """
+
+    metrics: dict[str, Metric]
+    plot: str
+    breakdown: list[LayerBreakdown] = field(default_factory=list)
+    warnings: list[Warning] = field(default_factory=list)
+
+
+class Summarise(Protocol):
+    """The function `summarise` of the module that merges an analysis."""
+
+    def __call__(
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        *,
+        params: Mapping[str, Any],
+        evidence: Sequence[Mapping[str, Any]],
+        device: Mapping[str, Any],
+    ) -> Summary:
+        """Merges the rows of all shards.
+
+        Args:
+            columns: Sorted by id, each (n, ...), as `Measured.columns` has them.
+            params: Of the evaluation.
+            evidence: What each shard reported, as `Measured.evidence` has it.
+            device: On which the first shard ran, as in the provenance.
+        """
+        ...
+
+
+def exact(value: float) -> Metric:
+    """What was counted; less is better."""
+    return Metric(value=value, n=1, ci_low=value, ci_high=value, ci_method="exact", higher_is_better=False)
+
+
+def undefined(n: int, *, higher_is_better: bool = False) -> Metric:
+    """A metric without a value."""
+    return Metric(
+        value=None, n=n, ci_low=None, ci_high=None, ci_method="bootstrap", higher_is_better=higher_is_better
+    )
+
+
+def mean(values: Sequence[float | None], name: str, *, higher_is_better: bool = False) -> Metric:
+    """The mean over examples with its bootstrap interval; without a value where one example has none.
+
+    Of many examples means over random groups of them are resampled: an analysis has a hundred such means.
+    """
+    known = _known(values)
+    if known is None:
+        return undefined(len(values), higher_is_better=higher_is_better)
+    value, groups = math.fsum(known) / len(known), _grouped(known, name)
+    centre = value - math.fsum(groups) / len(groups)  # groups differ in size by one
+    found = bootstrap_mean(groups, seed=f"metric/{name}", resamples=RESAMPLES)
+    interval = found._replace(value=value, low=found.low + centre, high=found.high + centre)
+    return _metric(interval, len(known), higher_is_better=higher_is_better)
+
+
+def median(values: Sequence[float | None], name: str) -> Metric:
+    """The median over repeats with its bootstrap interval; less is better."""
+    known = _known(values)
+    if known is None:
+        return undefined(len(values))
+    found = bootstrap_median(known, seed=f"metric/{name}", resamples=RESAMPLES)
+    return _metric(found, len(known), higher_is_better=False)
+
+
+def _known(values: Sequence[float | None]) -> list[float] | None:
+    """The values, or None where one is missing or there are none."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return known if known and len(known) == len(values) else None
+
+
+def _grouped(values: Sequence[float], name: str) -> list[float]:
+    """The values, or of many the means of groups drawn at random, whatever the order of the values."""
+    if len(values) < FEWEST_TO_GROUP:
+        return list(values)
+    shuffled = sorted(values)
+    random.Random(f"groups/{name}").shuffle(shuffled)
+    parts = [shuffled[group::GROUPS] for group in range(GROUPS)]
+    return [math.fsum(part) / len(part) for part in parts]
+
+
+def _metric(found: Estimate, n: int, *, higher_is_better: bool) -> Metric:
+    return Metric(
+        value=found.value,
+        n=n,
+        ci_low=found.low,
+        ci_high=found.high,
+        ci_method="bootstrap",
+        higher_is_better=higher_is_better,
+    )

@@ -1,0 +1,60 @@
+"""Metrics of an attack on text, from per-example outcomes.
+
+Morris et al. 2020, "TextAttack", section 4: an example that was wrong before the attack is skipped; it counts
+as wrong in the accuracy under attack, and not at all in the success rate and the means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from typing import Any
+
+from assay.service.contract.results import Metric
+from assay.service.metrics.classification import bootstrapped_mean, proportion
+
+# The outcome columns, in the order of the table.
+TEXT_COLUMNS = (
+    "id",
+    "label",
+    "prediction",
+    "correct",
+    "clean_correct",
+    "status",
+    "loss",
+    "queries",
+    "words",
+    "changed",
+    "forward",
+    "backward",
+)
+
+
+def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
+    """Metrics of one attack.
+
+    Args:
+        columns: of `TEXT_COLUMNS`, each (n,); n >= 1.
+
+    Returns:
+        `accuracy_under_attack`: share of the n examples that are right under the attack; it comes first, as
+        the number that tables show. `accuracy`: share of them that were right before it.
+        `attack_success_rate`: of the examples that were right, the share that the attack broke.
+        `queries`: mean number of texts that the search asked about, the unchanged one included, over the
+        examples that were right; bootstrap interval. `words_changed`: of the adversarial texts, the mean
+        share of words that are others; bootstrap interval. The last three have no value where there is no
+        such example.
+    """
+    status = columns["status"]
+    attacked = [one != "skipped" for one in status]
+    broken = [one == "succeeded" for one in status]
+    words = zip(columns["changed"], columns["words"], strict=True)
+    shares = [changed / max(count, 1) for changed, count in words]
+    n = len(status)
+    return {
+        "accuracy_under_attack": proportion(status.count("failed"), n, higher_is_better=True),
+        "accuracy": proportion(sum(attacked), n, higher_is_better=True),
+        "attack_success_rate": proportion(sum(broken), sum(attacked), higher_is_better=False),
+        "queries": bootstrapped_mean(list(compress(columns["queries"], attacked)), "queries"),
+        "words_changed": bootstrapped_mean(list(compress(shares, broken)), "words_changed"),
+    }

@@ -1,0 +1,58 @@
+"""Metrics of a language model on text with swapped words, from the losses of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.contract.results import Metric
+from assay.service.metrics.classification import proportion
+from assay.service.metrics.perplexity_metrics import perplexity_metrics
+
+SWAPPED_COLUMNS = (
+    "id",
+    "nll",
+    "tokens",
+    "unknown",
+    "swapped",
+    "kept_nll",
+    "kept_nll_before",
+    "unknown_before",
+    "eligible",
+    "forward",
+    "backward",
+)
+
+
+def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
+    """Metrics of one evaluation.
+
+    Args:
+        columns: of `SWAPPED_COLUMNS`, each (n,), sorted by document.
+
+    Returns:
+        `perplexity`: over all words, the swapped ones as they are now; interval over documents, as for
+        the next two. `perplexity_unswapped`: over the words that were not swapped, which have swapped ones
+        before them. `perplexity_unswapped_before`: over the same words in the text as it was.
+        `swapped_words`: share of the scored words that were swapped; markup and punctuation are not.
+        `unknown_words`, `unknown_words_before`: share of the scored words that the model reads as `<unk>`,
+        after the swap and before. Intervals of shares are Wilson's, over words.
+    """
+    pairs = zip(columns["tokens"], columns["swapped"], strict=True)
+    stayed = [tokens - swapped for tokens, swapped in pairs]
+    kept, before = ({"nll": columns[name], "tokens": stayed} for name in ("kept_nll", "kept_nll_before"))
+    total = sum(columns["tokens"])
+    shares = {
+        "swapped_words": "swapped",
+        "unknown_words": "unknown",
+        "unknown_words_before": "unknown_before",
+    }
+    return {
+        **perplexity_metrics(columns),
+        "perplexity_unswapped": perplexity_metrics(kept)["perplexity"],
+        "perplexity_unswapped_before": perplexity_metrics(before)["perplexity"],
+        **{
+            name: proportion(sum(columns[column]), total, higher_is_better=False)
+            for name, column in shares.items()
+        },
+    }

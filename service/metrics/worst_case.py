@@ -1,0 +1,180 @@
+"""The worst case over several attacks on a segmentation model, for each metric its own.
+
+Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
+Models", section 3.6. Of each image there are candidates: the unattacked image, and what each loss has found.
+The adversary shows one of them, so a metric's worst case is that of one choice for all images together; the
+smallest of the losses' own values would not be.
+
+- Pixel accuracy: of each image the candidate with the fewest right pixels. Exact.
+- Mean class accuracy: with N_c pixels of class c in all images, it is a sum over the images of TP_c / N_c, so
+  again the best choice is that of each image alone. Exact. (The paper does not report it.)
+- mIoU: its numerators and denominators are sums over all images, and the best choice is out of reach; the
+  paper's greedy search gives an upper bound of it. All images begin with the candidate that has the smallest
+  mIoU alone; then each image takes another candidate where that lowers mIoU, again and again until no image
+  changes. So the value is never above that of a single loss. The paper goes through the images in a random
+  order; here in that of their ids, and of several candidates the one that lowers mIoU most is taken.
+
+Intervals are bootstrap intervals over images in which every image keeps the candidate that it has: they tell
+the error of sampling images, not what another choice would make of another sample.
+
+Plain Python and integers: the same columns give the same bits. Legend: n images, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.contract.results import Metric
+from assay.service.metrics.pixel_counts import COUNTS, Counts, ratios, total
+from assay.service.metrics.segmentation import segmentation_metrics
+
+INTERSECTION, PREDICTED = "_intersection", "_predicted"
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """What the candidates come to.
+
+    Attributes:
+        metrics: The worst case of each metric.
+        alone: The metrics of each candidate, shown of every image.
+    """
+
+    metrics: dict[str, Metric]
+    alone: dict[str, dict[str, Metric]]
+
+
+def is_attacked(columns: Mapping[str, Any]) -> bool:
+    """Whether these are the outcome columns of an attack on a segmentation model."""
+    return "target" in columns and "worst" in columns
+
+
+def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
+    """The metrics of an attack.
+
+    Args:
+        columns: `target`, and of each candidate its `..._intersection` and `..._predicted`, each (n, K),
+            sorted by example id.
+
+    Raises:
+        ValueError: a column is empty, or of another shape.
+    """
+    names = [name.removesuffix(INTERSECTION) for name in columns if name.endswith(INTERSECTION)]
+    parts = [
+        list(zip(columns[name + INTERSECTION], columns["target"], columns[name + PREDICTED], strict=True))
+        for name in names
+    ]
+    images: list[tuple[Counts, ...]] = list(zip(*parts, strict=True))
+    known: dict[tuple[int, ...], dict[str, Metric]] = {}
+
+    def shown(choice: Sequence[int]) -> dict[str, Metric]:
+        """The metrics of one choice; bootstrapping them takes long, and two may be alike."""
+        if (key := tuple(choice)) not in known:
+            counts = [image[place] for image, place in zip(images, choice, strict=True)]
+            known[key] = segmentation_metrics(dict(zip(COUNTS, zip(*counts, strict=True), strict=True)))
+        return known[key]
+
+    return WorstCase(
+        metrics={name: shown(choose(images))[name] for name, choose in CHOICES.items()},
+        alone={name: shown([place] * len(images)) for place, name in enumerate(names)},
+    )
+
+
+def least_pixel_accuracy(images: Sequence[Sequence[Counts]]) -> list[int]:
+    """The candidate of each image with the fewest right pixels, of several the first."""
+    return [_first_least([sum(found) for found, _, _ in image]) for image in images]
+
+
+def least_mean_accuracy(images: Sequence[Sequence[Counts]]) -> list[int]:
+    """The candidate of each image that lowers the mean class accuracy of all of them the most."""
+    pixels = total([image[0] for image in images])[1]
+    weights = [1 / there if there else 0.0 for there in pixels]
+    return [
+        _first_least([sum(map(float.__mul__, map(float, found), weights)) for found, _, _ in image])
+        for image in images
+    ]
+
+
+def least_miou(images: Sequence[Sequence[Counts]]) -> list[int]:
+    """The candidate of each image by the greedy search for the smallest mIoU of all of them.
+
+    Args:
+        images: Of each image the counts of every candidate; all have the same number of candidates.
+
+    Returns:
+        Its place among the candidates, for each image.
+    """
+    alone = [ratios(total([image[place] for image in images]))["miou"] for place in range(len(images[0]))]
+    known = [value for value in alone if value is not None]
+    if not known:
+        return [0] * len(images)
+    first = next(place for place, value in enumerate(alone) if value == min(known))
+    search = _Search(images, first)
+    while search.improve():
+        pass
+    return search.choice
+
+
+CHOICES = {
+    "miou": least_miou,
+    "mean_accuracy": least_mean_accuracy,
+    "pixel_accuracy": least_pixel_accuracy,
+}
+
+
+class _Search:
+    """The sums of the present choice, and what another candidate of one image would make of them."""
+
+    def __init__(self, images: Sequence[Sequence[Counts]], first: int) -> None:
+        self.choice = [first] * len(images)
+        # Of each image and candidate the classes whose intersection or union is not zero.
+        self._parts = [[_parts(counts) for counts in image] for image in images]
+        classes = len(images[0][0][0])
+        self._found, self._union = [0] * classes, [0] * classes
+        for parts in self._parts:
+            self._add(parts[first], 1)
+        self._value = self._miou()
+
+    def improve(self) -> bool:
+        """Goes through the images once; whether any has another candidate now."""
+        changed = False
+        for row, parts in enumerate(self._parts):
+            present = self.choice[row]
+            best, lowest = present, self._value
+            self._add(parts[present], -1)
+            for place, part in enumerate(parts):
+                if place == present or part == parts[present]:
+                    continue
+                self._add(part, 1)
+                value = self._miou()
+                self._add(part, -1)
+                if value < lowest:
+                    best, lowest = place, value
+            self._add(parts[best], 1)
+            changed |= best != present
+            self.choice[row], self._value = best, lowest
+        return changed
+
+    def _add(self, part: Sequence[tuple[int, int, int]], sign: int) -> None:
+        for index, found, union in part:
+            self._found[index] += sign * found
+            self._union[index] += sign * union
+
+    def _miou(self) -> float:
+        """As `ratios`, in the same order of additions; 1 where no class is left, which nothing is above."""
+        shares = [found / union for found, union in zip(self._found, self._union, strict=True) if union]
+        return sum(shares) / len(shares) if shares else 1.0
+
+
+def _parts(counts: Counts) -> list[tuple[int, int, int]]:
+    """(class, intersection, union) of the classes that occur."""
+    rows = enumerate(zip(*counts, strict=True))
+    return [
+        (index, found, there + called - found) for index, (found, there, called) in rows if there or called
+    ]
+
+
+def _first_least(values: Sequence[float]) -> int:
+    return min(range(len(values)), key=values.__getitem__)

@@ -1,0 +1,88 @@
+"""The store: all that the service and the workers know about jobs, behind one object.
+
+    store = open_store("sqlite:////var/lib/assay/assay.sqlite")
+    job, created = store.jobs.add(spec, body_sha256=digest)
+    claim = store.shards.claim(worker, ["cpu"], lease_seconds=90)
+
+It may be used from several threads; each process opens its own. Every method is one short
+transaction and raises errors of `service.contract.errors`; `sqlalchemy.exc.OperationalError` means
+that the database is away and that nothing may be assumed about the call that raised it.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import text
+
+from assay.service.store import overview
+from assay.service.store.artifacts import Artifacts
+from assay.service.store.browser_sessions import Logins
+from assay.service.store.checkpoints import Checkpoints
+from assay.service.store.counters import Counters
+from assay.service.store.database import Database
+from assay.service.store.events import Events
+from assay.service.store.jobs import Jobs
+from assay.service.store.keys import Keys
+from assay.service.store.results import Results
+from assay.service.store.shards import Shards
+from assay.service.store.workers import Workers
+
+
+class Store:
+    """The tables by topic; also a context manager that closes the connections."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.jobs = Jobs(database)
+        self.shards = Shards(database)
+        self.results = Results(database)
+        self.events = Events(database)
+        self.artifacts = Artifacts(database)
+        self.checkpoints = Checkpoints(database)
+        self.workers = Workers(database)
+        self.keys = Keys(database)
+        self.logins = Logins(database)
+        self.counters = Counters(database)
+
+    def overview(self) -> overview.Overview:
+        """How things stand, in few numbers."""
+        return overview.read(self._database)
+
+    def ping(self) -> None:
+        """Raises OperationalError when the database does not answer."""
+        with self._database.reading() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Closes all connections; a later call opens new ones."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_store(url: str, *, migrate: bool = True) -> Store:
+    """Opens the database at a URL.
+
+    Args:
+        url: `sqlite:////path/to/file` (made if absent, with its folder) or
+            `postgresql+psycopg://user@host/database`.
+        migrate: create or upgrade the tables first; any number of processes may do so at once.
+
+    Raises:
+        ValueError: for another kind of URL.
+        OperationalError: when the database is away, or its file cannot be opened.
+    """
+    database = Database(url)
+    if migrate:
+        from assay.service.store.upgrade import upgrade  # alembic, which most processes never need
+
+        upgrade(database)
+    return Store(database)

@@ -1,0 +1,106 @@
+"""How a job ends, and what that does to the jobs that wait for it. All in the caller's transaction."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from assay.service.contract.states import JobState, ShardState
+from assay.service.store.clock import now
+from assay.service.store.tables import jobs, shards
+from assay.service.store.transactions.dependencies import has_all, waiting_for
+from assay.service.store.transactions.transitions import lock_job, move_job, move_shards
+
+WORDS = {
+    JobState.FAILED: "failed",
+    JobState.CANCELED: "was canceled",
+    JobState.TIMED_OUT: "timed out",
+}
+
+
+def problem(error_type: str, message: str) -> dict[str, str]:
+    """The error of a job."""
+    return {"type": error_type, "message": message}
+
+
+def one_line(message: str, limit: int = 500) -> str:
+    """The message as one line of at most `limit` characters."""
+    line = " ".join(message.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def end_job(
+    connection: Connection,
+    job_id: str,
+    from_states: Collection[JobState],
+    to: JobState,
+    *,
+    error: dict[str, str] | None = None,
+    **values: Any,
+) -> bool:
+    """Moves a job to a terminal state, with everything that follows from it.
+
+    Its queued shards are canceled, and what waits for it is released (`succeeded`, unless it waits for others
+    too) or fails with `dependency_failed`, and so on down the line. Running shards stay with their workers,
+    which learn of it at their next renewal.
+
+    Returns:
+        Whether the job moved; if not, nothing changed.
+    """
+    message = one_line(error["message"]) if error else ""
+    ending = {"finished_at": now(), "error": error, "message": message, **values}
+    if not move_job(connection, job_id, from_states, to, **ending):
+        return False
+    cancel_queued_shards(connection, job_id)
+    if to is JobState.SUCCEEDED:
+        _release_dependents(connection, job_id)
+    else:
+        _fail_dependents(connection, job_id, WORDS[to])
+    return True
+
+
+def cancel_queued_shards(connection: Connection, job_id: str) -> None:
+    """Takes a job's unclaimed shards out of the queue."""
+    move_shards(connection, shards.c.job_id == job_id, {ShardState.QUEUED}, ShardState.CANCELED)
+
+
+def cancel_when_idle(connection: Connection, job_id: str) -> bool:
+    """Ends a job that is being canceled, once no worker has a shard of it any more."""
+    running = select(shards.c.id).where(shards.c.job_id == job_id, shards.c.state == str(ShardState.RUNNING))
+    if connection.execute(running.limit(1)).first() is not None:
+        return False
+    return end_job(connection, job_id, {JobState.CANCELING}, JobState.CANCELED)
+
+
+def _release_dependents(connection: Connection, job_id: str) -> None:
+    for dependent in waiting_for(connection, job_id):
+        # Locked before the look at what else it needs: of two that succeed at once, the later sees the other.
+        lock_job(connection, dependent)
+        if has_all(connection, dependent):
+            move_job(connection, dependent, {JobState.WAITING}, JobState.QUEUED, message="")
+
+
+def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
+    # A heap and not recursion: a chain of fine-tunings may be longer than Python's stack. The oldest first,
+    # so that jobs are locked in the order of `needing`.
+    first = _told(connection, job_id, how)
+    due = [(dependent, *first) for dependent in waiting_for(connection, job_id)]
+    while due:
+        dependent, cause, how = heapq.heappop(due)
+        message = one_line(f"{cause}, whose weights this job needs, {how}")
+        ending = {"finished_at": now(), "error": problem("dependency_failed", message), "message": message}
+        if move_job(connection, dependent, {JobState.WAITING}, JobState.FAILED, **ending):
+            cancel_queued_shards(connection, dependent)
+            for further in waiting_for(connection, dependent):
+                heapq.heappush(due, (further, f"job {dependent}", WORDS[JobState.FAILED]))
+
+
+def _told(connection: Connection, job_id: str, how: str) -> tuple[str, str]:
+    """What the jobs that need it call a job that has ended without weights, and what has become of it."""
+    job = connection.execute(select(jobs.c.kind, jobs.c.spec, jobs.c.error).where(jobs.c.id == job_id)).one()
+    if job.kind != "check":
+        return f"job {job_id}", how
+    return f"checkpoint {job.spec['name']}", f"was rejected: {(job.error or {}).get('message', how)}"

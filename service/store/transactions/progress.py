@@ -1,0 +1,94 @@
+"""A job's progress is the sum over its shards, kept in the job's own row.
+
+Running shards may be further than the database knows: then Redis has their newest report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, update
+
+from assay.service.contract.states import ShardState
+from assay.service.store.rows import JobRow, RunningShard, ShardKind, Standing
+from assay.service.store.tables import jobs, shards
+from assay.service.store.transactions.event_log import tell_progress
+
+
+def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
+    """Sets how much of a shard is done and carries the difference to its job, and tells of it.
+
+    The caller holds the job's lock and has just read the shard. Plan shards count nothing: their
+    work is not in examples. `total` is known from the plan for evaluate shards and ignored there.
+    """
+    if shard.kind == "plan":
+        return
+    if shard.kind == "train":
+        total = shard.total if total is None else max(0, total)
+        changes: dict[str, Any] = {"progress_total": total, "cost_total": total}
+    else:
+        total = shard.total
+        changes = {}
+    done = max(0, done if total is None else min(done, total))
+    difference = done - shard.done
+    cost = _cost(shard.kind, shard.cost, difference, total)
+    connection.execute(update(shards).where(shards.c.id == shard.id).values(done=done, total=total))
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id == shard.job_id)
+        .values(progress_done=jobs.c.progress_done + difference, cost_done=jobs.c.cost_done + cost, **changes)
+    )
+    if difference:
+        tell_progress(connection, shard.job_id)
+
+
+def standing(connection: Connection, job_id: str) -> Standing | None:
+    """How far a job is, in one statement, so that no shard is counted twice or not at all."""
+    # The precedence is the job's own: with it the index of claiming leads straight to the running shards.
+    running = (shards.c.job_id == jobs.c.id) & (shards.c.precedence == -jobs.c.priority)
+    running &= shards.c.state == str(ShardState.RUNNING)
+    columns = (shards.c.id, shards.c.fence, shards.c.kind, shards.c.done, shards.c.total, shards.c.cost)
+    statement = (
+        select(jobs.c.progress_done, jobs.c.cost_done, *columns)
+        .select_from(jobs.outerjoin(shards, running))
+        .where(jobs.c.id == job_id)
+        .order_by(shards.c.id)
+    )
+    rows = connection.execute(statement).all()
+    if not rows:
+        return None
+    at_work = [RunningShard(*row[2:]) for row in rows if row.id is not None]
+    return Standing(rows[0].progress_done, rows[0].cost_done, at_work)
+
+
+def brought_up(job: JobRow, stood: Standing, reported: Sequence[int | None]) -> JobRow:
+    """The job with what its running shards have reported beyond the database.
+
+    Args:
+        job: as the database has it.
+        stood: read after the job, and so at least as far.
+        reported: how much of each of `stood.running` is done; None where nobody knows.
+    """
+    done, cost = stood.progress_done, stood.cost_done
+    for shard, report in zip(stood.running, reported, strict=True):
+        ahead = _ahead(shard, report)
+        done += ahead
+        cost += _cost(shard.kind, shard.cost, ahead, shard.total)
+    if job.progress_total is not None:
+        done = min(done, job.progress_total)
+    if job.cost_total is not None:
+        cost = min(cost, job.cost_total)
+    return replace(job, progress_done=done, cost_done=cost)
+
+
+def _ahead(shard: RunningShard, report: int | None) -> int:
+    """How much further than its row a shard is; a plan counts nothing, a whole is not known to be passed."""
+    if report is None or shard.kind == "plan" or shard.total is None:
+        return 0
+    return max(0, min(report, shard.total) - shard.done)
+
+
+def _cost(kind: ShardKind, cost: float, done: int, total: int | None) -> float:
+    return float(done) if kind == "train" else cost * done / max(1, total or 0)

@@ -1,0 +1,96 @@
+"""A job's next attempt: what is done stays done, the rest is queued with its caps reset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from assay.service.contract.errors import InvalidState
+from assay.service.contract.states import RETRYABLE, JobState, ShardState
+from assay.service.store.artifacts import weights_expired
+from assay.service.store.row_mapping import unknown_job
+from assay.service.store.tables import jobs, shards
+from assay.service.store.transactions.claim import start_job
+from assay.service.store.transactions.dependencies import lock_needed, needed_by
+from assay.service.store.transactions.finish import not_done
+from assay.service.store.transactions.release import leave
+from assay.service.store.transactions.transitions import lock_job, move_job, move_shards
+from assay.service.submission.dependencies import needs_of
+
+CLEARED: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "deadline", "error", "paced_at"))
+
+
+def retry_job(connection: Connection, job_id: str) -> None:
+    """Puts a job that failed, was canceled or timed out back to work.
+
+    Raises:
+        NotFound: when there is none.
+        InvalidState: when it is in another state, or the weights it needs were deleted, or their job.
+    """
+    # What it needs before the job: the lock order of `moves`.
+    needed = lock_needed(connection, needed_by(connection, job_id))
+    job = lock_job(connection, job_id)
+    if job is None:
+        raise unknown_job(job_id)
+    if JobState(job.state) not in RETRYABLE:
+        allowed = "only failed, canceled and timed out jobs can be retried"
+        raise InvalidState(f"job {job_id} is {job.state}: {allowed}")
+    _queue_shards(connection, job_id)
+    left = not_done(connection, job_id)
+    missing = _missing(connection, job_id, needed) if left else []
+    to = JobState.WAITING if missing else JobState.QUEUED
+    named = [f"{_named(connection, job_id, source.id)}, which is {_word(source)}" for source in missing]
+    message = f"waiting for {' and '.join(named)}" if named else ""
+    move_job(connection, job_id, RETRYABLE, to, attempt=job.attempt + 1, message=message, **CLEARED)
+    if not left:
+        # Only the merge is missing, and nobody would claim a shard to set the job going.
+        queued = lock_job(connection, job_id)
+        assert queued is not None
+        start_job(connection, queued, running=True)
+
+
+def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] | None]) -> list[Row[Any]]:
+    """Those of the needed jobs that have not succeeded yet.
+
+    Raises:
+        InvalidState: when one was deleted, or its weights were.
+    """
+    missing = []
+    for source, row in needed.items():
+        if row is None:
+            raise InvalidState(
+                f"{_named(connection, job_id, source)}, whose weights job {job_id} needs, has been deleted"
+            )
+        if weights_expired(connection, source):
+            raise InvalidState(f"the weights of job {source}, which job {job_id} needs, have expired")
+        if row.state != JobState.SUCCEEDED:
+            missing.append(row)
+    return missing
+
+
+def _named(connection: Connection, job_id: str, source: str) -> str:
+    """What a job calls one that it needs: a checkpoint by its name."""
+    spec = connection.execute(select(jobs.c.spec).where(jobs.c.id == job_id)).scalar_one()
+    own = (spec["model"].get("weights") or {}).get("checkpoint")
+    others = {need.job for need in needs_of(spec)}
+    return f"job {source}" if own is None or source in others else f"checkpoint {own}"
+
+
+def _word(source: Row[Any]) -> str:
+    if source.kind != "check":
+        return str(source.state)
+    return "rejected" if source.state in RETRYABLE else "being checked"
+
+
+def _queue_shards(connection: Connection, job_id: str) -> None:
+    of_job = shards.c.job_id == job_id
+    running = select(shards).where(of_job, shards.c.state == str(ShardState.RUNNING))
+    for shard in connection.execute(running).all():
+        # Its worker still stops work of the attempt before; it will find that it lost the shard.
+        leave(connection, shard, ShardState.QUEUED)
+    stopped = {ShardState.FAILED, ShardState.CANCELED}
+    move_shards(connection, of_job, stopped, ShardState.QUEUED)
+    left = of_job & (shards.c.state == str(ShardState.QUEUED))
+    connection.execute(shards.update().where(left).values(failures=0, losses=0))

@@ -1,0 +1,115 @@
+"""A new job: its row, its tags, its first shard, and the key that made it. One transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select
+
+from assay.service.contract.errors import IdempotencyMismatch
+from assay.service.contract.states import RETRYABLE, JobState
+from assay.service.store.artifacts import weights_expired
+from assay.service.store.clock import now
+from assay.service.store.columns import storable
+from assay.service.store.ids import new_id
+from assay.service.store.planning import add_first_shard
+from assay.service.store.tables import idempotency_keys, jobs, tags
+from assay.service.store.transactions.dependencies import (
+    cannot_give,
+    checkpoint_needs,
+    lock_needed,
+    note_needs,
+)
+from assay.service.store.transactions.event_log import tell_state
+from assay.service.submission.dependencies import Need, needs_of
+from assay.service.submission.weights import EXPIRED
+
+
+def known_job(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:
+    """The job that this key made earlier for this tenant; None when there is none, or no key.
+
+    Raises:
+        IdempotencyMismatch: when the key was used with another body.
+    """
+    if key is None:
+        return None
+    mine = (idempotency_keys.c.tenant == (tenant or "")) & (idempotency_keys.c.key == key)
+    statement = select(idempotency_keys).where(mine)
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        return None
+    if row.body_sha256 != body_sha256:
+        raise IdempotencyMismatch("this Idempotency-Key was used before, with another body")
+    job_id: str = row.job_id
+    return job_id
+
+
+def add_job(
+    connection: Connection, spec: dict[str, Any], body_sha256: str, key: str | None, tenant: str | None
+) -> str:
+    """Writes everything that a new job has, and returns its id.
+
+    Raises:
+        InvalidSpec: when a job or checkpoint whose weights are needed is unknown or has ended without them.
+        IntegrityError: when another transaction has just used the key.
+    """
+    needs = [*needs_of(spec), *checkpoint_needs(connection, spec, tenant)]
+    state = _state(connection, needs)
+    created_at = connection.execute(select(now())).scalar_one()
+    job_id = new_id(created_at)
+    row = job_values(job_id, spec, created_at) | {"state": str(state), "tenant": tenant}
+    connection.execute(insert(jobs).values(**row))
+    note_needs(connection, job_id, needs)
+    tell_state(connection, job_id)
+    add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec)
+    # Two tags that differ only in what no database can hold are one tag.
+    names = list(dict.fromkeys(storable(tag) for tag in spec["tags"]))
+    if names:
+        connection.execute(insert(tags), [{"tag": tag, "job_id": job_id} for tag in names])
+    if key is not None:
+        made = {"tenant": tenant or "", "key": key, "body_sha256": body_sha256}
+        made_job = {"job_id": job_id, "created_at": created_at}
+        connection.execute(insert(idempotency_keys).values(**made, **made_job))
+    return job_id
+
+
+def _state(connection: Connection, needs: Sequence[Need]) -> JobState:
+    # Locked, so that none can end between this look and our commit and leave us waiting for ever.
+    found = lock_needed(connection, {need.job for need in needs})
+    complaints = [(need, _complaint(connection, need, found[need.job])) for need in needs]
+    problems = [(need, complaint) for need, complaint in complaints if complaint is not None]
+    if problems:
+        raise cannot_give(problems)
+    there = all(row is not None and row.state == JobState.SUCCEEDED for row in found.values())
+    return JobState.QUEUED if there else JobState.WAITING
+
+
+def _complaint(connection: Connection, need: Need, source: Row[Any] | None) -> str | None:
+    if need.checkpoint is not None and (source is None or source.state in RETRYABLE):
+        return "there is no such checkpoint" if source is None else "this checkpoint was rejected"
+    if source is None or (source.kind == "check" and need.checkpoint is None):
+        return "there is no such job"
+    if source.state in RETRYABLE:
+        return f"this job is {source.state} and has no weights"
+    return EXPIRED if weights_expired(connection, source.id) else None
+
+
+def job_values(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str, Any]:
+    """The columns of a new job, all but its state and its tenant."""
+    return {
+        "id": job_id,
+        "kind": spec["kind"],
+        "model": spec["model"]["name"],
+        "priority": spec["priority"],
+        "spec": spec,
+        "attempt": 1,
+        "created_at": created_at,
+        "message": "",
+        "progress_done": 0,
+        "progress_total": None,
+        "progress_unit": "steps" if spec["kind"] == "train" else "examples",
+        "cost_done": 0.0,
+        "cost_total": None,
+        "last_event": 0,
+    }

@@ -1,0 +1,121 @@
+"""The only way to change a state: compare and set, along the transition tables.
+
+Lock order, which keeps PostgreSQL free of deadlocks: a job before its shards, a job before the jobs
+that depend on it. Whoever changes a shard's state holds its job's row lock first (on SQLite the
+whole database is locked), so what it reads of the other shards stays true until it commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, select, update
+
+from assay.service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
+from assay.service.store.rows import Claim
+from assay.service.store.tables import jobs, shards
+from assay.service.store.transactions.event_log import tell_state
+
+# States in which a job's shards may be claimed.
+CLAIMABLE = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
+OPEN = frozenset(JobState) - TERMINAL
+
+
+class IllegalMoveError(RuntimeError):
+    """The store tried a transition that the tables do not have: a defect, not a race."""
+
+
+def states_before(to: JobState) -> frozenset[JobState]:
+    """The states from which a job may go to this one."""
+    return frozenset(state for state, following in JOB_TRANSITIONS.items() if to in following)
+
+
+def move_job(
+    connection: Connection, job_id: str, from_states: Collection[JobState], to: JobState, **values: Any
+) -> bool:
+    """Moves a job to a state if it is in one of the given states, and tells so in its events.
+
+    Args:
+        connection: in a writing transaction.
+        job_id: the job.
+        from_states: the states in which it may be.
+        to: the state that it gets.
+        values: other columns to set with it.
+
+    Returns:
+        Whether it moved.
+
+    Raises:
+        IllegalMoveError: when a job in one of `from_states` may not go to `to`.
+    """
+    if _move(connection, jobs, JOB_TRANSITIONS, jobs.c.id == job_id, from_states, to, values) == 0:
+        return False
+    tell_state(connection, job_id)
+    return True
+
+
+def move_shards(
+    connection: Connection,
+    condition: ColumnElement[bool],
+    from_states: Collection[ShardState],
+    to: ShardState,
+    **values: Any,
+) -> int:
+    """Moves those shards that meet the condition and are in one of the given states.
+
+    Returns:
+        How many moved.
+
+    Raises:
+        IllegalMoveError: when a shard in one of `from_states` may not go to `to`.
+    """
+    return _move(connection, shards, SHARD_TRANSITIONS, condition, from_states, to, values)
+
+
+def _move(
+    connection: Connection,
+    table: Table,
+    transitions: Mapping[Any, frozenset[Any]],
+    condition: ColumnElement[bool],
+    from_states: Collection[JobState | ShardState],
+    to: JobState | ShardState,
+    values: dict[str, Any],
+) -> int:
+    for state in from_states:
+        if to not in transitions[state]:
+            raise IllegalMoveError(f"{table.name} may not go from {state} to {to}")
+    allowed = table.c.state.in_([str(state) for state in from_states])
+    statement = update(table).where(condition, allowed).values(state=str(to), **values)
+    return connection.execute(statement).rowcount
+
+
+def lock_job(connection: Connection, job_id: str, *, share: bool = False) -> Row[Any] | None:
+    """Reads a job and keeps others from changing it until the transaction ends; None if there is none.
+
+    Args:
+        connection: in a writing transaction.
+        job_id: the job.
+        share: let others lock it in the same way: enough for one who only needs it not to change.
+    """
+    # A lock that leaves the key alone does not wait for rows that are being added below the job.
+    statement = select(jobs).where(jobs.c.id == job_id).with_for_update(read=share, key_share=not share)
+    return connection.execute(statement).one_or_none()
+
+
+def fenced(connection: Connection, claim: Claim) -> Row[Any] | None:
+    """The claimed shard, or None when the claim is void: another has it, or it no longer runs."""
+    return connection.execute(select(shards).where(held(claim))).one_or_none()
+
+
+def held(claim: Claim) -> ColumnElement[bool]:
+    """The condition that a shard is still held by this claim."""
+    running = shards.c.state == str(ShardState.RUNNING)
+    return (shards.c.id == claim.shard_id) & (shards.c.fence == claim.fence) & running
+
+
+def lock_claim(connection: Connection, claim: Claim) -> tuple[Row[Any], Row[Any]] | None:
+    """Locks the claim's job and reads both; None when the claim is void."""
+    job = lock_job(connection, claim.job_id)
+    shard = fenced(connection, claim) if job is not None else None
+    return None if job is None or shard is None else (job, shard)

@@ -1,0 +1,178 @@
+"""Weights of a backbone: whether what was trained is the backbone of the model that is wanted.
+
+A model whose parameter `backbone` is another model (Segmenter, text_classifier) may begin its training with
+the weights of a model that was trained before, or with the backbone of another such model. Language models
+need not be of one name: the form of their attention may differ as long as the layers' weights are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.catalog.catalog import Catalog, Checked
+from assay.service.contract.problems import Loc, Report
+from assay.service.submission.weights import LOC, check_same_params
+
+PARAMETER = "backbone"
+PLACE: Loc = ("model", "params", PARAMETER)
+# What weights do not depend on: positions are resized, and the rest only matters while training.
+FREE = frozenset({"image_size", "dropout", "attention_dropout", "drop_path"})
+# What the weights of a language model without its output layer depend on, beside its layers' attention.
+SIZES = ("width", "depth", "heads", "hidden")
+# The fact of a language model, or of an attention mechanism: which projections a layer has.
+LAYOUT = "layout"
+
+
+def backbone_of(trained: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The backbone of a trained model: of a classifier the model itself.
+
+    Args:
+        trained: {"name", "params"} with every default filled in.
+    """
+    inner = trained["params"].get(PARAMETER)
+    return inner if isinstance(inner, Mapping) else trained
+
+
+def models_around(catalog: Catalog) -> list[str]:
+    """The models that are built around a backbone, by name."""
+    return [model.name for model in catalog.list("model") if PARAMETER in model.parameters["properties"]]
+
+
+def with_backbone(catalog: Catalog, model: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
+    """A model as it was asked for, with the backbone's parameters that it leaves to the trained one.
+
+    Args:
+        catalog: Says which models have a backbone.
+        model: The well-formed parts of a `ModelSpec`.
+        trained: {"name", "params"} of what the weights are of.
+    """
+    params, backbone = model.get("params"), backbone_of(trained)
+    if not isinstance(params, Mapping) or model.get("name") not in models_around(catalog):
+        return dict(model)
+    known = {"name": backbone["name"], "params": dict(backbone["params"])}
+    given = params.get(PARAMETER, known)
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, Mapping):
+        return dict(model)
+    if given.get("name") == known["name"]:
+        left = known["params"]
+    elif isinstance(given.get("name"), str) and _of_words(catalog, given["name"], known["name"]):
+        left = _in_both(catalog, given["name"], known)
+    else:
+        return dict(model)
+    own = given.get("params", {})
+    if isinstance(own, Mapping):
+        given = {**given, "params": {**left, **own}}
+    return {**model, "params": {**params, PARAMETER: given}}
+
+
+def check_backbone(
+    catalog: Catalog,
+    model: Checked | None,
+    trained: Mapping[str, Any] | None,
+    report: Report,
+    *,
+    training: bool,
+) -> None:
+    """Report why a model cannot begin with the weights of a backbone.
+
+    Args:
+        catalog: Where the backbone is looked up.
+        model: The model that is asked for; None where it was refused before.
+        trained: {"name", "params"} of what the weights are of; None where nothing is known.
+        report: Receives one remark per parameter that differs.
+        training: Whether the job trains; what is left of the model would be random in an evaluation.
+    """
+    if not training:
+        message = "only training begins with the weights of a part: the rest of the model would stay random"
+        report.add((*LOC, "part"), message, given=PARAMETER, allowed=[None])
+    if model is None:
+        return
+    wanted = model.params.get(PARAMETER)
+    if not isinstance(wanted, Mapping):
+        if PARAMETER not in model.component.parameters["properties"]:
+            able = models_around(catalog)
+            message = f"the model {model.component.name!r} has no part {PARAMETER!r}"
+            report.add((*LOC, "part"), message, given=PARAMETER, allowed=f"with the model {', '.join(able)}")
+        return
+    if trained is None:
+        return
+    source = backbone_of(trained)
+    if _of_words(catalog, wanted["name"], source["name"]):
+        _check_words(catalog, wanted, source, report)
+        return
+    if source["name"] != wanted["name"]:
+        message = f"the weights are of the model {source['name']!r}"
+        report.add((*PLACE, "name"), message, given=wanted["name"], allowed=[source["name"]])
+        return
+    component = catalog.find("model", wanted["name"])
+    check_same_params(component, wanted["params"], source["params"], report, PLACE, free=FREE)
+
+
+def may_begin_with(catalog: Catalog, wanted: str, source: str) -> bool:
+    """Whether weights of a backbone of one name may be those of another's, as far as the names tell."""
+    return wanted == source or _of_words(catalog, wanted, source)
+
+
+def _of_words(catalog: Catalog, *names: str) -> bool:
+    """Whether these models are language models that say which projections their layers have."""
+    known = catalog.names("model")
+    return all(name in known and LAYOUT in (catalog.find("model", name).facts or {}) for name in names)
+
+
+def _in_both(catalog: Catalog, name: str, trained: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a trained language model, as far as another one has it as parameters."""
+    known = catalog.find("model", trained["name"]).known(trained["params"])
+    return {key: known[key] for key in catalog.find("model", name).parameters["properties"] if key in known}
+
+
+def _check_words(
+    catalog: Catalog, wanted: Mapping[str, Any], source: Mapping[str, Any], report: Report
+) -> None:
+    """Report every size of a language model that is not the trained one's, and the first other layer."""
+    component = catalog.find("model", wanted["name"])
+    ours = component.known(wanted["params"])
+    theirs = catalog.find("model", source["name"]).known(source["params"])
+    place = (*PLACE, "params")
+    for size in SIZES:
+        if size in ours and size in theirs and ours[size] != theirs[size]:
+            message = f"the weights are of a model with {size} {theirs[size]}"
+            report.add((*place, size), message, given=ours[size], allowed=[theirs[size]])
+    pairs = zip(layouts(catalog, wanted), layouts(catalog, source), strict=False)
+    for layer, (own, trained) in enumerate(pairs):
+        if own != trained:
+            message = f"layer {layer} has the projections {own}, that of the weights {trained}"
+            where = "attention" if "attention" in component.parameters["properties"] else None
+            loc = (*PLACE, "name") if where is None else (*place, where)
+            report.add(loc, message, given=own, allowed=[trained])
+            return
+
+
+def layouts(catalog: Catalog, model: Mapping[str, Any]) -> list[str]:
+    """Which projections each layer of a language model has: "qkv", "kv", or those of one mechanism alone.
+
+    Args:
+        catalog: Where the model and its attention are looked up.
+        model: {"name", "params"} of one with the fact `layout`, with every default filled in.
+    """
+    component = catalog.find("model", model["name"])
+    known = component.known(model["params"])
+    depth = known["depth"]
+    assert isinstance(depth, int)
+    found = [str(known[LAYOUT])] * depth
+    attention = model["params"].get("attention")
+    if isinstance(attention, Mapping):
+        facts = catalog.find("attention", attention["name"]).facts or {}
+        own = facts.get(LAYOUT) or f"of {attention['name']} {attention['params']}"
+        for layer in _chosen(model["params"].get("layers", "all"), depth):
+            found[layer] = str(own)
+    return found
+
+
+def _chosen(layers: str | Sequence[int], depth: int) -> Sequence[int]:
+    words = {"all": range(depth), "first": range(1), "last": range(depth - 1, depth)}
+    if isinstance(layers, str):
+        return words.get(layers, range(0))
+    return [layer for layer in layers if isinstance(layer, int) and 0 <= layer < depth]

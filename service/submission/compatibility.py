@@ -1,0 +1,158 @@
+"""Whether a model, its weights and data belong together: tasks, classes, channels, sizes of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.catalog.catalog import Catalog, Checked
+from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.submission.imagenet_c_layout import TASK
+
+# The shape of a model's logits and input: where these differ, the weights do not fit.
+FIT = ("classes", "channels")
+# A backbone has no classes.
+BACKBONE_FIT = ("channels",)
+# Tasks that models of another task do: a classifier's confidence tells anomalies.
+DONE_BY = {"anomaly_detection": "classification", TASK: "classification"}
+
+
+@dataclass(frozen=True)
+class MadeFor:
+    """What a model was, or will be, made for.
+
+    Attributes:
+        data: The data set that it was or will be trained on; None where that is not known.
+        facts: What is known of that data set.
+        weights: `classes`, `channels` and `image_size`, as far as its weights tell.
+        image_size: In pixels, None where that is not known.
+        compared: The facts of data that have to be the same.
+    """
+
+    data: str | None
+    facts: Mapping[str, Any]
+    weights: Mapping[str, int]
+    image_size: Any
+    compared: tuple[str, ...]
+
+
+def facts_of(catalog: Catalog, data: str) -> Mapping[str, Any]:
+    """What is known of a data set; nothing where this version does not have it."""
+    known = data in catalog.names("data")
+    return (catalog.find("data", data).facts if known else None) or {}
+
+
+def check_fit(data: Checked | None, model: MadeFor, report: Report, loc: Loc) -> None:
+    """Report data that does not have the classes and channels that the model was, or will be, made for.
+
+    Args:
+        data: The data, None where it is not known.
+        model: What the model is made for.
+        report: Receives what is wrong.
+        loc: Where the data stands in the body.
+    """
+    if data is None or model.data is None:
+        return
+    facts = data.component.facts or {}
+    for fact in model.compared:
+        made_for = model.weights.get(fact, _of_model(model.facts, fact))
+        needed = _of_model(facts, fact)
+        if needed is None or made_for is None or needed == made_for:
+            continue
+        whose = "its weights" if fact in model.weights else repr(model.data)
+        given = f"{needed}" if needed == facts[fact] else f"{facts[fact]} of {needed}"
+        message = (
+            f"{data.component.name!r} has {given} {fact}, the model is made for the {made_for} of {whose}"
+        )
+        report.add((*loc, "name"), message, given=data.component.name)
+
+
+def misfits(
+    theirs: Mapping[str, Any], their_facts: Mapping[str, Any], data: Checked | None, ours: MadeFor
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with using another job's model beside ours, and what would be right.
+
+    Args:
+        theirs: {"name", "params"} of the other model.
+        their_facts: What is known of the data set that it was trained on.
+        data: What both are to be run on, None where it is not known.
+        ours: What our model is made for.
+    """
+    facts = (data.component.facts if data is not None else None) or {}
+    for fact in FIT:
+        trained, needed = _of_model(their_facts, fact), _of_model(facts, fact)
+        if needed is not None and trained is not None and needed != trained:
+            yield f"this job's model is made for {trained} {fact}", f"{needed} {fact}"
+    size = theirs["params"].get("image_size")
+    if size is not None and ours.image_size is not None and size != ours.image_size:
+        yield f"this job's model is for images of {size} pixels", f"images of {ours.image_size} pixels"
+
+
+def check_tasks(
+    catalog: Catalog,
+    component: Component,
+    model: Checked | None,
+    data: Checked | None,
+    report: Report,
+    loc: Loc,
+) -> None:
+    """Report a recipe or an evaluation that is for another task than the model or the data.
+
+    Args:
+        catalog: Has those that are for it.
+        component: The recipe or evaluation.
+        model: The model, None where it is not known.
+        data: The data, likewise.
+        report: Receives at most one remark.
+        loc: Where the component stands in the body.
+    """
+    others = [other for other in (model, data) if other is not None]
+
+    def fits(one: Component, other: Checked) -> bool:
+        tasks = _done_by(one.tasks) if other is model else one.tasks
+        return _share(tasks, other.component.tasks)
+
+    for other in others:
+        if not fits(component, other):
+            message = (
+                f"{component.name!r} is for {_list(component.tasks)}, the {other.component.kind}"
+                f" {other.component.name!r} is for {_list(other.component.tasks)}"
+            )
+            kinds = EVALUATIONS if component.kind in EVALUATIONS else (component.kind,)
+            able = [
+                one.name for kind in kinds for one in catalog.list(kind) if all(fits(one, o) for o in others)
+            ]
+            near = nearest(component.name, able)
+            report.add((*loc, "name"), message, given=component.name, allowed=able, nearest=near)
+            break
+
+
+def check_data_tasks(data: Component, model: Component, report: Report, loc: Loc) -> None:
+    """Report data for other tasks than the model's; `loc` is where the data stands in the body."""
+    if not _share(model.tasks, _done_by(data.tasks)):
+        message = (
+            f"{data.name!r} is data for {_list(data.tasks)},"
+            f" the model {model.name!r} is for {_list(model.tasks)}"
+        )
+        report.add((*loc, "name"), message, given=data.name)
+
+
+def _of_model(facts: Mapping[str, Any], fact: str) -> Any:
+    """The classes or channels of a model for data with these facts; a set may have some of its classes."""
+    return facts.get("model_classes", facts.get(fact)) if fact == "classes" else facts.get(fact)
+
+
+def _done_by(tasks: Sequence[str]) -> list[str]:
+    """The tasks of the models that do these tasks."""
+    return [DONE_BY.get(task, task) for task in tasks]
+
+
+def _share(some: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two components have a task in common; no tasks means any."""
+    return not some or not others or bool(set(some) & set(others))
+
+
+def _list(tasks: Sequence[str]) -> str:
+    return " and ".join(tasks)

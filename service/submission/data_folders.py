@@ -1,0 +1,147 @@
+"""Folder names from clients: names under the data root, never paths out of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.service.catalog.catalog import Catalog, Checked
+from assay.service.catalog.component import Component
+from assay.service.contract.problems import Loc, Report, nearest
+
+MAX_LENGTH = 1024
+MAX_LISTED = 50
+# What the name of an image file ends with, in lower case.
+IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+@dataclass(frozen=True)
+class FolderProblem:
+    """Why a folder name is refused, what would do, and the nearest folder that exists."""
+
+    message: str
+    allowed: list[str] | str | None = None
+    nearest: str | None = None
+
+
+def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> FolderProblem | None:
+    """What is wrong with a folder name, or None.
+
+    Args:
+        name: Relative to the data root, with `/` between the parts.
+        root: The data root (`ASSAY_DATA_ROOT`), or None where it is not known or not visible: then only
+            the name itself is checked.
+        must_exist: False for data that a worker will download into the folder.
+    """
+    if (problem := _check_name(name)) is not None:
+        return problem
+    if root is None or not root.is_dir():
+        return None
+    try:
+        place, inside = (root / name).resolve(), root.resolve()
+        if not place.is_relative_to(inside):
+            return FolderProblem("leads out of the data root through a symbolic link")
+        if place.is_dir():
+            return None
+        if place.exists():
+            return FolderProblem("is a file, not a folder", *_known(root, name))
+    except (OSError, RuntimeError, ValueError):
+        return FolderProblem("cannot be read under the data root")
+    if not must_exist:
+        return None
+    return FolderProblem(f"there is no folder {name!r} under the data root", *_known(root, name))
+
+
+def check_folders(
+    catalog: Catalog, data: Checked, root: Path | None, report: Report, loc: Loc, hint: str = ""
+) -> None:
+    """Report the folders of data, or of an evaluation, that are no names under the data root, or not there.
+
+    Args:
+        catalog: Has the data sets that parameters of the data name.
+        data: The data with its parameters.
+        root: The data root, or None where it is not known.
+        report: Receives what is wrong.
+        loc: Where the data stands in the body.
+        hint: What to do about it.
+    """
+    _check_folders(catalog, data.component, data.params, root, report, loc, hint)
+
+
+def _check_folders(
+    catalog: Catalog,
+    data: Component,
+    params: Mapping[str, Any],
+    root: Path | None,
+    report: Report,
+    loc: Loc,
+    hint: str,
+) -> None:
+    for name, schema in data.parameters["properties"].items():
+        marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
+        if not marked or not isinstance(params.get(name), str):
+            continue
+        must_exist = params.get("download") is not True
+        problem = check_folder(params[name], root, must_exist=must_exist)
+        if problem is not None:
+            report.add(
+                (*loc, "params", name),
+                f"{problem.message}{hint}",
+                given=params[name],
+                allowed=problem.allowed,
+                nearest=problem.nearest,
+            )
+    for name, kind, reference in data.references(params):
+        nested = catalog.find(kind, reference["name"])
+        _check_folders(catalog, nested, reference["params"], root, report, (*loc, "params", name), hint)
+
+
+def resolve_folder(name: str, root: Path) -> Path:
+    """The real path of a folder under the data root; it need not exist.
+
+    Raises:
+        ValueError: the name is not relative, or leads out of the root.
+    """
+    if (problem := check_folder(name, root, must_exist=False)) is not None:
+        raise ValueError(f"folder {name!r}: {problem.message}")
+    return (root / name).resolve()
+
+
+def check_inside(path: Path, base: Path) -> None:
+    """Refuse a file or folder whose real place is not below the resolved root.
+
+    Raises:
+        ValueError: a symbolic link leads elsewhere.
+    """
+    # os.path.realpath, since Path.resolve raises RuntimeError for links that form a loop.
+    if not Path(os.path.realpath(path)).is_relative_to(base):
+        raise ValueError(f"{path} leads out of the data root {base} through a symbolic link")
+
+
+def _check_name(name: str) -> FolderProblem | None:
+    allowed = "a name relative to the data root, such as imagenet/val"
+    if not name or len(name) > MAX_LENGTH:
+        return FolderProblem(f"must have 1 to {MAX_LENGTH} characters", allowed)
+    if "\\" in name or any(ord(character) < 32 for character in name):
+        return FolderProblem("must not contain backslashes or control characters", allowed)
+    if name.startswith(("/", "~")) or name[1:2] == ":":
+        return FolderProblem("must be relative to the data root, not an absolute path", allowed)
+    if any(part in ("", ".", "..") for part in name.rstrip("/").split("/")):
+        return FolderProblem('must not contain "..", "." or empty parts', allowed)
+    return None
+
+
+def _known(root: Path, name: str) -> tuple[list[str] | None, str | None]:
+    """The folders beside the wanted one, by the names that a client would use, and the nearest."""
+    parent = (root / name).parent
+    if not parent.resolve().is_relative_to(root.resolve()) or not parent.is_dir():
+        return _known(root, parent.relative_to(root).as_posix()) if parent != root else (None, None)
+    folders = sorted(
+        path.relative_to(root).as_posix()
+        for path in parent.iterdir()
+        if path.is_dir() and not path.name.startswith(".")
+    )
+    return folders[:MAX_LISTED], nearest(name, folders)

@@ -1,0 +1,52 @@
+"""What a job needs of other jobs: the weights that it loads, and the models that its attacks start from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import NotFound
+from assay.service.contract.problems import Loc
+from assay.service.submission.weights import LOC
+
+
+@dataclass(frozen=True)
+class Need:
+    """One field that names a training job, or a checkpoint, whose weights are needed.
+
+    Attributes:
+        job: Id of that job; of the job that checks it, for a checkpoint.
+        loc: The field, in a spec whose suites are expanded.
+        checkpoint: The name of an uploaded checkpoint; None for a training job.
+    """
+
+    job: str
+    loc: Loc
+    checkpoint: str | None = None
+
+    @property
+    def evaluation(self) -> int | None:
+        """Index of the evaluation that needs it; None for the job's own weights."""
+        return int(self.loc[1]) if self.loc[0] == "evaluations" else None
+
+
+def needs_of(spec: Mapping[str, Any]) -> list[Need]:
+    """Every field of a valid spec that names another job, in the spec's order.
+
+    Args:
+        spec: With every default filled in.
+    """
+    weights = (spec["model"].get("weights") or {}).get("job")
+    return [*([Need(weights, (*LOC, "job"))] if weights else []), *_of_evaluations(spec)]
+
+
+def _of_evaluations(spec: Mapping[str, Any]) -> Iterator[Need]:
+    for index, item in enumerate(spec.get("evaluations", ())):
+        # A name that this version does not know any more is for the evaluator to refuse.
+        with contextlib.suppress(NotFound):
+            component = load().find_evaluation(item["name"])
+            for parameter, job in component.jobs(item.get("params", {})):
+                yield Need(job, ("evaluations", index, "params", parameter))

@@ -1,0 +1,254 @@
+"""Stored corrupted images, CORRUPTION/SEVERITY/CLASS/IMAGE as ImageNet-C has them: what a folder lacks.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations".
+A cell is one corruption at one severity. Every cell must have the same images, or their accuracies would be
+of different test sets and the mean over them would mean nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_inside
+
+Cell = tuple[str, int]
+
+# The task of data whose images are corrupted already.
+TASK = "stored_corruptions"
+FIFTEEN = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+SEVERITIES = (1, 2, 3, 4, 5)
+# What the archives of ImageNet-C are called; some people keep their folders in folders of these names.
+GROUPS = ("noise", "blur", "weather", "digital", "extra")
+LAYOUT = "CORRUPTION/SEVERITY/CLASS/IMAGE"
+# Names, and cells, that a message lists of each kind.
+LISTED = 5
+
+
+def cells_of(params: Mapping[str, Any]) -> list[Cell]:
+    """The corruptions, as they were named, each at every severity, in rising order; none of them twice."""
+    severities = sorted(set(params["severities"]))
+    return [(name, severity) for name in dict.fromkeys(params["corruptions"]) for severity in severities]
+
+
+def content_label(label: str, params: Mapping[str, Any]) -> str:
+    """What the content hash of an evaluation's data is kept under: of stored images also which were read.
+
+    Args:
+        label: the data set's, `data_label`.
+        params: the evaluation's.
+    """
+    if params.get("source") != "stored":
+        return label
+    return f"{label} {' '.join(f'{name}/{severity}' for name, severity in sorted(cells_of(params)))}"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What is wanted of a folder.
+
+    Attributes:
+        folder: the folder, with symbolic links resolved.
+        base: the resolved data root; no link may lead out of it.
+        cells: the corruptions and severities that will be read.
+        classes: names of the class folders; None for those that any of the cells has.
+    """
+
+    folder: Path
+    base: Path
+    cells: Sequence[Cell]
+    classes: Sequence[str] | None = None
+
+
+class Names:
+    """Names by the cell that lacks them, or has them without need."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.count = 0
+        self.of_cells: dict[str, tuple[int, list[str]]] = {}
+
+    def add(self, cell: str, names: Iterable[str]) -> None:
+        """Notes names, of which each cell keeps a few."""
+        for name in names:
+            self.count += 1
+            count, kept = self.of_cells.get(cell, (0, []))
+            self.of_cells[cell] = (count + 1, [*kept, name] if len(kept) < LISTED else kept)
+
+    def text(self) -> str:
+        """The count and the names, shortened."""
+        parts = []
+        for cell, (count, kept) in list(self.of_cells.items())[:LISTED]:
+            names = ", ".join(kept) + (f" and {count - len(kept)} more" if count > len(kept) else "")
+            parts.append(f"{cell}: {names}" if cell else names)
+        more = len(self.of_cells) - len(parts)
+        return f"{self.count} {self.what} ({'; '.join(parts)}{f'; and in {more} more' if more else ''})"
+
+
+def find_gaps(tree: Tree, names_at_most: int | None = None) -> str | None:
+    """What a tree lacks, or has too much, in one text; None where every cell has the same images.
+
+    Args:
+        tree: What is wanted.
+        names_at_most: Compare file names until so many have been read, and leave the rest unread.
+
+    Raises:
+        ValueError: a symbolic link leads out of the root.
+        OSError: a folder cannot be read.
+    """
+    gaps = {
+        key: Names(what)
+        for key, what in (
+            ("corruptions", "corruptions are missing"),
+            ("severities", "severities are missing"),
+            ("everywhere", "classes are missing in every corruption and severity"),
+            ("classes", "class folders are missing"),
+            ("empty", "classes have no image"),
+            ("images", "images are missing that another corruption or severity has"),
+            ("unexpected", "folders are none of the classes"),
+            ("nested", "folders lie inside a class"),
+        )
+    }
+    present = _find_cells(tree, gaps)
+    folders = {cell: set(_folders(_place(tree, cell), tree.base)) for cell in present}
+    known = set().union(*folders.values())
+    classes = sorted(tree.classes or known)
+    if present and (missing := [name for name in classes if name not in known]):
+        gaps["everywhere"].add("", missing)
+    for cell, names in folders.items():
+        gaps["classes"].add(_text(cell), [name for name in classes if name in known and name not in names])
+        gaps["unexpected"].add(_text(cell), sorted(names.difference(classes)))
+    _compare_names(tree, folders, classes, gaps, names_at_most)
+    listed = [names.text() for names in gaps.values() if names.count]
+    return "; ".join(listed) + _hint(tree) if listed else None
+
+
+def folder_names(folder: Path, base: Path) -> list[str]:
+    """Sorted names of the visible folders in a folder.
+
+    Raises:
+        ValueError: a symbolic link leads out of the root.
+    """
+    return sorted(_folders(folder, base))
+
+
+def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:
+    """The names of the image files in a class folder, sorted, and of the folders, which should not be there.
+
+    Raises:
+        ValueError: a symbolic link leads out of the root.
+    """
+    images, nested = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_symlink():
+                check_inside(Path(entry.path), base)
+            if entry.is_dir():
+                nested.append(entry.name)
+            elif entry.name.lower().endswith(IMAGE_SUFFIXES):
+                images.append(entry.name)
+    return sorted(images), sorted(nested)
+
+
+def _find_cells(tree: Tree, gaps: Mapping[str, Names]) -> list[Cell]:
+    """The wanted cells that are there."""
+    present = []
+    for cell in tree.cells:
+        # First of all, so that nothing is said of what lies elsewhere.
+        check_inside(_place(tree, cell), tree.base)
+        if _place(tree, cell).is_dir():
+            present.append(cell)
+        elif (tree.folder / cell[0]).is_dir():
+            gaps["severities"].add("", [_text(cell)])
+    missing = [name for name in dict(tree.cells) if not (tree.folder / name).is_dir()]
+    gaps["corruptions"].add("", missing)
+    return present
+
+
+def _compare_names(
+    tree: Tree,
+    folders: Mapping[Cell, set[str]],
+    classes: Iterable[str],
+    gaps: Mapping[str, Names],
+    at_most: int | None,
+) -> None:
+    """Compares the images of each class between cells; of one class at a time, as a set may have millions."""
+    read = 0
+    for name in classes:
+        found: dict[Cell, set[str]] = {}
+        for cell in (cell for cell, names in folders.items() if name in names):
+            images, nested = image_names(_place(tree, cell) / name, tree.base)
+            found[cell] = set(images)
+            gaps["nested"].add(_text(cell), [f"{name}/{one}" for one in nested])
+            read += len(images)
+        every = set().union(*found.values())
+        if found and not every:
+            gaps["empty"].add("", [name])
+        for cell, names in found.items():
+            gaps["images"].add(_text(cell), [f"{name}/{image}" for image in sorted(every - names)])
+        if at_most is not None and read >= at_most:
+            return
+
+
+def _hint(tree: Tree) -> str:
+    """Where the wanted corruptions are instead, or what there is in their place."""
+    there, wanted = _names(tree.folder), {name for name, _ in tree.cells}
+    groups = [name for name in GROUPS if name in there and wanted & _names(tree.folder / name)]
+    if groups:
+        return f". Some lie in {', '.join(groups)}: move these folders up by one level"
+    if wanted & there:
+        return ""
+    inner = next((name for name in sorted(there) if wanted & _names(tree.folder / name)), None)
+    if inner is not None:
+        return f". Is the folder {inner!r} in it meant?"
+    names = ", ".join(sorted(there)[:LISTED]) + (" and more" if len(there) > LISTED else "")
+    return f". It holds {names or 'no folder'}"
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            names = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+            return {name for name in names if not name.startswith(".")}
+    except OSError:
+        return set()
+
+
+def _folders(folder: Path, base: Path) -> Iterable[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.is_dir():
+                if entry.is_symlink():
+                    check_inside(Path(entry.path), base)
+                yield entry.name
+
+
+def _place(tree: Tree, cell: Cell) -> Path:
+    return tree.folder / cell[0] / str(cell[1])
+
+
+def _text(cell: Cell) -> str:
+    return f"{cell[0]}/{cell[1]}"

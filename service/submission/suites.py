@@ -1,0 +1,110 @@
+"""Suites at submission: a suite becomes its evaluations; of some suites those that do not fit are left out.
+
+Of most suites everything is meant to be measured: what is wrong with one part is wrong with the suite. A
+suite that stands for "all that can be asked" (`leaves_out`) keeps the parts that fit the model and the data,
+and the spec says which it has left out, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from assay.service.catalog.catalog import Checked
+from assay.service.catalog.component import Component
+from assay.service.contract.problems import Loc, Report, path_text
+from assay.service.contract.results import Warning
+from assay.service.submission.shape import check_evaluation_shape
+
+# Checks one evaluation, fills in its defaults, and reports what is wrong with it.
+CheckEvaluation = Callable[[Mapping[str, Any], Report, Loc], dict[str, Any] | None]
+
+
+def expand(suite: Component, check: CheckEvaluation, report: Report, loc: Loc) -> list[dict[str, Any] | None]:
+    """The evaluations of a suite of which every part has to fit.
+
+    Args:
+        suite: The suite.
+        check: Checks and completes one evaluation.
+        report: Receives what is wrong with any of them, as wrong with the suite.
+        loc: Where the suite stands in the body.
+    """
+    inner = Report()
+    completed = [
+        check(check_evaluation_shape(item, inner, (index,)), inner, (index,))
+        for index, item in enumerate(suite.evaluations or [])
+    ]
+    for detail in inner.details:
+        message = f"the suite's evaluation {path_text(detail.loc)}: {detail.message}"
+        report.add(loc, message, given=suite.name)
+    return completed
+
+
+def expand_fitting(
+    suite: Component,
+    check: CheckEvaluation,
+    report: Report,
+    loc: Loc,
+    *,
+    data: Checked | None,
+    data_root: Path | None,
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """The evaluations of a suite that fit, and for the others {"suite", "part", "reason"}.
+
+    A part with data of its own is kept only where it is sure to fit: the service sees the data root, and the
+    classes of the job's data are known before they are read.
+
+    Args:
+        suite: The suite.
+        check: Checks and completes one evaluation.
+        report: Receives a remark where nothing of the suite is left.
+        loc: Where the suite stands in the body.
+        data: The job's data.
+        data_root: The data root, None where it is not seen.
+    """
+    kept, left_out = [], []
+    for item in suite.evaluations or []:
+        inner = Report()
+        shape = check_evaluation_shape(item, inner, ())
+        completed = check(shape, inner, ())
+        reason = "; ".join(dict.fromkeys(detail.message for detail in inner.details))
+        if not reason and shape.get("data") is not None:
+            reason = _not_sure(data, data_root)
+        if reason:
+            left_out.append({"suite": suite.name, "part": _part(item), "reason": reason})
+        elif completed is not None:
+            kept.append(completed)
+    if not kept and suite.evaluations:
+        reasons = "; ".join(dict.fromkeys(one["reason"] for one in left_out))
+        report.add(loc, f"no part of the suite can be run: {reasons}", given=suite.name)
+    return kept, left_out
+
+
+def left_out_warnings(spec: Mapping[str, Any]) -> Iterator[Warning]:
+    """A warning for each suite of a job that has left out parts."""
+    listed: list[Mapping[str, str]] = spec.get("left_out", [])
+    for suite in dict.fromkeys(one["suite"] for one in listed):
+        parts = {one["part"]: one["reason"] for one in listed if one["suite"] == suite}
+        text = "; ".join(f"{part} ({reason})" for part, reason in parts.items())
+        message = f"the suite {suite!r} has left out what this model or data cannot be asked: {text}"
+        yield Warning(code="left_out", message=message, evidence={"suite": suite, "parts": parts})
+
+
+def _not_sure(data: Checked | None, data_root: Path | None) -> str:
+    """Why a part with its own data may not be there, or not fit; empty where it is and does."""
+    if data_root is None or not data_root.is_dir():
+        return "the service does not see the data root: name this evaluation to run it"
+    known = (data.component.facts if data is not None else None) or {}
+    if "classes" not in known:
+        return (
+            "the classes of the job's data are not known before they are read: name this evaluation to run it"
+        )
+    return ""
+
+
+def _part(item: Mapping[str, Any]) -> str:
+    """An evaluation in a few words: "fgsm epsilon=1/255", "top1 on imagenet_a"."""
+    params = [f"{name}={value}" for name, value in item.get("params", {}).items()]
+    data = [f"on {item['data']['name']}"] if item.get("data") else []
+    return " ".join([str(item["name"]), *params, *data])

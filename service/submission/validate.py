@@ -1,0 +1,283 @@
+"""Checks a whole job spec against its shape and against the catalog, and fills in every default.
+
+The shape comes from the classes in `specs`; the rest needs the catalog: names, parameters, rules across
+them, tasks, weights and suites. Parts that are well-formed are checked even where others are not, so that
+one answer names every wrong field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.service.catalog.catalog import Catalog, Checked
+from assay.service.catalog.component import EVALUATIONS
+from assay.service.catalog.rules import Namespaces
+from assay.service.contract.execution import check_execution
+from assay.service.contract.offers import check_offers, known_of_model
+from assay.service.contract.problems import Loc, Report
+from assay.service.contract.specs import JOB_SPEC
+from assay.service.contract.stored_check import check_stored
+from assay.service.submission.backbone import check_backbone, with_backbone
+from assay.service.submission.compatibility import (
+    BACKBONE_FIT,
+    FIT,
+    MadeFor,
+    check_data_tasks,
+    check_fit,
+    check_tasks,
+    facts_of,
+    misfits,
+)
+from assay.service.submission.data_folders import check_folders
+from assay.service.submission.estimate import estimate
+from assay.service.submission.shape import check_shape
+from assay.service.submission.suites import expand, expand_fitting
+from assay.service.submission.warnings import submission_warnings
+from assay.service.submission.weights import (
+    FindCheckpoint,
+    FindJob,
+    Source,
+    check_exported,
+    check_same_model,
+    check_source,
+    find_source,
+)
+
+FOLDERS_OF_EVALUATIONS = "; docs/text-caches.md says how to fill it"
+MAX_EVALUATIONS = 500
+
+
+@dataclass(frozen=True)
+class ValidSpec:
+    """A spec in which everything is right.
+
+    Attributes:
+        spec: Plain JSON with every default filled in and suites expanded.
+        estimate: "examples", "forward_passes" and "backward_passes"; None where the data's size is not known.
+        warnings: What the user should know before the job runs: {"code", "message", "evidence"}.
+    """
+
+    spec: dict[str, Any]
+    estimate: dict[str, int | None]
+    warnings: list[dict[str, Any]]
+
+
+def validate(
+    catalog: Catalog,
+    body: object,
+    *,
+    data_root: Path | None = None,
+    find_job: FindJob | None = None,
+    find_checkpoint: FindCheckpoint | None = None,
+) -> ValidSpec:
+    """Check a job's spec against the catalog and fill in every default.
+
+    Args:
+        catalog: What there is.
+        body: The parsed JSON of `POST /jobs`.
+        data_root: Where data folders are looked up; None where it is not visible from here.
+        find_job: Job id to the job, or None when there is no such job. Without it, weights that come
+            from a job are taken on trust.
+        find_checkpoint: The same for the names of uploaded checkpoints.
+
+    Raises:
+        InvalidSpec: with a detail for every wrong field.
+    """
+    report = Report()
+    shape = check_shape(body, report)
+    validation = _Validation(catalog, report, data_root, find_job, find_checkpoint)
+    spec = validation.complete(shape)
+    report.raise_if_any()
+    spec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(spec))
+    return ValidSpec(
+        spec=spec,
+        estimate=estimate(catalog, spec),
+        warnings=submission_warnings(catalog, spec, validation.source),
+    )
+
+
+class _Validation:
+    """One pass over a spec. `model` and `data` become known on the way, for rules, tasks and fit."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        report: Report,
+        data_root: Path | None,
+        find_job: FindJob | None,
+        find_checkpoint: FindCheckpoint | None,
+    ) -> None:
+        self.catalog, self.report, self.data_root = catalog, report, data_root
+        self.find_job, self.find_checkpoint = find_job, find_checkpoint
+        self.model: Checked | None = None
+        self.data: Checked | None = None
+        self.source: Source | None = None
+        self.protocol: str | None = None
+        self.left_out: list[dict[str, str]] = []
+        self.fit: tuple[str, ...] = FIT
+
+    def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
+        """The shape with the parameters of every component completed; what is wrong is reported."""
+        spec = dict(shape)
+        if shape.get("kind") == "evaluate":
+            self.protocol = str(shape.get("protocol", "pixel"))
+        check_execution(shape.get("execution"), self.protocol, self.report)
+        if "model" in shape:
+            spec["model"] = self._check_model(shape["model"])
+            check_exported(shape, self.source, self.report)
+        if "data" in shape:
+            self.data = self._check_data(shape["data"], self.report, ("data",))
+            spec["data"] = _completed(self.data)
+            check_fit(self.data, self._made_for(), self.report, ("data",))
+            if "recipe" in shape and self.data is not None:
+                self._check_trainable(self.data)
+        if self.model is not None:
+            self._check_rules(self.model, self.data, self.report, ("model", "params"))
+        if "recipe" in shape:
+            recipe = self.catalog.check_reference(("recipe",), shape["recipe"], self.report, ("recipe",))
+            self._check_component(recipe, self.data, self.report, ("recipe",))
+            spec["recipe"] = _completed(recipe)
+        if isinstance(shape.get("evaluations"), list):
+            spec["evaluations"] = self._check_evaluations(shape["evaluations"])
+            spec["left_out"] = [*shape.get("left_out", []), *self.left_out]
+        return spec
+
+    def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
+        self.source = find_source(model, self.report, self.find_job, self.find_checkpoint)
+        trained = self.source.model if self.source is not None else None
+        part = (model.get("weights") or {}).get("part") is not None
+        if trained is not None and part:
+            model = with_backbone(self.catalog, model, trained)
+        same_name = trained is not None and trained["name"] == model.get("name")
+        if trained is not None and same_name and not part and "params" in model:
+            model = {**model, "params": {**trained["params"], **model["params"]}}
+        self.model = self.catalog.check_reference(("model",), model, self.report, ("model",))
+        if part:
+            self.fit = BACKBONE_FIT
+            check_backbone(self.catalog, self.model, trained, self.report, training=self.protocol is None)
+        elif trained is not None and self.model is not None:
+            check_same_model(self.model, trained, self.report)
+        completed = _completed(self.model)
+        weights = model.get("weights")
+        if self.source is not None and self.source.stated:
+            weights = {**(weights or {}), **self.source.stated}
+        return None if completed is None else {**completed, "weights": weights}
+
+    def _check_data(self, data: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
+        checked = self.catalog.check_reference(("data",), data, report, loc)
+        if checked is None:
+            return None
+        check_folders(self.catalog, checked, self.data_root, report, loc)
+        self._check_rules(checked, checked, report, (*loc, "params"))
+        if self.model is not None:
+            check_data_tasks(checked.component, self.model.component, report, loc)
+        return checked
+
+    def _check_trainable(self, data: Checked) -> None:
+        if (data.component.facts or {}).get("test_only"):
+            message = f"{data.component.name!r} is a test set: it has no training images"
+            self.report.add(("data", "name"), message, given=data.component.name)
+
+    def _check_evaluations(self, items: Sequence[Any]) -> list[dict[str, Any] | None]:
+        completed: list[dict[str, Any] | None] = []
+        for index, item in enumerate(items):
+            loc: Loc = ("evaluations", index)
+            if self.report.full or not isinstance(item, dict):
+                continue
+            if "suite" in item:
+                completed += self._expand(item["suite"], (*loc, "suite"))
+            else:
+                completed.append(self._check_evaluation(item, self.report, loc))
+        if len(completed) > MAX_EVALUATIONS:
+            message = f"suites expand to {len(completed)} evaluations, at most {MAX_EVALUATIONS} are allowed"
+            self.report.add(("evaluations",), message, given=len(completed))
+        return completed
+
+    def _expand(self, name: str, loc: Loc) -> list[dict[str, Any] | None]:
+        """The evaluations of a suite; what it leaves out is noted."""
+        suite = self.catalog.look_up(("suite",), name, self.report, loc)
+        if suite is None:
+            return []
+        if not suite.leaves_out:
+            return expand(suite, self._check_evaluation, self.report, loc)
+        kept, left_out = expand_fitting(
+            suite, self._check_evaluation, self.report, loc, data=self.data, data_root=self.data_root
+        )
+        self.left_out += left_out
+        return [*kept]
+
+    def _check_evaluation(self, item: Mapping[str, Any], report: Report, loc: Loc) -> dict[str, Any] | None:
+        before, data, own = len(report), self.data, item.get("data")
+        checked = self.catalog.check_reference(EVALUATIONS, item, report, loc)
+        if own is not None:
+            data = self._check_data(own, report, (*loc, "data"))
+            check_fit(data, self._made_for(), report, (*loc, "data"))
+        self._check_component(checked, data, report, loc)
+        if checked is not None:
+            check_folders(self.catalog, checked, self.data_root, report, loc, FOLDERS_OF_EVALUATIONS)
+            self._check_other_models(checked, data, report, loc)
+            if self.model is not None and self.model.certain:
+                check_offers(self.catalog, checked.component, self.model, report, loc)
+        if checked is not None and data is not None and len(report) == before:
+            check_stored(
+                checked, data, self.data_root, report, (*loc, "data") if own is not None else ("data",)
+            )
+        completed = _completed(checked)
+        if completed is None:
+            return None
+        return {**completed, "data": _completed(data) if own is not None else None}
+
+    def _check_other_models(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
+        """The models of other jobs that an evaluation uses have to exist or to come, and to fit its data."""
+        for name, given in checked.component.jobs(checked.params):
+            where: Loc = (*loc, "params", name)
+            source = check_source(given, report, where, self.find_job) if self.find_job is not None else None
+            if source is None:
+                continue
+            facts = facts_of(self.catalog, source["data"]["name"])
+            for problem, allowed in misfits(source["model"], facts, data, self._made_for()):
+                report.add(where, problem, given=given, allowed=f"a training job of a model for {allowed}")
+
+    def _made_for(self) -> MadeFor:
+        """What the model was, or will be, made for, as far as it is known by now."""
+        weights = self.source.facts if self.source is not None else {}
+        name = self.source.data if self.source is not None else None
+        if name is None and self.data is not None:
+            name = self.data.component.name
+        size = weights.get("image_size")
+        if size is None and self.model is not None:
+            size = self.model.params.get("image_size")
+        facts = facts_of(self.catalog, name) if name is not None else {}
+        return MadeFor(name, facts, weights, size, self.fit)
+
+    def _check_component(
+        self, checked: Checked | None, data: Checked | None, report: Report, loc: Loc
+    ) -> None:
+        """Tasks and rules of a recipe or an evaluation."""
+        if checked is None:
+            return
+        check_tasks(self.catalog, checked.component, self.model, data, report, loc)
+        self._check_rules(checked, data, report, (*loc, "params"))
+
+    def _check_rules(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
+        if checked.certain:
+            self.catalog.check_rules(checked.component, checked.params, self._namespaces(data), report, loc)
+
+    def _namespaces(self, data: Checked | None) -> Namespaces:
+        """What rules may know: only what is certain."""
+        known: dict[str, Mapping[str, object]] = {}
+        if self.protocol is not None:
+            known["job"] = {"protocol": self.protocol}
+        if self.model is not None and self.model.certain:
+            known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
+            known["part"] = self.catalog.known_of_parts(self.model.component, self.model.params)
+        if data is not None:
+            known["data"] = data.component.known(data.params if data.certain else {})
+        return known
+
+
+def _completed(checked: Checked | None) -> dict[str, Any] | None:
+    return None if checked is None else {"name": checked.component.name, "params": checked.params}

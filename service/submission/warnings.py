@@ -1,0 +1,45 @@
+"""What the user should know of a job before it runs; nothing of it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.service.catalog.catalog import Catalog
+from assay.service.submission.suites import left_out_warnings
+from assay.service.submission.weights import Source
+
+
+def submission_warnings(
+    catalog: Catalog, spec: Mapping[str, Any], source: Source | None
+) -> list[dict[str, Any]]:
+    """The warnings of a valid job: {"code", "message", "evidence"} each.
+
+    Args:
+        catalog: Where the data is looked up.
+        spec: With every default filled in.
+        source: Where the weights of its model come from, if that is known.
+    """
+    warnings: list[dict[str, Any]] = []
+    if spec["kind"] != "evaluate":
+        return warnings
+    if spec["model"]["weights"] is None:
+        message = "the model has random weights: nothing says where to take trained ones from"
+        warnings.append({"code": "untrained_weights", "message": message, "evidence": {"weights": None}})
+    if source is not None and source.foreign and source.stated["normalization"] is None:
+        message = (
+            "the upload did not say which mean and std the weights were trained with: the data's are used"
+        )
+        evidence = {"normalization": None}
+        warnings.append({"code": "foreign_normalization", "message": message, "evidence": evidence})
+    available = (catalog.find("data", spec["data"]["name"]).facts or {}).get("test")
+    if available is not None and spec["limit"] is not None and spec["limit"] < available:
+        warnings.append(
+            {
+                "code": "subset",
+                "message": f"{spec['limit']} of {available} test examples are used",
+                "evidence": {"limit": spec["limit"], "available": available},
+            }
+        )
+    warnings += [warning.model_dump() for warning in left_out_warnings(spec)]
+    return warnings

@@ -1,0 +1,254 @@
+"""Weights of jobs and checkpoints: whether there are any, and whether they fit the model that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from assay.service.catalog.catalog import Checked
+from assay.service.catalog.component import Component
+from assay.service.catalog.parameters import check
+from assay.service.contract.problems import Loc, Report
+
+DEAD_ENDS = ("failed", "canceled", "timed_out")
+EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
+LOC: Loc = ("model", "weights")
+# The model whose checkpoints are exported programs.
+EXPORTED = "exported"
+
+
+class JobLike(Protocol):
+    """What has to be known of a job whose weights are used."""
+
+    @property
+    def kind(self) -> str:
+        """As in `specs`: train or evaluate."""
+
+    @property
+    def state(self) -> str:
+        """As in `states.JobState`."""
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """With every default filled in."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether its weights were deleted because it ended long ago."""
+
+
+class CheckpointLike(Protocol):
+    """What has to be known of an uploaded checkpoint that is used."""
+
+    @property
+    def state(self) -> str:
+        """checking, ready or rejected."""
+
+    @property
+    def reason(self) -> str:
+        """Why it was rejected; empty otherwise."""
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """{"name", "params"} with every default filled in."""
+
+    @property
+    def facts(self) -> Mapping[str, int]:
+        """`classes`, `channels` and `image_size`, as far as they are known; nothing while it is checked."""
+
+    @property
+    def dtypes(self) -> Sequence[str] | None:
+        """The values of `execution.dtype` that it can be run with; None where that is not known."""
+
+    @property
+    def sha256(self) -> str:
+        """Of its file."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether its file is known to have no normalisation of its own."""
+
+    @property
+    def reading(self) -> Mapping[str, Any]:
+        """`normalization` and `positions` as the upload stated them, None where it did not."""
+
+
+FindJob = Callable[[str], JobLike | None]
+FindCheckpoint = Callable[[str], CheckpointLike | None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model's weights come from.
+
+    Attributes:
+        model: {"name", "params"} of the model that they are of.
+        data: The data set that it was trained on, by name; None where only `facts` are known.
+        facts: `classes`, `channels` and `image_size` of the model, as far as the weights tell.
+        stated: What a spec's `weights` says of an uploaded file beside its name; empty for a job's weights.
+        foreign: Whether the file is known to have no normalisation of its own.
+        dtypes: What `execution.dtype` may be for an exported program; None where all are right.
+    """
+
+    model: Mapping[str, Any]
+    data: str | None
+    facts: Mapping[str, int]
+    stated: Mapping[str, Any] = field(default_factory=dict)
+    foreign: bool = False
+    dtypes: Sequence[str] | None = None
+
+
+def find_source(
+    model: Mapping[str, Any],
+    report: Report,
+    find_job: FindJob | None,
+    find_checkpoint: FindCheckpoint | None,
+) -> Source | None:
+    """Where a model's weights come from, if from a job or a checkpoint; what is wrong is reported.
+
+    Args:
+        model: The well-formed parts of a `ModelSpec`.
+        report: Receives what is wrong with the weights.
+        find_job: Job id to the job, or None when there is no such job; without it nothing is looked up.
+        find_checkpoint: The same for the names of checkpoints.
+    """
+    weights = model.get("weights") or {}
+    if "timm" in weights and model.get("name", "timm") != "timm":
+        message = "only the model 'timm' has pretrained weights"
+        report.add((*LOC, "timm"), message, given=True, allowed='{"job": id}, or no weights')
+    if "checkpoint" in weights and find_checkpoint is not None:
+        return _check_checkpoint(weights, report, find_checkpoint(weights["checkpoint"]))
+    if "job" not in weights or find_job is None:
+        return None
+    spec = check_source(weights["job"], report, (*LOC, "job"), find_job)
+    return None if spec is None else Source(spec["model"], spec["data"]["name"], {})
+
+
+def _check_checkpoint(
+    weights: Mapping[str, Any], report: Report, checkpoint: CheckpointLike | None
+) -> Source | None:
+    """An uploaded checkpoint as a source; it may still be checked: whoever needs it waits."""
+    loc, given = (*LOC, "checkpoint"), weights["checkpoint"]
+    if checkpoint is None:
+        allowed = "the name of an uploaded checkpoint: GET /api/v1/checkpoints lists them"
+        report.add(loc, "there is no such checkpoint", given=given, allowed=allowed)
+        return None
+    if checkpoint.state == "rejected":
+        report.add(loc, f"this checkpoint was rejected: {checkpoint.reason}", given=given)
+        return None
+    wanted = weights.get("sha256")
+    if wanted is not None and wanted != checkpoint.sha256:
+        message = "the checkpoint of this name has another content"
+        report.add((*LOC, "sha256"), message, given=wanted, allowed=[checkpoint.sha256])
+        return None
+    for name, stated in checkpoint.reading.items():
+        if weights.get(name) not in (None, stated):
+            message = f"the checkpoint was uploaded with another {name}: it is part of the checkpoint"
+            report.add((*LOC, name), message, given=weights[name], allowed=[stated])
+    stated = {"sha256": checkpoint.sha256, **checkpoint.reading}
+    return Source(checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign, checkpoint.dtypes)
+
+
+def check_exported(job: Mapping[str, Any], source: Source | None, report: Report) -> None:
+    """Report what an exported program cannot do: be trained, be without its file, run in some type.
+
+    Args:
+        job: The well-formed parts of a job spec.
+        source: Where the weights of its model come from, if that is known.
+        report: Receives what is wrong.
+    """
+    model, execution = (
+        part if isinstance(part := job.get(name), dict) else {} for name in ("model", "execution")
+    )
+    if model.get("name") == EXPORTED and job.get("kind") == "train":
+        message = "an exported program cannot be trained: its graph is that of the evaluation"
+        report.add(("model", "name"), message, given=EXPORTED)
+    elif model.get("name") == EXPORTED and "checkpoint" not in (model.get("weights") or {}):
+        message = "the model 'exported' is an uploaded program, and has no weights but those of a checkpoint"
+        allowed = '{"checkpoint": name}; POST /api/v1/checkpoints?name= takes the .pt2 file'
+        report.add(LOC, message, given=model.get("weights"), allowed=allowed)
+    known = source.dtypes if source is not None else None
+    for name in ("dtype", "screening"):
+        given = execution.get(name)
+        if known is not None and given is not None and given not in known:
+            message = f"the exported program cannot be run in {given}"
+            choices = list(known) if name == "dtype" else [None]
+            report.add(("execution", name), message, given=given, allowed=choices)
+
+
+def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Mapping[str, Any] | None:
+    """The spec of the training job that a field names, or None; what is wrong is reported.
+
+    The job may be unfinished: whoever needs its weights waits for them.
+
+    Args:
+        given: The job's id, as it came.
+        report: Receives what is wrong with the job.
+        loc: The field.
+        find_job: Job id to the job, or None when there is no such job.
+    """
+    job = find_job(given)
+    complaint = _complaint(job)
+    if job is None or complaint is not None:
+        allowed = "the id of a training job that has its weights, or has not ended"
+        report.add(loc, complaint or "", given=given, allowed=allowed)
+        return None
+    return job.spec
+
+
+def _complaint(job: JobLike | None) -> str | None:
+    if job is None:
+        return "there is no such job"
+    if job.kind != "train":
+        return f"this job is of kind {job.kind}: it leaves no weights"
+    if job.state in DEAD_ENDS:
+        return f"this job is {job.state!s}: it leaves no weights"
+    return EXPIRED if job.expired else None
+
+
+def check_same_model(model: Checked, trained: Mapping[str, Any], report: Report) -> None:
+    """Report where a model differs from the one that was trained: its weights fit no other.
+
+    Args:
+        model: The model that is asked for.
+        trained: {"name", "params"} of the training job.
+        report: Receives one remark per parameter that differs.
+    """
+    component = model.component
+    if component.name != trained["name"]:
+        message = f"the weights are of the model {trained['name']!r}"
+        report.add(("model", "name"), message, given=component.name, allowed=[trained["name"]])
+        return
+    check_same_params(component, model.params, trained["params"], report, ("model",))
+
+
+def check_same_params(
+    component: Component,
+    params: Mapping[str, Any],
+    trained: Mapping[str, Any],
+    report: Report,
+    loc: Loc,
+    *,
+    free: Collection[str] = (),
+) -> None:
+    """Report every parameter that differs from the trained model's.
+
+    Args:
+        component: The model that both are.
+        params: The parameters that are asked for, with defaults.
+        trained: Those of the trained model.
+        report: Receives the remarks.
+        loc: Where the model stands in the body.
+        free: Parameters that may differ.
+    """
+    # Parameters that are newer than the training job had their defaults in it.
+    wanted = check(component.parameters, dict(trained), Report(), component=_trusted)
+    for name, value in params.items():
+        if name in wanted and wanted[name] != value and name not in free:
+            message = f"the weights are of a model with {name} {wanted[name]}"
+            report.add((*loc, "params", name), message, given=value, allowed=[wanted[name]])
+
+
+def _trusted(kind: str, value: object, loc: Loc, report: Report) -> object:
+    return value

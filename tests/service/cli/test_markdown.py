@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+from assay.service.cli.markdown import markdown
+from assay.service.contract.results import EvaluationResult, Metric, Provenance, Results, Warning
+
+
+def metric(value: float | None, n: int = 100, method: Any = "wilson") -> Metric:
+    low, high = (None, None) if value is None else (value - 0.05, value + 0.05)
+    return Metric(value=value, n=n, ci_low=low, ci_high=high, ci_method=method, higher_is_better=True)
+
+
+def row(name: str, metrics: dict[str, Metric], data: str = "digits", **params: Any) -> EvaluationResult:
+    return EvaluationResult(
+        name=name, params=params, data={"name": data}, protocol="pixel", backend="native", metrics=metrics,
+        warnings=[Warning(code="subset", message="some")] if data == "some" else [],
+        seconds=1, forward_passes=1, backward_passes=0,
+    )  # fmt: skip
+
+
+def results(*rows: EvaluationResult) -> Results:
+    provenance = Provenance(
+        spec={}, seed=0, code={}, packages={"torch": "2.15"}, device={"name": "CPU", "dtype": "float32"},
+        weights_sha256=None, data_sha256={}, times={"started_at": "2026-11-21T10:00:00Z"},
+    )  # fmt: skip
+    return Results(job="x", complete=True, evaluations=list(rows), provenance=provenance)
+
+
+def both(top1: float | None) -> Results:
+    clean, pgd = metric(0.9), metric(top1)
+    return results(
+        row("clean", {"top1": clean, "top5": clean}),
+        row("pgd", {"top1": pgd, "queries": metric(3)}, epsilon="2/255", steps=20),
+    )
+
+
+def test_a_row_for_each_job_and_a_column_for_each_metric() -> None:
+    assert markdown({"a|b": both(0.5), "c": both(None)}).splitlines() == [
+        "| job | clean: top1, % | pgd epsilon=2/255: top1, % | n |",
+        "| --- | --- | --- | --- |",
+        "| a\\|b | 90.0 [85.0, 95.0] | 50.0 [45.0, 55.0] | 100 |",
+        "| c | 90.0 [85.0, 95.0] | - [-, -] | 100 |",
+        "",
+        "- clean: protocol=pixel data=digits",
+        "- pgd: steps=20 protocol=pixel data=digits",
+        "- 95 % intervals: wilson",
+        "- measured on CPU, torch 2.15, float32; 2026-11-21",
+    ]
+
+
+def test_other_metrics_may_be_asked_for() -> None:
+    text = markdown({"a": both(0.5)}, ["top5", "queries"])
+    assert text.splitlines()[0] == "| job | clean: top5, % | pgd epsilon=2/255: queries | n |"
+    assert markdown({"a": both(0.5)}, ["miou"]) == ""
+
+
+def test_jobs_with_other_columns_have_a_table_of_their_own() -> None:
+    maps = results(row("clean", {"miou": metric(0.4, 200, "bootstrap")}, data="some"))
+    text = markdown({"a": both(0.5), "b": maps, "c": both(0.6)})
+    first, second, notes = text.split("\n\n")
+    assert [line.split(" |")[0] for line in first.splitlines()] == ["| job", "| ---", "| a", "| c"]
+    assert second.splitlines()[0] == "| job | clean data=some: miou, % | n |"
+    assert second.splitlines()[2] == "| b | 40.0 [35.0, 45.0] | 200 |"
+    assert "- 95 % intervals: wilson, bootstrap" in notes
+    assert "- warning subset: b" in notes
+    assert "- warning subset: every job" in markdown({"b": maps})
+
+
+def test_parts_that_were_measured_on_other_numbers_of_examples_say_so() -> None:
+    text = markdown({"a": results(row("clean", {"top1": metric(1, 5)}), row("fgsm", {"top1": metric(1, 7)}))})
+    assert text.splitlines()[2].endswith("| 5, 7 |")

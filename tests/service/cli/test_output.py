@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from assay.service.cli import output
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.results import Artifact, EvaluationResult, JobError, Metric, Results, Warning
+
+
+def test_tables_align_numbers_right_and_texts_left() -> None:
+    text = output.table(("NAME", "N", "ID"), [("a", "1", "01a"), ("long", "100", "b")])
+    assert text.splitlines() == ["NAME    N  ID", "a       1  01a", "long  100  b"]
+
+
+def test_a_table_without_rows_is_its_header() -> None:
+    assert output.table(("A", "B"), []) == "A  B"
+
+
+def test_control_characters_are_shown_not_sent() -> None:
+    assert output.printable("a\x1b[31m\r\nb\u202e\u00e9") == "a\\x1b[31m\\r\\nb\\u202e\u00e9"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("top1", 0.81389, "81.4 %"),
+        ("fog/3/top1", 0.5, "50.0 %"),
+        ("perplexity", 12.3456, "12.35"),
+        ("top1", None, "-"),
+        ("mce", 0.7475, "74.8 %"),
+    ],
+)
+def test_proportions_are_percent(metric: str, value: float | None, text: str) -> None:
+    assert output.number(metric, value) == text
+
+
+def test_differences_have_a_sign() -> None:
+    assert output.number("top1", 0.02, sign=True) == "+2.0 %"
+    assert output.number("top1", -0.02, sign=True) == "-2.0 %"
+
+
+def test_errors_name_every_field() -> None:
+    details = [
+        ErrorDetail(loc=["evaluations", 0, "params", "stepss"], message="unknown parameter", given=3,
+                    allowed=["steps"], nearest="steps"),
+        ErrorDetail(loc=["seed"], message="must be an integer", given="\x1b", allowed="an integer"),
+    ]  # fmt: skip
+    assert output.error_text(InvalidSpec("2 are wrong", details)).splitlines() == [
+        "error: 2 are wrong",
+        "  evaluations[0].params.stepss: unknown parameter; given 3; allowed: steps; did you mean 'steps'?",
+        '  seed: must be an integer; given "\\u001b"; allowed: an integer',
+    ]
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    detail = ErrorDetail(loc=["x"], message="m", allowed=[f"n{i}" for i in range(50)])
+    assert output.detail_text(detail).endswith("n11, ...")
+
+
+def results(**changes: Any) -> Results:
+    metric = Metric(value=0.5, n=4, ci_low=0.1, ci_high=0.9, ci_method="wilson", higher_is_better=True)
+    part = EvaluationResult(
+        name="pgd",
+        params={"epsilon": "2/255", "steps": 3},
+        data={},
+        protocol="pixel",
+        backend="native",
+        metrics={"top1": metric},
+        warnings=[Warning(code="subset", message="be careful")],
+        seconds=1.0,
+        forward_passes=1,
+        backward_passes=1,
+    )
+    values: dict[str, Any] = {"job": "j", "complete": True, "evaluations": [part], "provenance": None}
+    return Results(**values | changes)
+
+
+def test_results_have_intervals_and_warnings() -> None:
+    lines = output.results_table(results()).splitlines()
+    cells = ["pgd", "epsilon=2/255", "top1", "50.0 %", "[10.0 %, 90.0 %]", "4", "subset"]
+    assert re.split(r" {2,}", lines[1]) == cells
+    assert lines[2:] == ["pgd: steps=3 protocol=pixel", "warning subset (pgd): be careful"]
+
+
+def test_warnings_of_several_evaluations_are_one_line() -> None:
+    (part,) = results().evaluations
+    parts = [part, part.model_copy(update={"name": "fgsm"}), part.model_copy(update={"warnings": []})]
+    whole = Warning(code="incomplete", message="look at all")
+    lines = output.results_table(results(evaluations=parts, warnings=[whole])).splitlines()
+    assert [line.split()[-1] for line in lines[1:4]] == ["subset", "subset", "4"]
+    assert lines[-2:] == ["warning incomplete: look at all", "warning subset (pgd, fgsm): be careful"]
+
+
+def test_rows_show_what_tells_them_apart() -> None:
+    common = {"norm": "Linf", "step_size": None}
+    shown, shared = output.split_params(
+        [
+            ("clean", {"data": "digits"}),
+            ("pgd", {"epsilon": "2/255", "steps": 20, **common}),
+            ("pgd", {"epsilon": "4/255", "steps": 40, **common}),
+            ("fgsm", {"epsilon": "4/255", "targeted": False}),
+            ("noise", {"norm": "L2"}),
+            ("noise", {"draws": 1}),
+        ]
+    )
+    apart = ["", "epsilon=2/255 steps=20", "epsilon=4/255 steps=40", "epsilon=4/255", "norm=L2", "draws=1"]
+    assert shown == apart
+    assert shared == ["clean: data=digits", "pgd: norm=Linf", "fgsm: targeted=false"]
+
+
+def test_comparisons_have_p_values() -> None:
+    values = [{"job": job, "value": value} for job, value in (("x", 0.5), ("y", 0.75))]
+    row = {
+        "evaluation": "pgd",
+        "params": {"epsilon": "2/255"},
+        "protocol": "paper",
+        "data": {"name": "digits"},
+        "metric": "top1",
+        "values": values,
+        "difference": 0.25,
+        "ci_low": -0.1,
+        "ci_high": 0.6,
+        "test": {"p_value": 0.03125},
+    }
+    untested = {**row, "metric": "perplexity", "ci_low": None, "ci_high": None, "test": None}
+    warning = {"code": "not_common", "message": "only one", "evidence": {}}
+    text = output.comparison_table({"jobs": ["x", "y"], "rows": [row, untested], "warnings": [warning]})
+    lines = text.splitlines()
+    assert lines[:2] == ["A = job x", "B = job y"]
+    assert re.split(r" {2,}", lines[3]) == [
+        "pgd", "epsilon=2/255", "top1", "B - A", "50.0 %", "75.0 %", "+25.0 %", "[-10.0 %, +60.0 %]",
+        "0.0312",
+    ]  # fmt: skip
+    assert re.split(r" {2,}", lines[4])[-2:] == ["-", "-"]
+    assert lines[5:] == ["pgd: protocol=paper data=digits", "warning not_common: only one"]
+
+
+def test_partial_and_failed_results_say_so() -> None:
+    text = output.results_table(results(complete=False, error=JobError(type="t", message="why")))
+    assert "Not complete" in text
+    assert "The job failed: t: why" in text
+
+
+def test_components_list_their_parameters() -> None:
+    component = {
+        "kind": "model",
+        "name": "vit",
+        "summary": "A model.",
+        "paper": "somebody",
+        "rules": [{"expression": "a < b", "message": "a is small"}],
+        "schema": {
+            "required": ["depth"],
+            "properties": {
+                "depth": {"type": "integer", "minimum": 1},
+                "attention": {"type": ["object", "string"], "component": "attention", "default": "rpc"},
+            },
+        },
+    }
+    text = output.component_text(component)
+    assert "depth      required  an integer of at least 1" in text
+    assert 'attention  "rpc"     the name of a component of kind attention' in text
+    assert "rule: a is small (a < b)" in text
+    assert "paper: somebody" in text
+    assert "no parameters" in output.component_text({**component, "schema": {}, "paper": None})
+
+
+def test_files_that_have_expired_say_so() -> None:
+    kept = Artifact(name="a", size=5, sha256="s", media_type="text/csv", created_at="", href="")
+    text = output.artifacts_table([kept, kept.model_copy(update={"name": "b", "expired": True})])
+    assert [line.split()[:2] for line in text.splitlines()[1:]] == [["a", "5"], ["b", "expired"]]

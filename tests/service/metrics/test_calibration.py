@@ -1,0 +1,160 @@
+"""Calibration errors and AURRA against plain loops over their formulas."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import permutations
+
+import pytest
+
+from assay.service.metrics import calibration
+from assay.service.metrics.calibration import calibration_metrics
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "RESAMPLES", 200)
+
+
+def answers(n: int, digits: int = 12, seed: int = 0) -> dict[str, list[float]]:
+    """A model that is a little too sure."""
+    draws = random.Random(seed)
+    confidence = [round(draws.random(), digits) for _ in range(n)]
+    return {"confidence": confidence, "correct": [draws.random() < 0.9 * one for one in confidence]}
+
+
+def slow_ece(confidence: list[float], correct: list[float], bins: int) -> float:
+    total = 0.0
+    for number in range(1, bins + 1):
+        inside = [
+            (sure, right)
+            for sure, right in zip(confidence, correct, strict=True)
+            if (number - 1) / bins < sure <= number / bins or (number == 1 and sure == 0)
+        ]
+        if inside:
+            gap = sum(sure for sure, _ in inside) - sum(right for _, right in inside)
+            total += len(inside) / len(confidence) * abs(gap / len(inside))
+    return total
+
+
+def slow_rms(confidence: list[float], correct: list[float], size: int, last: bool) -> float:
+    order = sorted(range(len(confidence)), key=lambda row: confidence[row])
+    bins = [order[start : start + size] for start in range(0, len(order), size)]
+    if len(bins) > 1 and len(bins[-1]) < size:
+        bins[-2:] = [bins[-2] + bins[-1]]
+    total = 0.0
+    for rows in bins if last else bins[:-1]:
+        gap = sum(confidence[row] for row in rows) / len(rows) - sum(correct[row] for row in rows) / len(rows)
+        total += len(rows) / len(order) * gap**2
+    return math.sqrt(total)
+
+
+def slow_aurra(correct: list[float]) -> float:
+    """Of answers from the surest one."""
+    return sum(sum(correct[:k]) / k for k in range(1, len(correct) + 1)) / len(correct)
+
+
+@pytest.mark.parametrize("n", [1, 99, 100, 201, 755])
+@pytest.mark.parametrize("digits", [1, 12])
+def test_equal_the_formulas(n: int, digits: int) -> None:
+    columns = answers(n, digits, seed=n)
+    found = calibration_metrics(columns, rms_bins="all")
+    assert found["ece"].value == pytest.approx(slow_ece(**columns, bins=15), abs=1e-13)
+    assert found["rms_calibration_error"].value == pytest.approx(slow_rms(**columns, size=100, last=True))
+    if digits == 12:
+        ordered = sorted(zip(columns["confidence"], columns["correct"], strict=True), reverse=True)
+        assert found["aurra"].value == pytest.approx(slow_aurra([right for _, right in ordered]))
+    assert {name: metric.higher_is_better for name, metric in found.items()} == {
+        "ece": False,
+        "rms_calibration_error": False,
+        "aurra": True,
+    }
+
+
+def test_the_released_rms_error_leaves_out_the_surest() -> None:
+    columns = answers(350)
+    found = calibration_metrics(columns)["rms_calibration_error"]
+    assert found.value == pytest.approx(slow_rms(**columns, size=100, last=False))
+    alone = calibration_metrics(answers(199))
+    assert alone["rms_calibration_error"].value is None
+    assert alone["ece"].value is not None
+    smaller = calibration_metrics(columns, rms_bin_size=25, rms_bins="all")["rms_calibration_error"]
+    assert smaller.value == pytest.approx(slow_rms(**columns, size=25, last=True))
+
+
+def test_answers_of_one_confidence_share_an_aurra() -> None:
+    columns = {"confidence": [0.9, 0.5, 0.5, 0.5, 0.2], "correct": [1, 1, 0, 0, 1]}
+    orders = [[1, *order, 1] for order in permutations([1, 0, 0])]
+    expected = sum(map(slow_aurra, orders)) / len(orders)
+    assert calibration_metrics(columns)["aurra"].value == pytest.approx(expected)
+
+
+def test_ece_of_bin_edges_and_other_numbers_of_bins() -> None:
+    # An edge belongs to the bin below it.
+    columns = {"confidence": [0.5, 0.6], "correct": [1, 0]}
+    assert calibration_metrics(columns, ece_bins=2)["ece"].value == pytest.approx(0.5 * 0.5 + 0.5 * 0.6)
+    assert calibration_metrics(columns, ece_bins=1)["ece"].value == pytest.approx(abs(1.1 - 1) / 2)
+
+
+def test_a_perfect_model_is_calibrated() -> None:
+    found = calibration_metrics({"confidence": [1.0] * 300, "correct": [True] * 300})
+    values = {name: (metric.value, metric.ci_low, metric.ci_high) for name, metric in found.items()}
+    assert values["ece"] == values["rms_calibration_error"] == (0, 0, 0)
+    assert values["aurra"] == (1, 1, 1)
+
+
+def test_intervals_hold_the_value_and_shrink() -> None:
+    widths = []
+    for n in (300, 4800):
+        metric = calibration_metrics(answers(n))["aurra"]
+        assert metric.value is not None
+        assert metric.ci_low is not None
+        assert metric.ci_high is not None
+        assert metric.ci_low < metric.value < metric.ci_high
+        widths.append(metric.ci_high - metric.ci_low)
+    assert 0.15 < widths[1] / widths[0] < 0.4
+
+
+def test_intervals_are_those_of_the_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one confidence all measures are linear in the accuracy."""
+    monkeypatch.setattr(calibration, "RESAMPLES", 2000)
+    n = 400
+    found = calibration_metrics(
+        {"confidence": [0.9] * n, "correct": [1, 0] * (n // 2)}, rms_bin_size=n, rms_bins="all"
+    )
+    half = 1.96 * math.sqrt(0.25 / n)
+    for name, value in (("ece", 0.4), ("rms_calibration_error", 0.4), ("aurra", 0.5)):
+        assert found[name].value == pytest.approx(value)
+        assert found[name].ci_low == pytest.approx(value - half, abs=0.1 * half), name
+        assert found[name].ci_high == pytest.approx(value + half, abs=0.1 * half), name
+
+
+def test_the_interval_of_an_error_holds_it_where_noise_is_all_there_is() -> None:
+    draws = random.Random(3)
+    confidence = [draws.random() for _ in range(3000)]
+    columns = {"confidence": confidence, "correct": [draws.random() < one for one in confidence]}
+    for name in ("ece", "rms_calibration_error"):
+        metric = calibration_metrics(columns)[name]
+        assert metric.value is not None
+        assert metric.ci_low is not None
+        assert metric.ci_high is not None
+        assert 0 <= metric.ci_low < metric.value < metric.ci_high < 0.1
+
+
+def test_resamples_without_ties_take_the_short_way_to_the_same_number() -> None:
+    columns = answers(120)
+    ordered = sorted(zip(columns["confidence"], columns["correct"], strict=True))
+    twice = [row for row in ordered for _ in range(2)]
+    both = ([row[0] for row in twice], [int(row[1]) for row in twice])
+    assert calibration.aurra(both, tied=False) == pytest.approx(calibration.aurra(both, tied=True))
+
+
+def test_one_unknown_confidence_leaves_no_value() -> None:
+    found = calibration_metrics({"confidence": [0.5, None], "correct": [1, 0]})
+    assert {(metric.value, metric.ci_low, metric.n) for metric in found.values()} == {(None, None, 2)}
+
+
+def test_columns_must_fit() -> None:
+    with pytest.raises(ValueError, match="got 1 confidences, 2 correct"):
+        calibration_metrics({"confidence": [0.5], "correct": [1, 0]})

@@ -1,0 +1,47 @@
+"""Perplexity and its interval, from the losses of documents."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from assay.service.metrics.perplexity_metrics import perplexity_metrics
+
+
+def test_is_the_exponential_of_the_mean_over_all_words() -> None:
+    metric = perplexity_metrics({"nll": [3.0, 10.0], "tokens": [2, 6]})["perplexity"]
+    assert metric.value == pytest.approx(math.exp(13 / 8), rel=1e-15)
+    assert metric.n == 2
+    assert not metric.higher_is_better
+    assert metric.ci_low == pytest.approx(math.exp(1.5))
+    assert metric.ci_high == pytest.approx(math.exp(10 / 6))
+
+
+def test_the_interval_narrows_with_the_number_of_documents_and_repeats_bit_for_bit() -> None:
+    losses = [4.0 + (number * 7919 % 100) / 50 for number in range(400)]
+    few = perplexity_metrics({"nll": losses[:25], "tokens": [1] * 25})["perplexity"]
+    many = perplexity_metrics({"nll": losses, "tokens": [1] * 400})["perplexity"]
+    assert many == perplexity_metrics({"nll": losses, "tokens": [1] * 400})["perplexity"]
+    assert None not in (few.ci_low, few.ci_high, many.ci_low, many.value, many.ci_high)
+    assert many.ci_low < many.value < many.ci_high  # type: ignore[operator]
+    width = many.ci_high - many.ci_low  # type: ignore[operator]
+    assert 0.15 < width / (few.ci_high - few.ci_low) < 0.4  # type: ignore[operator]
+
+
+def test_the_interval_is_that_of_the_standard_error() -> None:
+    """Of documents of one word the logarithm of the perplexity is a mean."""
+    n = 400
+    metric = perplexity_metrics({"nll": [3.0, 5.0] * (n // 2), "tokens": [1] * n})["perplexity"]
+    half = 1.96 / math.sqrt(n)
+    assert metric.value == pytest.approx(math.exp(4))
+    assert metric.ci_low is not None
+    assert metric.ci_high is not None
+    assert math.log(metric.ci_low) == pytest.approx(4 - half, abs=0.1 * half)
+    assert math.log(metric.ci_high) == pytest.approx(4 + half, abs=0.1 * half)
+
+
+@pytest.mark.parametrize(("losses", "tokens"), [([1.0, None], [1, 1]), ([], []), ([0.0], [0]), ([1e5], [1])])
+def test_no_value_where_there_is_no_finite_one(losses: list[float | None], tokens: list[int]) -> None:
+    metric = perplexity_metrics({"nll": losses, "tokens": tokens})["perplexity"]
+    assert (metric.value, metric.ci_low, metric.ci_high) == (None, None, None)

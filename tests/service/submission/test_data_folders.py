@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assay.service.submission.data_folders import check_folder, resolve_folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    (root / "imagenet" / "val").mkdir(parents=True)
+    (root / "imagenet-a").mkdir()
+    (root / "file.txt").write_text("")
+    (tmp_path / "secret").mkdir()
+    (root / "out").symlink_to(tmp_path / "secret")
+    (root / "inside").symlink_to(root / "imagenet")
+    (root / "loop").symlink_to(root / "loop")
+    return root
+
+
+@pytest.mark.parametrize("name", ["imagenet", "imagenet/val", "imagenet/", "inside", "inside/val"])
+def test_folders_under_the_root_are_accepted(root: Path, name: str) -> None:
+    assert check_folder(name, root) is None
+    assert resolve_folder(name, root).is_dir()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *[
+            "",
+            "/etc",
+            "~/x",
+            "C:/x",
+            "..",
+            "../secret",
+            "imagenet/../../secret",
+            "a//b",
+            "./imagenet",
+            "a/./b",
+        ],
+        *["a\\b", "a\0b", "a\nb", "x" * 2000],
+    ],
+)
+def test_bad_names_are_refused_with_and_without_a_root(root: Path, name: str) -> None:
+    assert check_folder(name, root) is not None
+    assert check_folder(name, None) is not None
+    assert check_folder(name, root, must_exist=False) is not None
+    with pytest.raises(ValueError, match="folder"):
+        resolve_folder(name, root)
+
+
+@pytest.mark.parametrize("name", ["out", "out/deeper"])
+def test_a_symbolic_link_must_not_lead_out(root: Path, name: str) -> None:
+    problem = check_folder(name, root, must_exist=False)
+    assert problem is not None
+    assert "symbolic link" in problem.message
+    with pytest.raises(ValueError, match="symbolic link"):
+        resolve_folder(name, root)
+
+
+def test_a_missing_folder_names_the_nearest(root: Path) -> None:
+    problem = check_folder("imagenet_a", root)
+    assert problem is not None
+    assert problem.message == "there is no folder 'imagenet_a' under the data root"
+    assert problem.nearest == "imagenet-a"
+    assert isinstance(problem.allowed, list)
+    assert "imagenet" in problem.allowed
+    assert check_folder("imagenet_a", root, must_exist=False) is None
+    assert check_folder("imagenet_a", None) is None
+    assert check_folder("imagenet_a", root / "not mounted here") is None
+
+
+def test_below_a_missing_folder_the_existing_ones_are_named(root: Path) -> None:
+    problem = check_folder("imagenett/val", root)
+    assert problem is not None
+    assert problem.nearest == "imagenet"
+    nested = check_folder("imagenet/vall", root)
+    assert nested is not None
+    assert nested.nearest == "imagenet/val"
+
+
+def test_files_loops_and_endless_names_are_problems_not_errors(root: Path) -> None:
+    for name in ("file.txt", "loop", "loop/x", "x" * 300):
+        assert check_folder(name, root) is not None, name
+
+
+def test_what_lies_outside_is_never_listed(root: Path) -> None:
+    for name in ("out/x", "out", "imagenet/x"):
+        problem = check_folder(name, root)
+        assert problem is not None
+        assert "secret" not in str(problem)

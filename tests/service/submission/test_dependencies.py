@@ -1,0 +1,114 @@
+"""The jobs that a job names: which fields do, and what is said of those that cannot give what is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.submission.dependencies import Need, needs_of
+from assay.service.submission.validate import validate
+from assay.service.submission.weights import EXPIRED
+
+MODEL = {"name": "symvit", "params": {"image_size": 32, "patch_size": 8, "depth": 1, "width": 32, "heads": 2}}
+FIELD = ["evaluations", 1, "params", "job"]
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    kind: str
+    state: str
+    spec: dict[str, Any]
+    expired: bool = False
+
+
+def body(*sources: str, **changes: Any) -> dict[str, Any]:
+    attacks = [{"name": "transfer", "params": {"job": source}} for source in sources]
+    evaluations = [{"name": "clean"}, *attacks]
+    return {
+        "kind": "evaluate",
+        "model": MODEL,
+        "data": {"name": "digits"},
+        "evaluations": evaluations,
+    } | changes
+
+
+def training(data: str = "digits", **params: Any) -> dict[str, Any]:
+    model = {"name": "symvit", "params": MODEL["params"] | params}
+    spec = {"kind": "train", "model": model, "data": {"name": data}, "recipe": {"name": "small_vit"}}
+    return validate(load(), spec).spec
+
+
+def refused(given: dict[str, Any], **jobs: FoundJob) -> list[dict[str, Any]]:
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), given, find_job=jobs.get)
+    return [detail.model_dump() for detail in caught.value.details]
+
+
+@pytest.mark.parametrize("state", ["waiting", "queued", "starting", "running", "succeeded"])
+def test_the_source_of_an_attack_may_be_there_or_come(state: str) -> None:
+    job = FoundJob("train", state, training())
+    valid = validate(load(), body("j"), find_job={"j": job}.get)
+    assert valid.spec["evaluations"][1]["params"]["job"] == "j"
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (None, "there is no such job"),
+        (FoundJob("evaluate", "succeeded", {}), "this job is of kind evaluate: it leaves no weights"),
+        (FoundJob("train", "failed", {}), "this job is failed: it leaves no weights"),
+        (FoundJob("train", "canceled", {}), "this job is canceled: it leaves no weights"),
+        (FoundJob("train", "succeeded", {}, expired=True), EXPIRED),
+    ],
+)
+def test_a_source_without_weights_is_named_with_what_is_allowed(job: FoundJob | None, message: str) -> None:
+    (problem,) = refused(body("j"), **({"j": job} if job else {}))
+    allowed = "the id of a training job that has its weights, or has not ended"
+    assert problem == {"loc": FIELD, "message": message, "given": "j", "allowed": allowed, "nearest": None}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message", "allowed"),
+    [
+        (training("cifar10"), "this job's model is made for 3 channels", "1 channels"),
+        (training(image_size=16), "this job's model is for images of 16 pixels", "images of 32 pixels"),
+    ],
+    ids=["channels", "size"],
+)
+def test_a_source_that_does_not_fit_is_named(spec: dict[str, Any], message: str, allowed: str) -> None:
+    (problem,) = refused(body("j"), j=FoundJob("train", "running", spec))
+    assert (problem["loc"], problem["message"], problem["given"]) == (FIELD, message, "j")
+    assert problem["allowed"] == f"a training job of a model for {allowed}"
+
+
+def test_everything_that_is_wrong_is_said_at_once_at_its_place_in_the_body() -> None:
+    given = body("a", "b")
+    given["evaluations"].insert(0, {"suite": "quick"})
+    given["model"] = {"name": "symvit", "weights": {"job": "c"}}
+    assert [problem["loc"] for problem in refused(given)] == [
+        ["model", "weights", "job"],
+        ["evaluations", 2, "params", "job"],
+        ["evaluations", 3, "params", "job"],
+    ]
+
+
+def test_each_field_of_a_spec_that_names_a_job() -> None:
+    weights = {"name": "symvit", "weights": {"job": "own"}}
+    valid = validate(load(), body("one", "own", model=weights))
+    own = Need("own", ("model", "weights", "job"))
+    attacks = [
+        Need("one", ("evaluations", 1, "params", "job")),
+        Need("own", ("evaluations", 2, "params", "job")),
+    ]
+    assert needs_of(valid.spec) == [own, *attacks]
+    assert [need.evaluation for need in needs_of(valid.spec)] == [None, 1, 2]
+    assert needs_of(training()) == []
+
+
+def test_an_evaluation_that_is_not_known_any_more_needs_nothing() -> None:
+    spec = {"model": MODEL, "evaluations": [{"name": "of_old", "params": {"job": "j"}}]}
+    assert needs_of(spec) == []

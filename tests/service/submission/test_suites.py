@@ -1,0 +1,100 @@
+"""Suites at submission: what is left out, and that the user is told; the committed catalog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.submission.imagenet_c_layout import FIFTEEN, SEVERITIES
+from assay.service.submission.suites import left_out_warnings
+from assay.service.submission.validate import validate
+
+SMALL = {"name": "symvit", "params": {"image_size": 16, "patch_size": 4, "depth": 1, "width": 8, "heads": 2}}
+PAPERS = "carlini_wagner confidence=0.03 shared_constant=True"
+SETS = [
+    "top1 on imagenet_r",
+    "top1 on imagenet_a",
+    "corruptions source=stored on imagenet_c",
+    "aupr on imagenet_o",
+]
+
+
+def job(data: str, suite: str = "full", **changes: Any) -> dict[str, Any]:
+    return {
+        "kind": "evaluate",
+        "model": SMALL,
+        "data": {"name": data, "params": {"folder": "mine"} if "folder" in data else {}},
+        "evaluations": [{"suite": suite}],
+        **changes,
+    }
+
+
+def left_out(spec: dict[str, Any]) -> dict[str, str]:
+    return {one["part"]: one["reason"] for one in spec.get("left_out", [])}
+
+
+def test_full_leaves_out_what_digits_cannot_be_asked_and_says_so() -> None:
+    valid = validate(load(), job("digits"))
+    out = left_out(valid.spec)
+    assert list(out) == [*SETS, PAPERS]
+    assert all("the model is made for the 10 of 'digits'" in out[part] for part in SETS)
+    assert "protocol paper only" in out[PAPERS]
+    names = [item["name"] for item in valid.spec["evaluations"]]
+    assert {"clean", "top1", "corruptions", "efficiency", "projection_loss", "eigenvector_check"} < {*names}
+    attacks = {component.name for component in load().list("attack")}
+    assert {"uniform_noise", "fgsm", "pgd", "square", "spsa", "autoattack", "carlini_wagner"} < attacks & {
+        *names
+    }
+    assert all(item["data"] is None for item in valid.spec["evaluations"])
+    (warning,) = [warning for warning in valid.warnings if warning["code"] == "left_out"]
+    assert warning["evidence"] == {"suite": "full", "parts": out}
+    assert [one.model_dump() for one in left_out_warnings(valid.spec)] == [warning]
+
+
+def test_a_spec_that_is_posted_again_keeps_what_was_left_out() -> None:
+    first = validate(load(), job("digits")).spec
+    assert validate(load(), first).spec == first
+    plain = validate(load(), job("digits", "quick")).spec
+    assert "left_out" not in plain
+
+
+def test_under_paper_the_papers_attack_is_there() -> None:
+    spec = validate(load(), job("digits", protocol="paper")).spec
+    assert PAPERS not in left_out(spec)
+
+
+def test_sets_of_their_own_are_kept_where_they_are_seen(tmp_path: Path) -> None:
+    for name in ("imagenet", "imagenet-a", "imagenet-o", "imagenet-c", "mine"):
+        (tmp_path / name).mkdir()
+    for name in FIFTEEN:
+        for severity in SEVERITIES:
+            (tmp_path / "imagenet-c" / name / str(severity)).mkdir(parents=True)
+    out = left_out(validate(load(), job("imagenet"), data_root=tmp_path).spec)
+    assert list(out) == [SETS[0], SETS[2], PAPERS]
+    assert out[SETS[0]] == "there is no folder 'imagenet-r' under the data root"
+    assert "1000 classes are missing in every corruption" in out[SETS[2]]
+    unseen = left_out(validate(load(), job("imagenet")).spec)
+    assert [unseen[part].partition(":")[0] for part in SETS] == ["the service does not see the data root"] * 4
+    unknown = left_out(validate(load(), job("image_folder"), data_root=tmp_path).spec)
+    assert "classes of the job's data are not known" in unknown[SETS[1]]
+
+
+def test_analyses_are_left_out_where_the_model_does_not_let_them_look() -> None:
+    model = {"name": "timm", "params": {"architecture": "vit_tiny_patch16_224"}}
+    out = left_out(validate(load(), job("digits", model=model)).spec)
+    assert "needs a softmax over all tokens" in out["projection_loss"]
+    assert "needs a softmax over all tokens" in out["eigenvector_check"]
+
+
+def test_nothing_left_and_wrong_parts_of_other_suites_are_refused() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), job("digits", "rpc_table1"))
+    assert len(caught.value.details) > 1
+    assert caught.value.details[0].message.startswith("the suite's evaluation [0].data.name: 'imagenet' has")
+    only = next(entry for entry in load().list("suite") if entry.name == "full")
+    assert only.leaves_out
+    assert not load().find("suite", "standard").leaves_out
