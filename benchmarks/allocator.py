@@ -1,9 +1,9 @@
 """What the evaluators' memory settings gain on a CPU: `python -m benchmarks.allocator`.
 
 Each kind of pass runs in processes of its own, in turns: plain Python, and with the environment that
-supervisors give evaluators (`workers.process.ALLOCATOR`). Two networks on 32 x 32 pixels, one thread, batch
-128: a ViT of the size of `small_vit`, and four convolutions. Milliseconds are CPU time, the best of all
-repeats; page faults are those of the last pass.
+supervisors give evaluators (`workers.supervision.evaluator_process.ALLOCATOR`). Two networks on 32 x 32
+pixels, one thread, batch 128: a ViT of the size of `small_vit`, and four convolutions. Milliseconds are CPU
+time, the best of all repeats; page faults are those of the last pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from assay.workers import catalog
-from assay.workers.process import ALLOCATOR
+from assay.workers.supervision.evaluator_process import ALLOCATOR
 
 TURNS, REPEATS, BATCH = 2, 8, 128
 SHAPE = {"image_size": 32, "patch_size": 4, "depth": 4, "width": 128, "heads": 4}

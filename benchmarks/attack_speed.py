@@ -26,8 +26,8 @@ from assay.attacks.adversarial.fgsm import fgsm
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine import attack_pixel
-from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks.networks import cnn, digits, larger_vit, vit
 
 N, BATCH, STEPS, REPEATS = 256, 128, 40, 2

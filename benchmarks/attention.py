@@ -7,8 +7,8 @@ Two questions, on the GPU where there is one, else on one thread of the CPU:
   mechanism is, against the released code's formula with its N x N matrices written out.
 
 Passes of both sides alternate, and the best of all repeats counts. On the CPU it is CPU time of the process,
-with the memory settings of the evaluators (`workers.process.ALLOCATOR`); on the GPU it is wall time from idle
-to idle. `saved MiB` is what a training step keeps for its backward pass.
+with the memory settings of the evaluators (`workers.supervision.evaluator_process.ALLOCATOR`); on the GPU it
+is wall time from idle to idle. `saved MiB` is what a training step keeps for its backward pass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from assay.models.attention.rpc import RPCAttention
 from assay.models.layers.heads import merge_heads, split_heads
 from assay.models.rpc_symvit_sizes import rpc_symvit_tiny
 from assay.models.symvit_sizes import symvit_tiny
-from assay.workers.process import ALLOCATOR
+from assay.workers.supervision.evaluator_process import ALLOCATOR
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BATCH, REPEATS = {"cuda": (128, 30), "cpu": (8, 12)}[DEVICE]

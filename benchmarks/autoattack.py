@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.autoattack import autoattack
 from assay.attacks.kernel import frozen
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine import attack_pixel
-from assay.workers.evaluation.outcomes import Stage
+from assay.workers.evaluation.engine.ledger import Stage
+from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks.networks import digits, vit
 
 BATCH = 64

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.adversarial.pgd import pgd
-from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.evaluation.engine.ledger import Outcomes
 from benchmarks.attack_speed import Cost, N, costs, native
 from benchmarks.networks import TRAINING_EPSILON, cnn, digits
 

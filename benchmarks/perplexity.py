@@ -3,9 +3,9 @@
     python -m benchmarks.perplexity [--words 400] [--threads 1] [--device cpu]
 
 The protocol of the published code runs a batch of one window, computes the logits of all its positions, and
-keeps the last one's loss. `workers.evaluation.likelihood` runs batches and computes the last position's loss
-alone. Both score the same words with the same random weights; the largest difference of a loss and of the
-perplexity is printed.
+keeps the last one's loss. `workers.evaluation.engine.likelihood` runs batches and computes the last
+position's loss alone. Both score the same words with the same random weights; the largest difference of a
+loss and of the perplexity is printed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from assay.models.layers.token_model import TokenModel
 from assay.models.lm import lm
-from assay.workers.evaluation.likelihood import Windows, score
+from assay.workers.evaluation.engine.likelihood import Windows, score
 
 # Name: length, vocabulary, sizes.
 MODELS: dict[str, tuple[int, int, dict[str, Any]]] = {

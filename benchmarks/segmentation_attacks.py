@@ -26,10 +26,10 @@ from assay.attacks.segmentation.losses import IGNORE, class_weights
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
 from assay.workers.data.shapes import shapes
-from assay.workers.evaluation.attacked_pixels import AttackedPixels
-from assay.workers.evaluation.segment_attacked import attack_segmentation
+from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
+from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
 from assay.workers.jobs import train
-from assay.workers.jobs.attacked_pixels import pixels_of_classes
+from assay.workers.jobs.segmentation_attacks import pixels_of_classes
 from assay.workers.jobs.session import Session
 
 N, SIDE, BATCH, STEPS, RELATIVE = 64, 32, 16, 100, 0.15

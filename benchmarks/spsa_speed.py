@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.spsa import spsa
 from assay.attacks.kernel import Attack, Examples, Setting, frozen, judged
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine import attack_pixel
+from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks.attack_speed import costs
 from benchmarks.networks import TRAINING_EPSILON, cnn, digits
 

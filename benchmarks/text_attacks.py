@@ -19,11 +19,11 @@ from torch import Tensor
 
 from assay.models.lm import lm
 from assay.models.text_classifier import text_classifier
-from assay.workers.data.text import padded
-from assay.workers.data.vocabulary import Vocabulary
+from assay.workers.data.formats.text import padded
+from assay.workers.data.formats.vocabulary import Vocabulary
 from assay.workers.evaluation.deepwordbug import deepwordbug
+from assay.workers.evaluation.engine.text_attack import TextAttack
 from assay.workers.evaluation.pruthi import pruthi
-from assay.workers.evaluation.text_attack import TextAttack
 
 EXAMPLES, LENGTH, BATCH, TURNS = 64, 20, 64, 3
 

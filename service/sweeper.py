@@ -1,7 +1,7 @@
 """Ends what should have ended, also when no worker is left to do it: expired leases, overdue jobs.
 
-Workers do the same and more (`workers.reaper`). Without any of them a canceled job would be `canceling`
-until one comes.
+Workers do the same and more (`workers.supervision.reaper`). Without any of them a canceled job would be
+`canceling` until one comes.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from assay.service.contract.offers import known_of_model
 from assay.service.contract.problems import Report, path_text
 from assay.service.submission.estimate import passes as declared_passes
 from assay.service.submission.estimate import repeats as declared_repeats
-from assay.workers import extensions
-from assay.workers.walker import entry_of, to_json, walk
+from assay.workers.discovery import packages as extensions
+from assay.workers.discovery.walk import entry_of, to_json, walk
 
 # What a loaded data set tells the rules under `data`.
 LOADED_FACTS = ("classes", "channels")

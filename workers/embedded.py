@@ -29,9 +29,9 @@ from assay.service.store.connections import wrong_settings
 from assay.service.store.store import Store, open_store
 from assay.workers.devices import device_classes
 from assay.workers.extending import extend_catalog
-from assay.workers.reaper import Reaper
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervisor import Supervisor
+from assay.workers.supervision.reaper import Reaper
+from assay.workers.supervision.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

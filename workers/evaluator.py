@@ -26,7 +26,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from assay.workers.lifeline import die_with_parent
+from assay.workers.evaluator_link import die_with_parent
 from assay.workers.pipes import REPORTS, REQUESTS
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import load_with
-from assay.workers.extensions import installed
+from assay.workers.discovery.packages import installed
 
 log = logging.getLogger(__name__)
 FILE = "extra-components.json"

@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from assay.service.store.connections import wrong_settings
 from assay.service.store.database import Database
 from assay.service.store.workers import Workers
-from assay.workers import owner
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision import lease_owner
 
 UNHEALTHY = 1
 
@@ -25,7 +25,7 @@ def main() -> int:
     try:
         # Not the whole store: it takes seconds to import on a machine that is busy with evaluators.
         database = Database(WorkerSettings().database)
-        alive = Workers(database).online("auto", host=owner.host())
+        alive = Workers(database).online("auto", host=lease_owner.host())
         database.close()
     except (ValidationError, SettingsError) as error:
         return _unhealthy("\n".join(wrong_settings(error)))

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from assay.service.store.store import open_store
 from assay.workers.devices import device_classes
-from assay.workers.reaper import Reaper
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervisor import Supervisor
+from assay.workers.supervision.reaper import Reaper
+from assay.workers.supervision.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 

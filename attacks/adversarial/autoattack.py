@@ -13,7 +13,7 @@ change it by nothing or little.
 
 It is a worst case within [0, 1]. In a job with the protocol `paper` it is run, and labelled, as `pixel`.
 
-Deviation: an adversarial example has to be confirmed (`workers.evaluation.verification`).
+Deviation: an adversarial example has to be confirmed (`workers.evaluation.engine.verification`).
 
 An accuracy that AutoAttack leaves is an upper bound on true robustness: a defence needs attacks that are made
 for it (Tramer et al. 2020).

@@ -53,7 +53,7 @@ def data_check(options: Options) -> int:
     """Replaces this process by the check of the data sets."""
     root = {} if options.data_root is None else {"ASSAY_DATA_ROOT": str(options.data_root)}
     flags = [flag for flag, given in (("--no-hash", options.no_hash), ("--json", options.json)) if given]
-    return run_module("assay.workers.data.check", flags, root)
+    return run_module("assay.workers.data.formats.check", flags, root)
 
 
 def demo(options: Options) -> int:

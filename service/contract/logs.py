@@ -1,6 +1,6 @@
 """Log lines of all our processes: as text for people, or as one JSON object for each record.
 
-    {"time": "2026-01-31T12:00:00.000Z", "level": "INFO", "logger": "assay.workers.shard_run",
+    {"time": "2026-01-31T12:00:00.000Z", "level": "INFO", "logger": "assay.workers.supervision.shard_run",
      "message": "shard ...: claimed", "job": "01jd...", "shard": "01jd...-000-00003"}
 
 What a line is about (job, shard, request) comes from `about`, and `extra={"fields": {...}}` adds to one

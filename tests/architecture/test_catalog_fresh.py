@@ -6,7 +6,7 @@ import json
 
 from assay.service.catalog.catalog import CATALOG_FILE, EVALUATIONS, load
 from assay.workers.catalog import stale_entries
-from assay.workers.walker import to_json, walk
+from assay.workers.discovery.walk import to_json, walk
 
 
 def test_catalog_is_fresh_and_walking_is_repeatable() -> None:

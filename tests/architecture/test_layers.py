@@ -73,7 +73,11 @@ def test_measuring_code_imports_without_the_service_packages() -> None:
 def test_the_supervisor_imports_without_torch() -> None:
     run = import_without(
         [*HEAVY, "assay.models", "assay.attacks"],
-        ["assay.workers.supervisor", "assay.workers.reaper", "assay.workers.embedded"],
+        [
+            "assay.workers.supervision.supervisor",
+            "assay.workers.supervision.reaper",
+            "assay.workers.embedded",
+        ],
     )
     assert run.returncode == 0, run.stderr
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.e2e.jobs import training
 from tests.e2e.running import RunningService, command_line, processes, wait_for
 
-RANK = "assay.workers.jobs.rank"
+RANK = "assay.workers.training.distributed.rank"
 
 
 def test_on_two_devices_it_runs_reports_and_is_canceled(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import sizes
 from assay.service.catalog.catalog import load
-from assay.workers.evaluation.engine import attack_paper, attack_pixel, classify
-from assay.workers.evaluation.verification import FORWARD_PASSES
-from assay.workers.jobs.libraries import draws_for_a_batch
+from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.engine.verification import FORWARD_PASSES
+from assay.workers.jobs.library_backends import draws_for_a_batch
 from tests.support import networks
 from tests.support.components import foreign_modules
 

@@ -23,8 +23,8 @@ import pytest
 import torch
 
 import assay.workers.data
-from assay.workers.data.dataset import ImageSet, MissingData
-from assay.workers.data.segmentation import IGNORE
+from assay.workers.data.formats.dataset import ImageSet, MissingData
+from assay.workers.data.formats.segmentation import IGNORE
 
 REPOSITORY = Path(__file__).parents[2]
 

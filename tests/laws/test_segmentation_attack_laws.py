@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from assay.attacks.segmentation.kernel import PixelEnsemble
 from assay.service.catalog.catalog import load
 from assay.workers import catalog
-from assay.workers.data.segmentation import IGNORE
-from assay.workers.evaluation.attacked_pixels import AttackedPixels
-from assay.workers.evaluation.segment import segment
-from assay.workers.evaluation.segment_attacked import FORWARD_PASSES, attack_segmentation
+from assay.workers.data.formats.segmentation import IGNORE
+from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
+from assay.workers.evaluation.engine.segmentation import segment
+from assay.workers.evaluation.engine.segmentation_attack import FORWARD_PASSES, attack_segmentation
 
 N, K, SIDE, EPSILON = 9, 3, 8, 0.06
 IDS = [f"image {row}" for row in range(N)]

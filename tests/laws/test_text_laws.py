@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.workers.data.vocabulary import PAD, UNKNOWN
+from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
 from tests.laws.test_data_laws import REPOSITORY, TEXT, components, own_test, task_of
 
 SETS = [component for component in components() if task_of(component) in TEXT]

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervisor import Supervisor
+from assay.workers.supervision.supervisor import Supervisor
 from tests.support.jobs import evaluate_spec, train_spec
 
 FAKE = Path(__file__).with_name("fake_evaluator.py")

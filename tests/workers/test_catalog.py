@@ -17,7 +17,7 @@ import pytest
 from assay.service.catalog.catalog import KINDS, Catalog
 from assay.service.contract.errors import NotFound
 from assay.workers import catalog
-from assay.workers.walker import PACKAGES, to_json, walk
+from assay.workers.discovery.walk import PACKAGES, to_json, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = itertools.count()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from assay.service.store.store import Store, open_store
-from assay.workers import health, owner
+from assay.workers import health
+from assay.workers.supervision import lease_owner
 from tests.support.servers import free_port
 
 
@@ -20,7 +21,7 @@ def test_healthy_while_a_supervisor_of_this_machine_is_alive(store: Store) -> No
     assert health.main() == 1
     store.workers.beat("elsewhere", "another-machine", ["cpu"], 1)
     assert health.main() == 1
-    store.workers.beat("here", owner.host(), ["cuda", "cpu"], 1)
+    store.workers.beat("here", lease_owner.host(), ["cuda", "cpu"], 1)
     assert health.main() == 0
     store.workers.gone("here")
     assert health.main() == 1

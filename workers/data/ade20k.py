@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.folders import check_inside, resolve_folder
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.segmentation import IGNORE
+from assay.workers.data.formats.segmentation_files import SegmentationFiles, find_pairs
 from assay.workers.data.image_folder import MEAN, STD
-from assay.workers.data.segmentation import IGNORE
-from assay.workers.data.segmentation_files import SegmentationFiles, find_pairs
 
 __all__ = ["ade20k"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from assay.workers.data.folders import resolve_folder
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.segmentation import IGNORE
+from assay.workers.data.formats.segmentation_files import SegmentationFiles, find_pairs
 from assay.workers.data.image_folder import MEAN, STD
-from assay.workers.data.segmentation import IGNORE
-from assay.workers.data.segmentation_files import SegmentationFiles, find_pairs
 
 __all__ = ["camvid"]
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.workers.data.arrays import ArrayDataSet
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.folders import check_inside, resolve_folder
+from assay.workers.data.formats.arrays import ArrayDataSet
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.folders import check_inside, resolve_folder
 
 __all__ = ["cifar10"]
 

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from assay.workers.data.arrays import ArrayDataSet
-from assay.workers.data.sampling import held_out_split
+from assay.workers.data.formats.arrays import ArrayDataSet
+from assay.workers.data.formats.sampling import held_out_split
 
 __all__ = ["digits"]
 

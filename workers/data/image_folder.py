@@ -19,10 +19,10 @@ from annotated_types import Gt, Le
 from PIL import Image
 from torch import Tensor
 
-from assay.workers.data.dataset import CorruptData, Subset, checked_indices, checked_size
-from assay.workers.data.folders import resolve_folder
-from assay.workers.data.image_files import ImageFiles, find_images
-from assay.workers.data.pictures import in_threads, open_picture, resize_and_crop
+from assay.workers.data.formats.dataset import CorruptData, Subset, checked_indices, checked_size
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.image_files import ImageFiles, find_images
+from assay.workers.data.formats.pictures import in_threads, open_picture, resize_and_crop
 
 __all__ = ["image_folder"]
 

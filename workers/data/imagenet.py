@@ -10,8 +10,13 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt, Le
 
-from assay.workers.data.folders import resolve_folder
-from assay.workers.data.imagenet_files import ImageNetFiles, Resize, training_images, validation_images
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.imagenet_files import (
+    ImageNetFiles,
+    Resize,
+    training_images,
+    validation_images,
+)
 
 __all__ = ["imagenet"]
 

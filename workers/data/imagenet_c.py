@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from assay.workers.data.dataset import MissingData
-from assay.workers.data.folders import resolve_folder
+from assay.workers.data.formats.dataset import MissingData
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, class_list
+from assay.workers.data.formats.imagenet_files import Resize
+from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
 from assay.workers.data.image_folder import RESAMPLING
-from assay.workers.data.imagenet_classes import ALL, PUBLISHED, class_list
-from assay.workers.data.imagenet_files import Resize
-from assay.workers.data.stored_corruptions import Kind, StoredCorruptions
 
 __all__ = ["imagenet_c"]
 

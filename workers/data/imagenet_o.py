@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Gt, Le
 
-from assay.workers.data.folders import resolve_folder
-from assay.workers.data.imagenet_classes import ALL, class_list
-from assay.workers.data.imagenet_files import (
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.imagenet_classes import ALL, class_list
+from assay.workers.data.formats.imagenet_files import (
     ImageNetFiles,
     Labelled,
     Resize,

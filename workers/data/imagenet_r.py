@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt, Le
 
-from assay.workers.data.folders import resolve_folder
-from assay.workers.data.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
 
 __all__ = ["imagenet_r"]
 

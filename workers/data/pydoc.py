@@ -15,9 +15,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from assay.workers.data.sampling import held_out_split
-from assay.workers.data.text import Documents
-from assay.workers.data.vocabulary import END_OF_LINE, Vocabulary
+from assay.workers.data.formats.sampling import held_out_split
+from assay.workers.data.formats.text import Documents
+from assay.workers.data.formats.vocabulary import END_OF_LINE, Vocabulary
 
 __all__ = ["pydoc"]
 

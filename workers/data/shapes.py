@@ -17,7 +17,7 @@ import torch
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from assay.workers.data.segmentation import IGNORE, SegmentationArrays
+from assay.workers.data.formats.segmentation import IGNORE, SegmentationArrays
 
 __all__ = ["shapes"]
 

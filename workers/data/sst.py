@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.folders import check_inside, resolve_folder
-from assay.workers.data.sentences import LeastCount, VocabularySource, vocabulary_for
-from assay.workers.data.text import Sentences
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
+from assay.workers.data.formats.text import Sentences
 
 __all__ = ["sst"]
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.folders import check_inside, resolve_folder
-from assay.workers.data.text import Documents
-from assay.workers.data.vocabulary import END_OF_LINE, PAD_WORD, Vocabulary
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.text import Documents
+from assay.workers.data.formats.vocabulary import END_OF_LINE, PAD_WORD, Vocabulary
 
 __all__ = ["wikitext"]
 

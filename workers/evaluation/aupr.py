@@ -2,14 +2,14 @@
 
 Hendrycks and Gimpel 2017, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
 Networks"; Hendrycks et al. 2021, "Natural Adversarial Examples". The run is in
-`workers/evaluation/anomalies.py`, the area under the curve in `service/metrics/anomaly.py`.
+`workers/evaluation/engine/anomalies.py`, the area under the curve in `service/metrics/anomaly.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from assay.workers.evaluation.anomalies import AnomalyScores, score_anomalies
+from assay.workers.evaluation.engine.anomalies import AnomalyScores, score_anomalies
 
 __all__ = ["aupr"]
 

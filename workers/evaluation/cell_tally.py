@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.service.metrics.corrupted_pixel_counts import Classes, write
-from assay.workers.evaluation.segment import PixelCounts, count_pixels
+from assay.workers.evaluation.engine.segmentation import PixelCounts, count_pixels
 
 
 class CellTally:

@@ -1,12 +1,12 @@
 """Accuracy on the images, or texts, as they are.
 
-Of classification the outcomes come from `workers/evaluation/engine.py`, of segmentation from
-`workers/evaluation/segment.py`.
+Of classification the outcomes come from `workers/evaluation/engine/protocols.py`, of segmentation from
+`workers/evaluation/engine/segmentation.py`.
 """
 
 from __future__ import annotations
 
-from assay.workers.evaluation.engine import Evaluation, classify
+from assay.workers.evaluation.engine.protocols import Evaluation, classify
 
 __all__ = ["clean"]
 

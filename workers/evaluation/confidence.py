@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.judgement import finite
-from assay.workers.evaluation.engine import classify
-from assay.workers.evaluation.feed import Images
-from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.loader import Images
+from assay.workers.evaluation.engine.protocols import classify
 
 
 def confidence_of(logits: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", section 4: every image under every corruption at every severity. The images are corrupted
 in the size of the model, a batch at a time, and never kept. The model judges each image as it is, too.
-Stored images are another test set (`workers/evaluation/stored_cells.py`).
+Stored images are another test set (`workers/evaluation/engine/stored_corruptions.py`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from assay.attacks.kernel import frozen
 from assay.service.metrics.corruption import ALEXNET_ERRORS
 from assay.service.submission.imagenet_c_layout import cells_of
 from assay.workers import catalog
-from assay.workers.evaluation.feed import DType, Images, Loader, Progress
-from assay.workers.evaluation.outcomes import Ledger, Outcomes
-from assay.workers.evaluation.stored_cells import StoredCells, flags
+from assay.workers.evaluation.engine.ledger import Ledger, Outcomes
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.stored_corruptions import StoredCells, flags
 
 __all__ = ["corruptions"]
 
-# Of segmentation as `clean` sees it, in squares: `workers/evaluation/segment_corrupted.py`.
+# Of segmentation as `clean` sees it, in squares: `workers/evaluation/engine/corrupted_segmentation.py`.
 TASKS = ("classification", "segmentation", "stored_corruptions")
 PAPER = IMAGENET_C
 OF_CHANNELS = (

@@ -10,7 +10,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from assay.attacks.words.search import recipes
-from assay.workers.evaluation.text_attack import TextAttack
+from assay.workers.evaluation.engine.text_attack import TextAttack
 
 __all__ = ["deepwordbug"]
 

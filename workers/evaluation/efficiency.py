@@ -32,8 +32,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.attacks.kernel import frozen
-from assay.workers.evaluation.analysis import Measured
-from assay.workers.evaluation.feed import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
 
 __all__ = ["efficiency"]
 

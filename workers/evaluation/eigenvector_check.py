@@ -35,9 +35,9 @@ from torch import Tensor, nn
 from assay.attacks.randomness import Randomness
 from assay.models.layers.attention_probe import QueriesKeysValues
 from assay.models.parameters import Layers
-from assay.workers.evaluation.analysis import Measured
-from assay.workers.evaluation.feed import DType, Images, Progress
-from assay.workers.evaluation.layers import LAYER_RULES, look_at_layers
+from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
+from assay.workers.evaluation.engine.loader import DType, Images, Progress
 
 __all__ = ["eigenvector_check"]
 

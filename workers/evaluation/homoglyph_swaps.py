@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from assay.attacks.words.search import recipes
-from assay.workers.evaluation.text_attack import TextAttack
+from assay.workers.evaluation.engine.text_attack import TextAttack
 
 __all__ = ["homoglyph_swaps"]
 

@@ -11,10 +11,10 @@ import torch
 from annotated_types import Interval
 
 from assay.models.layers.token_model import TokenModel
-from assay.workers.data.text import LanguageSet
-from assay.workers.data.vocabulary import UNKNOWN
-from assay.workers.evaluation.feed import DType, Progress
-from assay.workers.evaluation.likelihood import Windows, score
+from assay.workers.data.formats.text import LanguageSet
+from assay.workers.data.formats.vocabulary import UNKNOWN
+from assay.workers.evaluation.engine.likelihood import Windows, score
+from assay.workers.evaluation.engine.loader import DType, Progress
 
 __all__ = ["perplexity"]
 

@@ -32,9 +32,9 @@ from torch import Tensor, nn
 
 from assay.models.layers.attention_probe import QueriesKeysValues
 from assay.models.parameters import Layers
-from assay.workers.evaluation.analysis import Measured
-from assay.workers.evaluation.feed import DType, Images, Progress
-from assay.workers.evaluation.layers import LAYER_RULES, look_at_layers
+from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
+from assay.workers.evaluation.engine.loader import DType, Images, Progress
 
 __all__ = ["projection_loss"]
 

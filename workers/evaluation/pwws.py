@@ -12,9 +12,9 @@ from typing import Annotated
 from assay.attacks.words.search import recipes
 from assay.attacks.words.search.synonyms import synonyms
 from assay.attacks.words.search.wordnet import missing_files
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.folders import resolve_folder
-from assay.workers.evaluation.text_attack import TextAttack
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.evaluation.engine.text_attack import TextAttack
 
 __all__ = ["pwws"]
 

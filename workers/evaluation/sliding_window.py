@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from assay.attacks.kernel import frozen
-from assay.workers.data.ahead import load_ahead
-from assay.workers.data.rescaling import rescale_pixels, size_with_short_side
-from assay.workers.evaluation.feed import DType, Progress
-from assay.workers.evaluation.passes import Passes
-from assay.workers.evaluation.segment import PixelCounts, count_pixels
+from assay.workers.data.formats.prefetch import load_ahead
+from assay.workers.data.formats.rescaling import rescale_pixels, size_with_short_side
+from assay.workers.evaluation.engine.forward import Passes
+from assay.workers.evaluation.engine.loader import DType, Progress
+from assay.workers.evaluation.engine.segmentation import PixelCounts, count_pixels
 
 __all__ = ["sliding_window"]
 

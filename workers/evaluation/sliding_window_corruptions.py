@@ -22,12 +22,12 @@ from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
 from assay.service.submission.imagenet_c_layout import cells_of
 from assay.workers import catalog
-from assay.workers.data.ahead import load_ahead
+from assay.workers.data.formats.prefetch import load_ahead
 from assay.workers.evaluation.cell_tally import CellTally
 from assay.workers.evaluation.corruptions import FIFTEEN, OF_CHANNELS, CorruptionName
-from assay.workers.evaluation.feed import DType, Progress
-from assay.workers.evaluation.passes import Passes
-from assay.workers.evaluation.segment import PixelCounts
+from assay.workers.evaluation.engine.forward import Passes
+from assay.workers.evaluation.engine.loader import DType, Progress
+from assay.workers.evaluation.engine.segmentation import PixelCounts
 from assay.workers.evaluation.sliding_window import PASSES as OF_WINDOWS_PASSES
 from assay.workers.evaluation.sliding_window import RULES as OF_WINDOWS
 from assay.workers.evaluation.sliding_window import Example, Side, SlidingWindow

@@ -16,9 +16,9 @@ from annotated_types import Interval
 from assay.attacks.words.search import recipes
 from assay.attacks.words.search.neighbours import Neighbours
 from assay.attacks.words.search.vector_files import missing_vectors, read_vectors, written
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.folders import resolve_folder
-from assay.workers.evaluation.text_attack import TextAttack
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.evaluation.engine.text_attack import TextAttack
 
 __all__ = ["textfooler"]
 

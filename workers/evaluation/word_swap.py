@@ -25,10 +25,10 @@ from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.word_swap import WordSwap
 from assay.models.layers.token_model import TokenModel
-from assay.workers.data.text import LanguageSet
-from assay.workers.data.vocabulary import UNKNOWN
-from assay.workers.evaluation.feed import DType, Progress
-from assay.workers.evaluation.likelihood import Scores, score
+from assay.workers.data.formats.text import LanguageSet
+from assay.workers.data.formats.vocabulary import UNKNOWN
+from assay.workers.evaluation.engine.likelihood import Scores, score
+from assay.workers.evaluation.engine.loader import DType, Progress
 from assay.workers.evaluation.perplexity import RULES as PERPLEXITY_RULES
 from assay.workers.evaluation.perplexity import DocumentLosses, Perplexity, passes_of
 

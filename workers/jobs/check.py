@@ -17,13 +17,12 @@ from assay.models.weights.layouts import Layout
 from assay.service.contract.checkpoints import Verdict, WrongShape
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
-from assay.workers.jobs import program_check
 from assay.workers.jobs.dtypes import read_dtypes, wrong_dtypes
 from assay.workers.jobs.finite import not_finite
-from assay.workers.jobs.recognised import recognised
 from assay.workers.jobs.session import Session
-from assay.workers.jobs.trained_on import TrainedOn, parse_trained_on
-from assay.workers.jobs.weights import (
+from assay.workers.training.files import CONTENT, content_sha256
+from assay.workers.weights import program_check
+from assay.workers.weights.headers import (
     CHANNELS,
     CLASSES,
     KEYS_SHOWN,
@@ -33,7 +32,8 @@ from assay.workers.jobs.weights import (
     read_shapes,
     state_of,
 )
-from assay.workers.training.files import CONTENT, content_sha256
+from assay.workers.weights.training_record import TrainedOn, parse_trained_on
+from assay.workers.weights.verify import recognised
 
 
 def run(

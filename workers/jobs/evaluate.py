@@ -20,37 +20,38 @@ from assay.attacks.randomness import Randomness
 from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.submission.imagenet_c_layout import Cell
-from assay.workers import artifacts, catalog, provenance
-from assay.workers.data.dataset import ExampleSet, ImageSet
-from assay.workers.data.sampling import evaluation_order, sampled_as
-from assay.workers.data.segmentation import SegmentationSet, truth_of
-from assay.workers.data.stored_corruptions import StoredCorruptions
-from assay.workers.data.text import LanguageSet, SentenceSet
-from assay.workers.evaluation.analysis import Analysis, Measured
-from assay.workers.evaluation.anomalies import AnomalyScores
-from assay.workers.evaluation.attacked_pixels import AttackedPixels
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import ExampleSet, ImageSet
+from assay.workers.data.formats.sampling import evaluation_order, sampled_as
+from assay.workers.data.formats.segmentation import SegmentationSet, truth_of
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
+from assay.workers.data.formats.text import LanguageSet, SentenceSet
 from assay.workers.evaluation.corruptions import Corrupted
-from assay.workers.evaluation.engine import attack_paper, attack_pixel, classify
-from assay.workers.evaluation.feed import Images
-from assay.workers.evaluation.outcomes import Outcomes, Stage
-from assay.workers.evaluation.passes import Passes
+from assay.workers.evaluation.engine.analysis import Analysis, Measured
+from assay.workers.evaluation.engine.anomalies import AnomalyScores
+from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
+from assay.workers.evaluation.engine.corrupted_segmentation import segment_corrupted
+from assay.workers.evaluation.engine.forward import Passes
+from assay.workers.evaluation.engine.ledger import Outcomes, Stage
+from assay.workers.evaluation.engine.loader import Images
+from assay.workers.evaluation.engine.probe import IMAGES, probe
+from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.engine.segmentation import PixelCounts, segment
+from assay.workers.evaluation.engine.stored_corruptions import CellOutcomes, StoredCells
+from assay.workers.evaluation.engine.text import TextOutcomes
+from assay.workers.evaluation.engine.text_attack import TextAttack
 from assay.workers.evaluation.perplexity import DocumentLosses, Perplexity
-from assay.workers.evaluation.probe import IMAGES, probe
-from assay.workers.evaluation.segment import PixelCounts, segment
-from assay.workers.evaluation.segment_corrupted import segment_corrupted
 from assay.workers.evaluation.sliding_window import SlidingWindow
 from assay.workers.evaluation.sliding_window_corruptions import CorruptedWindows
-from assay.workers.evaluation.stored_cells import CellOutcomes, StoredCells
-from assay.workers.evaluation.text_attack import TextAttack
-from assay.workers.evaluation.text_outcomes import TextOutcomes
+from assay.workers.jobs import artifacts, provenance
 from assay.workers.jobs.answers import keyed_answers
-from assay.workers.jobs.attacked_pixels import attack_pixels, save_attacked
-from assay.workers.jobs.data_fit import looking_at
 from assay.workers.jobs.examples import examples_of
+from assay.workers.jobs.segmentation_attacks import attack_pixels, save_attacked
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.jobs.sources import shard_sources
-from assay.workers.jobs.texts import attack_text, data_root
-from assay.workers.jobs.texts import save_adversarial as save_texts
+from assay.workers.jobs.text_attacks import attack_text, data_root
+from assay.workers.jobs.text_attacks import save_adversarial as save_texts
+from assay.workers.weights.fit import looking_at
 
 Report = Callable[[Mapping[str, Any]], None]
 Pixels = PixelCounts | AttackedPixels | CellOutcomes

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.service.submission.imagenet_c_layout import cells_of
-from assay.workers.data.dataset import ExampleSet
-from assay.workers.data.stored_corruptions import StoredCorruptions
+from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.jobs.session import Session
 
 

@@ -7,9 +7,9 @@ from typing import TypedDict
 import torch
 
 from assay.service.contract.errors import AssayError, NotFound
-from assay.workers.data.dataset import MissingData
-from assay.workers.extensions import ComponentMissing
-from assay.workers.training.outcome import TrainingDiverged
+from assay.workers.data.formats.dataset import MissingData
+from assay.workers.discovery.packages import ComponentMissing
+from assay.workers.training.result import TrainingDiverged
 
 SAME_CATALOG = "they need the same version of Assay, and ASSAY_CATALOG the same file"
 

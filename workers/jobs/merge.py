@@ -33,13 +33,13 @@ from assay.service.metrics.worst_case import is_attacked, worst_case
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
 from assay.service.submission.imagenet_c_layout import cells_of
-from assay.workers import artifacts
+from assay.workers.jobs import artifacts
 from assay.workers.jobs.analyses import summarise
 from assay.workers.jobs.final import final_evaluation
-from assay.workers.jobs.published import IMAGENET, IMAGENET_C, references
-from assay.workers.jobs.published_analyses import analysis_references
 from assay.workers.jobs.stages import candidate_breakdown, stage_breakdown
 from assay.workers.jobs.warnings import Row, of_evaluation
+from assay.workers.published.analyses import analysis_references
+from assay.workers.published.match import IMAGENET, IMAGENET_C, references
 
 COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
 # Columns that only some evaluations have, and outcomes of earlier versions do not.

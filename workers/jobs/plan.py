@@ -18,22 +18,22 @@ from assay.models.layers.token_model import TokenModel
 from assay.service.contract.results import data_label
 from assay.service.submission.imagenet_c_layout import content_label
 from assay.workers import catalog
-from assay.workers.data.dataset import ExampleSet, model_class_names
-from assay.workers.data.sampling import evaluation_order, sampled_as
-from assay.workers.data.stored_corruptions import StoredCorruptions
-from assay.workers.data.text import LanguageSet, is_text
+from assay.workers.data.formats.dataset import ExampleSet, model_class_names
+from assay.workers.data.formats.sampling import evaluation_order, sampled_as
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
+from assay.workers.data.formats.text import LanguageSet, is_text
+from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.evaluation.perplexity import Perplexity
-from assay.workers.evaluation.stages import COMPATIBLE
-from assay.workers.jobs.attacked_pixels import class_pixels
-from assay.workers.jobs.data_fit import check_fit, check_vocabulary
 from assay.workers.jobs.examples import examples_of
 from assay.workers.jobs.preparing import preparation_seconds
-from assay.workers.jobs.published import known_as
-from assay.workers.jobs.published_language import known_text
+from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.jobs.sources import planned_sources
-from assay.workers.jobs.texts import check_folders
-from assay.workers.jobs.trained_on import doubts, trained_on
+from assay.workers.jobs.text_attacks import check_folders
+from assay.workers.published.language import known_text
+from assay.workers.published.match import known_as
+from assay.workers.weights.fit import check_fit, check_vocabulary
+from assay.workers.weights.training_record import doubts, trained_on
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
 NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}

@@ -18,14 +18,14 @@ from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_words
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
-from assay.workers.data.dataset import ExampleSet, ImageSet, model_classes
-from assay.workers.data.text import TextSet, is_text
-from assay.workers.jobs.backbone import load_backbone
+from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
+from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.jobs.failures import BadWeights
-from assay.workers.jobs.loading import File, load_weights
-from assay.workers.jobs.programs import load_classifier
-from assay.workers.jobs.weights import read_shapes
 from assay.workers.training.files import content_sha256
+from assay.workers.weights.backbone import load_backbone
+from assay.workers.weights.headers import read_shapes
+from assay.workers.weights.load import File, load_weights
+from assay.workers.weights.programs import load_classifier
 
 # Its attributes are made at import time, out of the type checker's sight.
 _deterministic: Any = torch.utils.deterministic

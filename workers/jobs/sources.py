@@ -10,9 +10,9 @@ from typing import Any
 
 from assay.service.contract.problems import path_text
 from assay.service.submission.dependencies import Need, needs_of
-from assay.workers.jobs.data_fit import FACTS, check_fit, made_for
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Loaded, Session
+from assay.workers.weights.fit import FACTS, check_fit, made_for
 
 
 def planned_sources(request: Mapping[str, Any], session: Session, loaded: Loaded) -> dict[str, Any]:

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.contract.results import data_label
-from assay.workers import catalog, provenance
-from assay.workers.artifacts import describe
-from assay.workers.data.sampling import evaluation_order
-from assay.workers.jobs.backbone import source_of
-from assay.workers.jobs.devices import train_on_devices
+from assay.workers import catalog
+from assay.workers.data.formats.sampling import evaluation_order
+from assay.workers.jobs import provenance
+from assay.workers.jobs.artifacts import describe
 from assay.workers.jobs.evaluate import Shard, answer
 from assay.workers.jobs.final import final_evaluation
 from assay.workers.jobs.plan import facts_of
 from assay.workers.jobs.session import Loaded, Session, state_sha256
 from assay.workers.jobs.trainer import Report, shared_examples, train_model
+from assay.workers.training.distributed.launch import train_on_devices
 from assay.workers.training.recipe import Recipe
+from assay.workers.weights.backbone import source_of
 
 
 def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:

@@ -13,18 +13,18 @@ from torch import nn
 
 from assay.models.layers.token_model import TokenModel
 from assay.workers import catalog
-from assay.workers.data.dataset import ExampleSet
-from assay.workers.data.text import LanguageSet, TextSet, is_text
-from assay.workers.evaluation.feed import DType
+from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.text import LanguageSet, TextSet, is_text
+from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.plan import choose_batch_size, measure_cost
 from assay.workers.jobs.session import Loaded, Session
-from assay.workers.jobs.trained_on import TrainedOn
+from assay.workers.training.batch_workers import makers_for
+from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.loop import train
-from assay.workers.training.making import makers_for
-from assay.workers.training.outcome import Trained
-from assay.workers.training.processes import ALONE, Processes
 from assay.workers.training.recipe import Recipe
+from assay.workers.training.result import Trained
+from assay.workers.weights.training_record import TrainedOn
 
 Report = Callable[[Mapping[str, Any]], None]
 

@@ -14,7 +14,7 @@ from typing import Any
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.metrics.sanity_checks import BLACK_BOX, FEWEST_EXAMPLES, TOLERANCE
-from assay.workers.jobs.libraries import describe
+from assay.workers.jobs.library_backends import describe
 
 # What is counted example by example, in the shards' evidence under the warning's code.
 COUNTED: dict[WarningCode, str] = {

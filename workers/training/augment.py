@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from assay.workers.data.segmentation import IGNORE
-from assay.workers.training.processes import Part, everything
+from assay.workers.data.formats.segmentation import IGNORE
+from assay.workers.training.distributed.processes import Part, everything
 from assay.workers.training.randomness import derive_seed, generator
 from assay.workers.training.recipe import Augmentation
 

@@ -1,9 +1,10 @@
 """Where the batches of a training come from.
 
 `Source` is what the loop asks. There are three: `Batches`, of images at the model's size, which are moved on
-the device; `workers.training.tokens.TokenBatches`, of words; and `workers.training.making.MadeBatches`, of
-examples that are made one by one from what the data set has (`Examples`: timm's augmentation, or crops with
-their label maps), in processes ahead of the training. `workers.training.source` chooses.
+the device; `workers.training.tokens.TokenBatches`, of words; and
+`workers.training.batch_workers.MadeBatches`, of examples that are made one by one from what the data set has
+(`Examples`: timm's augmentation, or crops with their label maps), in processes ahead of the training.
+`workers.training.source` chooses.
 
 Legend: B examples of this process's part of a batch, C channels, S image side.
 """
@@ -17,12 +18,12 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from assay.workers.data.ahead import load_ahead
-from assay.workers.data.dataset import ImageSet
-from assay.workers.data.segmentation import truth_of
+from assay.workers.data.formats.dataset import ImageSet
+from assay.workers.data.formats.prefetch import load_ahead
+from assay.workers.data.formats.segmentation import truth_of
 from assay.workers.training.augment import move_maps, move_pixels
+from assay.workers.training.distributed.processes import ALONE, Part, Processes
 from assay.workers.training.order import Order, Visit
-from assay.workers.training.processes import ALONE, Part, Processes
 from assay.workers.training.recipe import Augmentation
 
 CACHE_BYTES = 512 * 2**20

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.workers.data.rescaling import BYTE, rescale_map, rescale_pixels, size_with_short_side
-from assay.workers.data.segmentation import IGNORE, SegmentationSet
+from assay.workers.data.formats.rescaling import BYTE, rescale_map, rescale_pixels, size_with_short_side
+from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
 from assay.workers.training.examples import Example
 from assay.workers.training.photometric import distort
 from assay.workers.training.recipe import Crops

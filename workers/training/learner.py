@@ -12,16 +12,16 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from assay.attacks.kernel import frozen
 from assay.models.layers.auxiliary import collected
 from assay.models.layers.token_model import TokenModel
-from assay.workers.data.dataset import ExampleSet
+from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.training.augment import mix
 from assay.workers.training.batch_norm import share_batch_norms
 from assay.workers.training.batches import Batch
+from assay.workers.training.distributed.processes import ALONE, Part, Processes, everything
 from assay.workers.training.objective import Objective, attack, plain, robust
 from assay.workers.training.optimisers import optimiser_of
-from assay.workers.training.pixels import pixel_loss
-from assay.workers.training.processes import ALONE, Part, Processes, everything
 from assay.workers.training.randomness import generator, seed_layers
 from assay.workers.training.recipe import Recipe
+from assay.workers.training.segmentation_loss import pixel_loss
 
 # Computed under autocast, with weights in float32.
 MIXED = (torch.bfloat16, torch.float16)

@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.workers.data.dataset import ExampleSet
+from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.training.batches import Source
 from assay.workers.training.checkpoint import Checkpoint, Checkpoints
 from assay.workers.training.determinism import deterministic
-from assay.workers.training.identity import check_same_training, environment, training_identity
+from assay.workers.training.distributed.processes import ALONE, Processes
+from assay.workers.training.fingerprint import check_same_training, environment, training_identity
 from assay.workers.training.learner import Learner, StepResult
-from assay.workers.training.outcome import Trained, TrainingDiverged, trained, write
-from assay.workers.training.processes import ALONE, Processes
 from assay.workers.training.randomness import caller_generators_restored
 from assay.workers.training.recipe import Recipe
+from assay.workers.training.result import Trained, TrainingDiverged, trained, write
 from assay.workers.training.schedule import SCHEDULES
 from assay.workers.training.source import source_of
 from assay.workers.training.training_log import LOG_NAME, EpochRecord, TrainingLog

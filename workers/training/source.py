@@ -6,14 +6,14 @@ from typing import cast
 
 import torch
 
-from assay.workers.data.dataset import DataSet, ExampleSet, ImageSet
-from assay.workers.data.segmentation import SegmentationSet
-from assay.workers.data.text import TextSet, is_text
+from assay.workers.data.formats.dataset import DataSet, ExampleSet, ImageSet
+from assay.workers.data.formats.segmentation import SegmentationSet
+from assay.workers.data.formats.text import TextSet, is_text
+from assay.workers.training.batch_workers import MadeBatches
 from assay.workers.training.batches import Batches, Source
 from assay.workers.training.crops import CropExamples
+from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.examples import Examples
-from assay.workers.training.making import MadeBatches
-from assay.workers.training.processes import ALONE, Processes
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.tokens import TokenBatches
 

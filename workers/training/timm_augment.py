@@ -26,8 +26,8 @@ from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch import Tensor
 from torchvision.transforms import RandomHorizontalFlip
 
-from assay.workers.data.dataset import DataSet, original
-from assay.workers.data.pictures import as_picture
+from assay.workers.data.formats.dataset import DataSet, original
+from assay.workers.data.formats.pictures import as_picture
 from assay.workers.training.examples import Example
 from assay.workers.training.randomness import derive_seed, library_generators_restored, seed_libraries
 from assay.workers.training.recipe import Augmentation

@@ -11,10 +11,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from assay.workers.data.text import LanguageSet, SentenceSet, TextSet
+from assay.workers.data.formats.text import LanguageSet, SentenceSet, TextSet
 from assay.workers.training.batches import Batch
+from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.order import Order
-from assay.workers.training.processes import ALONE, Processes
 
 Load = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 

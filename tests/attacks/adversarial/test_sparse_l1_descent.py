@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.sparse_l1_descent import sparse_l1_descent
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Box, sizes
-from assay.workers.evaluation.engine import attack_pixel
+from assay.workers.evaluation.engine.protocols import attack_pixel
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-12}

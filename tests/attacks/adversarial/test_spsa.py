@@ -20,7 +20,7 @@ from assay.attacks.adversarial.spsa import spsa
 from assay.attacks.kernel import Setting
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Box, sizes
-from assay.workers.evaluation.engine import attack_paper, attack_pixel
+from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "attacks_cleverhans.npz"
 ORDER = {"Linf": float("inf"), "L2": 2}

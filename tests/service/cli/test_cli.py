@@ -348,7 +348,10 @@ def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_
     run("data", "check", "--data-root", str(tmp_path), "--json", "--no-hash")
     run("demo", "--output", "out", "--epochs", "3")
     assert executed == [
-        (["-P", "-m", "assay.workers.data.check", "--no-hash", "--json"], {"ASSAY_DATA_ROOT": str(tmp_path)}),
+        (
+            ["-P", "-m", "assay.workers.data.formats.check", "--no-hash", "--json"],
+            {"ASSAY_DATA_ROOT": str(tmp_path)},
+        ),
         (["-P", "-m", "assay.service.demo", "--output", "out", "--epochs", "3"], {}),
     ]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data.ade20k import ade20k
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.segmentation import IGNORE, SegmentationSet
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
 from tests.support.segmentation_files import change_pixel, write_pair
 
 ARCHIVE = Path("ade20k") / "ADEChallengeData2016"

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from assay.workers.data.camvid import camvid
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.segmentation import IGNORE, SegmentationSet
-from assay.workers.data.segmentation_files import SegmentationFiles
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
+from assay.workers.data.formats.segmentation_files import SegmentationFiles
 from tests.support.segmentation_files import change_pixel, write_pair
 
 SIZES = [(48, 32), (48, 32), (32, 48), (40, 40)]  # (W, H)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from assay.workers.data import cifar10 as module
 from assay.workers.data.cifar10 import cifar10
-from assay.workers.data.dataset import CorruptData, DataSet, MissingData
+from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData
 
 ROWS = 12
 

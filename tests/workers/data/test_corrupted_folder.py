@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data.corrupted_folder import corrupted_folder
+from assay.workers.data.formats.sampling import evaluation_order, sampled_as
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.image_folder import image_folder
-from assay.workers.data.sampling import evaluation_order, sampled_as
-from assay.workers.data.stored_corruptions import StoredCorruptions
 from tests.support.stored_trees import change, write_cells
 
 

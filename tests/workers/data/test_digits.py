@@ -8,11 +8,11 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from assay.workers.data import arrays
 from assay.workers.data import digits as module
-from assay.workers.data.dataset import DataSet
 from assay.workers.data.digits import FACTS, MEAN, STD, digits
-from assay.workers.data.sampling import example_key
+from assay.workers.data.formats import arrays
+from assay.workers.data.formats.dataset import DataSet
+from assay.workers.data.formats.sampling import example_key
 
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callable[[str], DataSet]:

@@ -9,9 +9,10 @@ import torch
 from PIL import Image
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
-from assay.workers.data import ade20k, camvid, stored_corruptions
+from assay.workers.data import ade20k, camvid
 from assay.workers.data import image_folder as module
-from assay.workers.data.dataset import CorruptData, DataSet, MissingData
+from assay.workers.data.formats import stored_corruptions
+from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData
 from assay.workers.data.image_folder import image_folder
 
 SIZES = [(40, 60), (61, 40), (40, 40), (57, 91), (23, 20), (300, 45)]  # (W, H)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from assay.workers.data.dataset import CorruptData, DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.imagenet_classes import TITLES, class_list
 from assay.workers.data.imagenet import imagenet
-from assay.workers.data.imagenet_classes import TITLES, class_list
 from tests.support.imagenet_trees import change, write_classes, write_flat, write_set
 
 WNIDS = class_list("imagenet")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.workers.data.dataset import DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.dataset import DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.imagenet_a import imagenet_a
-from assay.workers.data.imagenet_classes import class_list
 from tests.support.imagenet_trees import change, write_set
 
 PUBLISHED = 7_500

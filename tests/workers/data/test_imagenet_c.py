@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.formats.sampling import evaluation_order, sampled_as
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.imagenet import imagenet
 from assay.workers.data.imagenet_c import imagenet_c
-from assay.workers.data.imagenet_classes import class_list
-from assay.workers.data.sampling import evaluation_order, sampled_as
-from assay.workers.data.stored_corruptions import StoredCorruptions
 from tests.support.imagenet_trees import write_classes
 from tests.support.stored_trees import change, write_cells
 

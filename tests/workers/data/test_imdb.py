@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.text import Sentences
 from assay.workers.data.imdb import imdb
-from assay.workers.data.text import Sentences
 from tests.support.texts import write_imdb
 
 

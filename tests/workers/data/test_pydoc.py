@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data import pydoc as module
+from assay.workers.data.formats.text import Documents
 from assay.workers.data.pydoc import pydoc, words_of
-from assay.workers.data.text import Documents
 
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callable[[str], Documents]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from assay.workers.data import shapes as module
-from assay.workers.data.segmentation import IGNORE, SegmentationSet
+from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
 from assay.workers.data.shapes import FACTS, MEAN, STD, shapes
 
 

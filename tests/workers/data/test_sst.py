@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.workers.data.dataset import CorruptData, MissingData
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.text import Sentences
 from assay.workers.data.sst import sst
-from assay.workers.data.text import Sentences
 from assay.workers.data.wikitext import wikitext
 from tests.support.texts import write_sst, write_wikitext
 

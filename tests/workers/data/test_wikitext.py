@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.workers.data.dataset import CorruptData, MissingData
-from assay.workers.data.text import Documents
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.text import Documents
 from assay.workers.data.wikitext import wikitext
 from tests.support.texts import write_wikitext
 

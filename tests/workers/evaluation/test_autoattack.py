@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.autoattack import autoattack
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine import attack_pixel
-from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.protocols import attack_pixel
 from tests.attacks.adversarial.batches import digits, network
 
 N, BATCH, QUERIES = 60, 40, 150

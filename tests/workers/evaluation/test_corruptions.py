@@ -16,7 +16,7 @@ from assay.models.layers.layers import Classifier
 from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
 from assay.workers.evaluation.corruptions import FIFTEEN, CorruptionName
-from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.evaluation.engine.ledger import Outcomes
 
 N = 30
 IDS = [f"digit-{number:04d}" for number in range(N)]

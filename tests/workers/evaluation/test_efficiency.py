@@ -14,8 +14,8 @@ from assay.models.rpc_symvit_sizes import rpc_symvit_tiny
 from assay.models.segmenter import segmenter
 from assay.models.symvit_sizes import symvit_tiny
 from assay.models.vit import vit
-from assay.workers.evaluation.analysis import Measured
 from assay.workers.evaluation.efficiency import count_flops, efficiency, inference, peak_bytes, training
+from assay.workers.evaluation.engine.analysis import Measured
 
 CPU = torch.device("cpu")
 N, C, DEPTH = 197, 192, 12

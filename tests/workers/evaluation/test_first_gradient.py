@@ -17,8 +17,8 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import Examples, Setting, State, WithFirstGradient
 from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
-from assay.workers.evaluation.engine import attack_paper, attack_pixel
-from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 
 N, EPSILON = 300, 0.05
 IDS = [f"digit-{number:04d}" for number in range(N)]

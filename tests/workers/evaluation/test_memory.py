@@ -17,7 +17,7 @@ from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.adversarial.spsa import spsa
 from assay.attacks.randomness import Randomness
 from assay.workers import catalog
-from assay.workers.evaluation.engine import attack_pixel
+from assay.workers.evaluation.engine.protocols import attack_pixel
 
 BATCH, SIZE = 16, 32
 SHAPE = {"image_size": SIZE, "patch_size": 8, "depth": 3, "width": 48, "heads": 3}

@@ -12,9 +12,9 @@ from torch.nn.functional import interpolate
 
 from assay.service.catalog.catalog import load
 from assay.service.submission.estimate import passes
-from assay.workers.data.segmentation import IGNORE
+from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation import sliding_window as module
-from assay.workers.evaluation.segment import PixelCounts
+from assay.workers.evaluation.engine.segmentation import PixelCounts
 from assay.workers.evaluation.sliding_window import SlidingWindow, sliding_window
 
 CLASSES = 5

@@ -15,8 +15,8 @@ from assay.service.catalog.catalog import load
 from assay.service.metrics.corrupted_pixel_counts import read
 from assay.service.submission.estimate import passes
 from assay.workers.catalog import build
-from assay.workers.data.segmentation import IGNORE
-from assay.workers.evaluation.segment import PixelCounts
+from assay.workers.data.formats.segmentation import IGNORE
+from assay.workers.evaluation.engine.segmentation import PixelCounts
 from assay.workers.evaluation.sliding_window import sliding_window
 
 CLASSES = 3

@@ -12,8 +12,8 @@ from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_swap import WordSwap
 from assay.models.layers.token_model import TokenModel
 from assay.service.metrics.word_swap import word_swap_metrics
-from assay.workers.data.text import Documents
-from assay.workers.data.vocabulary import Vocabulary
+from assay.workers.data.formats.text import Documents
+from assay.workers.data.formats.vocabulary import Vocabulary
 from assay.workers.evaluation.perplexity import perplexity
 from assay.workers.evaluation.word_swap import SwappedLosses, swapped_text, word_swap
 

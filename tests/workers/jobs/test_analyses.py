@@ -16,13 +16,13 @@ from assay.service.contract.results import LayerBreakdown
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.catalog import resolve
-from assay.workers.evaluation.analysis import Analysis
-from assay.workers.finishing import merge_and_finish
+from assay.workers.evaluation.engine.analysis import Analysis
 from assay.workers.jobs import merge
 from assay.workers.jobs.analyses import summarise
-from assay.workers.jobs.published import IMAGENET
-from assay.workers.jobs.published_analyses import TABLE_13, analysis_references
+from assay.workers.published.analyses import TABLE_13, analysis_references
+from assay.workers.published.match import IMAGENET
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.completion import merge_and_finish
 from tests.support.jobs import add, claim, evaluate_spec
 
 LOSS = {"name": "projection_loss", "params": {"form": "released", "layers": "all"}, "data": None}

@@ -11,8 +11,8 @@ from torch import nn
 
 from assay.attacks.randomness import Randomness
 from assay.workers.data.digits import digits
-from assay.workers.data.sampling import evaluation_order
-from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.data.formats.sampling import evaluation_order
+from assay.workers.evaluation.engine.ledger import Outcomes
 from assay.workers.jobs.evaluate import Shard
 from assay.workers.jobs.session import Loaded
 from tests.support import networks

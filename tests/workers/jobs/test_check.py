@@ -17,8 +17,8 @@ from assay.models.symvit import symvit
 from assay.workers.jobs import check
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Session, state_sha256
-from assay.workers.jobs.trained_on import TrainedOn
 from assay.workers.training.files import CONTENT, save_weights
+from assay.workers.weights.training_record import TrainedOn
 
 SHAPE = {"image_size": 16, "patch_size": 8, "width": 12, "depth": 1, "heads": 2}
 NAMES = tuple("0123456789")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from assay.service.contract.errors import InvalidSpec, NotFound
-from assay.workers.data.dataset import MissingData
+from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs.failures import BadWeights, describe
-from assay.workers.training.outcome import TrainingDiverged
+from assay.workers.training.result import TrainingDiverged
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_one_tensor_at_a_time_is_read(tmp_path: Path, load: Any, monkeypatch: py
     """The file is never whole in memory: each tensor is gone before the next one comes."""
     import weakref
 
-    from assay.workers.jobs import loading
+    from assay.workers.weights import load as loading
 
     path = saved(tmp_path, vit_tensors())
     alive: list[weakref.ref[Tensor]] = []

@@ -19,8 +19,8 @@ from assay.service.contract.results import StageBreakdown
 from assay.service.metrics.intervals import wilson
 from assay.service.store.rows import Finished, JobRow, OutcomeRow
 from assay.service.store.store import Store
-from assay.workers.finishing import finish_job, merge_and_finish
 from assay.workers.jobs import merge
+from assay.workers.supervision.completion import finish_job, merge_and_finish
 from tests.support.jobs import add, claim, evaluate_spec, train_spec
 from tests.support.outcomes import columns, rows
 from tests.support.workers import settings

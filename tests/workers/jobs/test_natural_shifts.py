@@ -10,11 +10,11 @@ import torch
 
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
-from assay.workers.data.dataset import chosen_logits
+from assay.workers.data.formats.dataset import chosen_logits
 from assay.workers.data.imagenet_a import imagenet_a
 from assay.workers.jobs import evaluate, plan
-from assay.workers.jobs.data_fit import check_fit
 from assay.workers.jobs.session import Session
+from assay.workers.weights.fit import check_fit
 from tests.support.imagenet_trees import write_classes, write_set
 
 MODEL = {

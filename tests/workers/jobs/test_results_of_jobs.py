@@ -13,8 +13,8 @@ from assay.service.contract.errors import NoResults
 from assay.service.contract.results import Results
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
-from assay.workers.finishing import merge_and_finish
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.completion import merge_and_finish
 from tests.support.jobs import add, claim, evaluate_spec, train_spec
 
 N = 4

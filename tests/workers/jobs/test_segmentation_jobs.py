@@ -16,7 +16,7 @@ from assay.service.metrics.segmentation import segmentation_metrics
 from assay.service.metrics.worst_case import worst_case
 from assay.service.submission.imagenet_c_layout import cells_of
 from assay.service.submission.validate import validate
-from assay.workers.data.dataset import MissingData
+from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import evaluate, plan, train
 from assay.workers.jobs.merge import as_csv, sorted_columns
 from assay.workers.jobs.session import Session

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from assay.workers.data.dataset import MissingData
+from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import (
     KEPT_DATA_SETS,

@@ -9,7 +9,7 @@ import pytest
 
 from assay.service.contract.results import Breakdown
 from assay.service.submission.imagenet_c_layout import FIFTEEN, SEVERITIES
-from assay.workers.data.dataset import MissingData
+from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import plan
 from tests.support.stored_trees import write_cells
 from tests.workers.jobs.test_whole_jobs import Bench, Plain, bench

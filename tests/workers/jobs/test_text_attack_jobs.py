@@ -14,7 +14,7 @@ from assay.service.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
 from assay.service.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 from assay.service.store.rows import OutcomeRow
 from assay.service.submission.validate import validate
-from assay.workers.data.dataset import MissingData
+from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.merge import sorted_columns
 from assay.workers.jobs.session import Session

@@ -19,10 +19,10 @@ from assay.service.contract.results import Breakdown, EvaluationResult, Results,
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
 from assay.workers.catalog import load
-from assay.workers.finishing import merge_and_finish
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.completion import merge_and_finish
 from tests.support import networks
 from tests.support.jobs import add, claim, evaluate_spec, succeeded, train_spec
 

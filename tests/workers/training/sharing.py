@@ -19,10 +19,10 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from assay.models.layers.auxiliary import add_loss
-from assay.workers.data.segmentation import IGNORE, SegmentationArrays
+from assay.workers.data.formats.segmentation import IGNORE, SegmentationArrays
+from assay.workers.training.distributed.processes import Processes
 from assay.workers.training.learner import Learner
 from assay.workers.training.loop import train
-from assay.workers.training.processes import Processes
 from assay.workers.training.recipe import AdversarialTraining, Augmentation, Crops, Recipe
 
 SIZE, CLASSES, BATCH = 8, 3, 7

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.workers.data.segmentation import IGNORE, SegmentationArrays
+from assay.workers.data.formats.segmentation import IGNORE, SegmentationArrays
 from assay.workers.training.batches import Source
 from assay.workers.training.crops import CropExamples, random_crop
 from assay.workers.training.recipe import Crops, Recipe

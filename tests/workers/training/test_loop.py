@@ -18,8 +18,8 @@ from assay.workers.training import loop
 from assay.workers.training.batches import Batch
 from assay.workers.training.files import CONTENT
 from assay.workers.training.learner import Learner
-from assay.workers.training.outcome import WEIGHTS_NAME, TrainingDiverged
 from assay.workers.training.recipe import Recipe
+from assay.workers.training.result import WEIGHTS_NAME, TrainingDiverged
 from assay.workers.training.schedule import SCHEDULES
 from assay.workers.training.training_log import LOG_NAME
 

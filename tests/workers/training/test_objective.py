@@ -22,9 +22,9 @@ from assay.workers.training.batches import Batch
 from assay.workers.training.learner import Learner
 from assay.workers.training.loop import train
 from assay.workers.training.objective import TRADES_START, Attacked, attack, plain, robust
-from assay.workers.training.outcome import Trained
 from assay.workers.training.randomness import generator
 from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe
+from assay.workers.training.result import Trained
 
 pytestmark = pytest.mark.trains
 

@@ -20,7 +20,7 @@ import torch
 
 from assay.workers.training import batches, loop
 from assay.workers.training.checkpoint import Checkpoints
-from assay.workers.training.outcome import WEIGHTS_NAME, Trained
+from assay.workers.training.result import WEIGHTS_NAME, Trained
 from assay.workers.training.training_log import LOG_NAME
 
 pytestmark = pytest.mark.trains

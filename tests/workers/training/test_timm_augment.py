@@ -14,8 +14,8 @@ from torch import Tensor
 
 from assay.workers.data.image_folder import image_folder
 from assay.workers.training import order as order_module
+from assay.workers.training.batch_workers import MadeBatches
 from assay.workers.training.batches import Batches
-from assay.workers.training.making import MadeBatches
 from assay.workers.training.randomness import library_generators_restored, seed_libraries
 from assay.workers.training.recipe import Augmentation
 from assay.workers.training.timm_augment import TimmExamples, mix_batch

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.workers.data.text import Documents, Sentences
-from assay.workers.data.vocabulary import Vocabulary
+from assay.workers.data.formats.text import Documents, Sentences
+from assay.workers.data.formats.vocabulary import Vocabulary
 from assay.workers.training.batches import Batch
-from assay.workers.training.processes import Processes
+from assay.workers.training.distributed.processes import Processes
 from assay.workers.training.tokens import TokenBatches
 
 LETTERS = [chr(ord("a") + number) for number in range(23)]

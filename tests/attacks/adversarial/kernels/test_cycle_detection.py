@@ -20,8 +20,8 @@ from assay.attacks.adversarial.kernels.cycle_detection import (
 )
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine import attack_pixel
-from assay.workers.evaluation.outcomes import Outcomes
+from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.protocols import attack_pixel
 
 
 def is_landmark(number: int) -> bool:

@@ -11,8 +11,8 @@ from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.results import EvaluationResult, Metric
 from assay.service.metrics.sanity_checks import cross_checks
 from assay.service.submission.validate import validate
-from assay.workers.jobs.published import ADE20K, IMAGENET, references
-from assay.workers.jobs.published_numbers import TABLES
+from assay.workers.published.imagenet import TABLES
+from assay.workers.published.match import ADE20K, IMAGENET, references
 
 DATA = {"name": "digits", "params": {}}
 

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from assay.workers.data import cifar10
+from assay.workers.data.digits import digits
+from assay.workers.data.formats.check import list_sets, main
+from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.pydoc import pydoc
+from tests.support.imagenet_trees import write_flat, write_set
+from tests.support.stored_trees import write_cells
+from tests.support.texts import write_imdb, write_sst, write_wikitext
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("val/crow/0.png", "val/wren/0.png"):
+        (tmp_path / "birds" / name).parent.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "birds" / name)
+    (tmp_path / "cifar" / cifar10.BINARY).mkdir(parents=True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "roads" / "trainannot").mkdir(parents=True)
+    (tmp_path / "scenes" / "ADEChallengeData2016").mkdir(parents=True)
+    (tmp_path / ".hidden").mkdir()
+    return tmp_path
+
+
+def test_every_visible_folder_is_reported(root: Path) -> None:
+    reports = list_sets(root)
+    assert [(r.name, r.folder, r.classes) for r in reports] == [
+        ("digits", None, 10),
+        ("shapes", None, 5),
+        ("pydoc", None, len(pydoc(None, "test").vocabulary)),
+        ("image_folder", "birds", 2),
+        ("cifar10", "cifar", None),
+        ("image_folder", "notes", None),
+        ("camvid", "roads", None),
+        ("ade20k", "scenes", None),
+    ]
+    train, test = reports[0].splits
+    assert (train.split, train.examples, train.problem) == ("train", 1442, None)
+    assert test.sha256 == digits(None, "test").content_sha256()
+    birds = reports[3].splits
+    assert birds[0].problem is not None
+    assert (birds[1].examples, birds[1].problem) == (2, None)
+    assert "data_batch_1.bin is missing" in (reports[4].splits[0].problem or "")
+    assert "missing: train/" in (reports[6].splits[0].problem or "")
+    assert "objectInfo150.txt" in (reports[7].splits[1].problem or "")
+
+
+def test_no_hash_reads_no_image(root: Path) -> None:
+    (root / "birds" / "val" / "crow" / "0.png").chmod(0)
+    report = list_sets(root, hashes=False)[3].splits[1]
+    assert (report.examples, report.sha256) == (2, None)
+
+
+def test_text_for_a_person(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--data-root", str(root)]) == 0
+    text = capsys.readouterr().out
+    assert f"data root: {root}\n" in text
+    assert "digits  10 classes\n  train     1442 examples  sha256 " in text
+    assert "image_folder  folder birds  2 classes" in text
+    assert "not available: " in text
+
+
+def test_json_for_a_program(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(root))
+    assert main(["--json", "--no-hash"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["root"] == str(root)
+    names = ["digits", "shapes", "pydoc", "image_folder", "cifar10", "image_folder", "camvid", "ade20k"]
+    assert [entry["name"] for entry in body["sets"]] == names
+    assert body["sets"][0]["splits"][1] == {"split": "test", "examples": 355, "sha256": None, "problem": None}
+
+
+def test_absent_root_is_said_and_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    assert main(["--no-hash"]) == 0
+    assert "set ASSAY_DATA_ROOT" in capsys.readouterr().out
+    assert main(["--no-hash", "--data-root", str(tmp_path / "nowhere")]) == 0
+    text = capsys.readouterr().out
+    assert "does not exist" in text
+    assert "digits" in text
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+def test_module_is_a_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    monkeypatch.setattr(sys, "argv", ["check", "--no-hash", "--json"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("assay.workers.data.formats.check", run_name="__main__")
+    assert caught.value.code == 0
+    assert json.loads(capsys.readouterr().out)["root"] is None
+
+
+def test_imagenets_sets_are_recognised(tmp_path: Path) -> None:
+    write_set(tmp_path, "imagenet", "val")
+    for name in ("imagenet_a", "imagenet_r", "imagenet_o"):
+        write_set(tmp_path, name)
+    write_flat(tmp_path / "flat" / "val", 3)
+    reports = {report.folder: report for report in list_sets(tmp_path, hashes=False) if report.folder}
+    assert {folder: report.name for folder, report in reports.items()} == {
+        "flat": "imagenet",
+        "imagenet": "imagenet",
+        "imagenet-a": "imagenet_a",
+        "imagenet-o": "imagenet_o",
+        "imagenet-r": "imagenet_r",
+    }
+    assert reports["imagenet-o"].splits[1].examples == 401
+    assert "is a test set" in (reports["imagenet-a"].splits[0].problem or "")
+    assert "a list of their labels is wanted" in (reports["flat"].splits[1].problem or "")
+
+
+def test_stored_corrupted_images_are_recognised(tmp_path: Path) -> None:
+    write_cells(tmp_path / "imagenet-c", [("fog", 2), ("fog", 3)], class_list("imagenet"))
+    write_cells(tmp_path / "mine", [("snow", 1), ("frost", 5)], ["ant", "bee"], side=8)
+    (tmp_path / "mine" / "frost" / "5" / "bee" / "bee_0.png").unlink()
+    reports = {report.folder: report for report in list_sets(tmp_path, hashes=False) if report.folder}
+    whole, half = reports["imagenet-c"], reports["mine"]
+    assert (whole.name, whole.classes, whole.splits[1].examples) == ("imagenet_c", 1000, 1001)
+    assert "is a test set" in (whole.splits[0].problem or "")
+    assert half.name == "corrupted_folder"
+    assert "(frost/5: bee/bee_0.png)" in (half.splits[1].problem or "")
+
+
+def test_sets_of_text_are_recognised(tmp_path: Path) -> None:
+    write_wikitext(tmp_path)
+    write_sst(tmp_path)
+    write_imdb(tmp_path)
+    reports = [report for report in list_sets(tmp_path) if report.folder]
+    assert [(report.folder, report.name, report.classes) for report in reports] == [
+        ("aclImdb", "imdb", 2),
+        ("sst", "sst", 2),
+        ("sst", "sst", 5),
+        ("wikitext-103", "wikitext", 12),
+    ]
+    assert all(part.problem is None for report in reports for part in report.splits)

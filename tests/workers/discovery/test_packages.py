@@ -1,0 +1,275 @@
+"""Components of installed packages: found by entry points, described, refused, resolved."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.catalog import extra_components
+from assay.service.catalog.catalog import Catalog, load, load_with
+from assay.service.catalog.component import Component
+from assay.workers import catalog, extending
+from assay.workers.discovery import packages
+from assay.workers.jobs.failures import describe
+from tests.support.packages import install
+
+Write = Callable[..., None]
+PROBE = '__all__ = ["{name}"]\n\n\ndef {name}(*, steps: int = 3):\n    """A probe."""\n    return steps\n'
+SOFTMAX = '''
+__all__ = ["Other"]
+
+
+class Other:
+    """Another."""
+
+    name = "other"
+
+    def __init__(self, dim, heads):
+        pass
+'''
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Installs a package with one entry point into a folder of sys.path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names = set()
+
+    def write(name: str, version: str = "1.0", **files: str) -> None:
+        names.add(name)
+        install(tmp_path, name, version, {name: f"{name}.assay"}, **files)
+        importlib.invalidate_caches()
+
+    yield write
+    for module in [module for module in sys.modules if module.partition(".")[0] in names]:
+        del sys.modules[module]
+
+
+def walked() -> tuple[dict[tuple[str, str], Component], dict[str, str]]:
+    found, left_out = packages.walk(load_with("").list(), packages.installed())
+    return {(component.kind, component.name): component for component in found}, left_out
+
+
+def probe(name: str = "probe") -> str:
+    return PROBE.format(name=name)
+
+
+def test_modules_and_packages_called_after_kinds_have_components(write: Write) -> None:
+    write("ext_one", assay__attack__a=probe("a"), assay__attention=SOFTMAX, assay__helpers=probe("helper"))
+    found, left_out = walked()
+    assert left_out == {}
+    assert set(found) == {("attack", "a"), ("attention", "other")}
+    one = found["attack", "a"]
+    assert (one.target, str(one.package)) == ("ext_one.assay.attack.a:a", "ext_one 1.0")
+    assert one.protocols == ["pixel", "paper"]
+
+
+def test_nothing_is_installed_here() -> None:
+    assert packages.installed() == [], "else the tests of the committed catalog would not be about it alone"
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"assay__attack": "raise RuntimeError('no GPU')"}, None),
+        ({"assay__attack": '__all__ = ["x"]\nraise RuntimeError("no GPU")'}, "RuntimeError: no GPU"),
+        ({"assay__attack": '__all__ = ["x"]\nimport nothing_like_it'}, "ModuleNotFoundError"),
+        ({"assay__attack": '__all__ = ["x"]\nimport sys; sys.exit(4)'}, "cannot be imported: SystemExit: 4"),
+        ({"assay__attack": "__all__ = ["}, "SyntaxError"),
+        ({"assay__attack": '__all__ = ["x"]'}, "is in __all__, but not a function"),
+        ({"assay__attack": '__all__ = ["x"]\ndef x(): pass'}, "has no docstring"),
+        ({"assay__attacks": PROBE.format(name="x")}, "called after a kind (attack, attention"),
+        ({"assay__attack": PROBE.format(name="pgd")}, "has the name of an attack of Assay itself"),
+        ({"assay__attack": PROBE.format(name="clean")}, "has the name of an evaluation of Assay itself"),
+        (
+            {"assay__attack__a": PROBE.format(name="x"), "assay__attack__b": PROBE.format(name="x")},
+            "has the name of an attack of ext_bad 1.0",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_leaves_out_that_package_alone(
+    write: Write, files: dict[str, str], reason: str | None
+) -> None:
+    write("ext_bad", **files)
+    write("ext_good", assay__attack=probe("good"))
+    found, left_out = walked()
+    assert set(found) == {("attack", "good")}
+    assert set(left_out) == {"ext_bad 1.0"}
+    assert "ext_bad" in left_out["ext_bad 1.0"]
+    assert (reason or "has no components") in left_out["ext_bad 1.0"]
+
+
+def test_the_first_of_two_packages_keeps_a_name(write: Write) -> None:
+    write("ext_a", assay__attack=probe("same"))
+    write("ext_b", assay__attack=probe("same"))
+    found, left_out = walked()
+    assert str(found["attack", "same"].package) == "ext_a 1.0"
+    assert (
+        "has the name of an attack of ext_a 1.0 (ext_a.assay.attack:same): rename it" in left_out["ext_b 1.0"]
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a package with an attack, named to this process."""
+    write("ext_one", assay__attack=probe())
+    path = tmp_path / "extra.json"
+    assert catalog.main(["--out", str(path)]) == 0
+    monkeypatch.setenv("ASSAY_CATALOG", str(path))
+    return path
+
+
+def test_the_catalog_has_the_components_of_the_file(file: Path) -> None:
+    found = load().find("attack", "probe")
+    assert str(found.package) == "ext_one 1.0"
+    assert catalog.build("attack", "probe", {"steps": 5})() == 5
+    spec = {
+        "evaluations": [
+            {"name": "probe", "params": {}, "data": None},
+            {"name": "pgd", "params": {}, "data": None},
+        ]
+    }
+    assert packages.packages_of(spec, load()) == {"ext_one": "1.0"}
+    assert load().digest != load_with("").digest == load_with("").digest
+
+
+def test_nested_components_count_among_the_packages(write: Write) -> None:
+    write("ext_one", assay__attention=SOFTMAX)
+    found, _ = walked()
+    both = Catalog([*load_with("").list(), *found.values()])
+    model = {"name": "vit", "params": {"attention": {"name": "other", "params": {}}}}
+    assert packages.packages_of({"model": model}, both) == {"ext_one": "1.0"}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"version": "2.0"}, "has ext_one 2.0: install ext_one==1.0 there"),
+        ({"assay__attack": PROBE.format(name="probe").replace("3", "4")}, "it is not as the catalog says"),
+        ({"assay__attack": PROBE.format(name="gone")}, "it is not as the catalog says"),
+        ({"assay__attack": '__all__ = ["probe"]\nimport nothing_like_it'}, "ModuleNotFoundError"),
+    ],
+)  # fmt: skip
+def test_a_worker_whose_package_differs_says_so(
+    write: Write, file: Path, tmp_path: Path, change: dict[str, str], reason: str
+) -> None:
+    for metadata in tmp_path.glob("*.dist-info"):
+        metadata.rename(tmp_path / f"{metadata.name}.old")
+    write("ext_one", **{"assay__attack": probe(), **change})
+    for module in [module for module in sys.modules if module.startswith("ext_one")]:
+        del sys.modules[module]
+    with pytest.raises(packages.ComponentMissing) as caught:
+        catalog.build("attack", "probe", {})
+    assert reason in str(caught.value)
+    assert describe(caught.value) == {
+        "error_type": "component_missing",
+        "message": str(caught.value),
+        "retry": False,
+    }
+
+
+def test_a_worker_without_the_package_says_so(file: Path, tmp_path: Path) -> None:
+    for metadata in tmp_path.glob("*.dist-info"):
+        metadata.rename(tmp_path / f"{metadata.name}.old")
+    with pytest.raises(
+        packages.ComponentMissing, match=r"the package ext_one 1\.0, which the worker \S+ does not have"
+    ):
+        catalog.build("attack", "probe", {})
+
+
+def test_a_target_outside_the_entry_points_is_never_imported(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.loads(file.read_text())
+    content["components"][0]["target"] = "subprocess:run"
+    other = file.with_name("other.json")
+    other.write_text(json.dumps(content))
+    monkeypatch.setenv("ASSAY_CATALOG", str(other))
+    with pytest.raises(packages.ComponentMissing, match="'subprocess' is in none of the packages"):
+        catalog.build("attack", "probe", {})
+
+
+def test_a_worker_without_the_file_says_what_to_do() -> None:
+    with pytest.raises(Exception, match="there is no evaluation or attack 'probe'") as caught:
+        catalog.build("evaluation", "probe", {})
+    failure = describe(caught.value)
+    assert failure["error_type"] == "component_missing"
+    assert "ASSAY_CATALOG the same file" in failure["message"]
+
+
+def test_out_refuses_a_broken_package_unless_told_to_skip_it(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("ext_bad", assay__attack='__all__ = ["x"]')
+    write("ext_good", assay__attack=probe())
+    path = tmp_path / "extra.json"
+    assert catalog.main(["--out", str(path)]) == 1
+    assert not path.exists()
+    assert (
+        "catalog: ext_bad 1.0 is left out: ext_bad.assay: ext_bad.assay.attack.x is in __all__"
+        in capsys.readouterr().err
+    )
+    assert catalog.main(["--out", str(path), "--skip-broken"]) == 0
+    assert list(extra_components.read(path).left_out) == ["ext_bad 1.0"]
+    assert [entry["name"] for entry in extra_components.read(path).components] == ["probe"]
+    assert catalog.main(["--out", str(tmp_path / "none" / "extra.json"), "--skip-broken"]) == 1
+
+
+def test_embedded_says_where_it_found_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("ASSAY_CATALOG", raising=False)
+    extending.extend_catalog(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    found = [packages.Extension(packages.Package(name="gone", version="1"), "gone")]
+    monkeypatch.setattr(extending, "installed", lambda: found)
+    monkeypatch.setattr(extending.sys, "executable", "/bin/false")
+    extending.extend_catalog(tmp_path)
+    assert "serving without the components of other packages" in caplog.text
+    assert "ended with code 1" in caplog.text
+    assert load() is load_with("")
+
+
+def failing(**changes: Any) -> str:
+    return json.dumps({"components": [], "left_out": {}} | changes)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "cannot read"),
+        ("{", "is no catalog of components"),
+        ("[]", "is no catalog of components"),
+        (failing(components=[{"name": "x", "package": None}]), "is no catalog of components"),
+        (failing(left_out={"a": 1}), "is no catalog of components"),
+        (failing(components=[{"name": "x", "package": {"name": "p", "version": "1"}}]), "the entry 'x': "),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_how_to_write_it(
+    tmp_path: Path, content: str | None, reason: str
+) -> None:
+    path = tmp_path / "extra.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(extra_components.BadExtras) as caught:
+        load_with(str(path))
+    assert reason in str(caught.value)
+    assert f"python -m assay.workers.catalog --out {path}" in str(caught.value)
+
+
+def test_a_name_that_assay_has_taken_since_is_refused(file: Path) -> None:
+    content = json.loads(file.read_text())
+    content["components"][0]["name"] = "fgsm"
+    other = file.with_name("other.json")
+    other.write_text(json.dumps(content))
+    with pytest.raises(
+        extra_components.BadExtras, match=r"has the name of an attack of Assay itself .*: rename it"
+    ):
+        load_with(str(other))

@@ -1,0 +1,94 @@
+"""What supervisors and the reaper count arrives in the database, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from assay.service.store.counters import Counters
+from assay.service.store.store import Store
+from assay.workers.supervision import lease_owner
+from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.reaper import Reaper
+from tests.support.jobs import claim, planned
+from tests.support.workers import away, ended, settings, submit, submit_training, supervising
+
+DEVICE = (("device", "cpu"),)
+
+
+def counted(store: Store, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    return {labels: value for (found, labels), value in store.overview().counters.items() if found == name}
+
+
+def test_a_job_is_counted(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=3 examples=5 evaluate:crash=once", evaluations=2)
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id).state == "succeeded"
+    assert counted(store, "assay_examples_total") == {DEVICE: 30}
+    assert counted(store, "assay_forward_passes_total") == {DEVICE: 90}
+    assert counted(store, "assay_backward_passes_total") == {DEVICE: 60}
+    deaths = counted(store, "assay_evaluator_deaths_total")[()]
+    assert deaths == 6
+    assert counted(store, "assay_evaluator_starts_total") == {(): deaths + 1}
+    failures = counted(store, "assay_shard_failures_total")
+    assert failures == {(("error", "evaluator_died"), ("kind", "evaluate")): 6}
+    buckets = counted(store, "assay_shard_seconds_bucket")
+    assert sum(v for labels, v in buckets.items() if ("kind", "evaluate") in labels) == 12
+    assert sum(v for labels, v in buckets.items() if ("kind", "plan") in labels) == 1
+    assert min(counted(store, "assay_shard_seconds_sum").values()) > 0
+
+
+def test_a_training_measures_no_examples(store: Store, tmp_path: Path) -> None:
+    job_id = submit_training(store, "")
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id).state == "succeeded"
+    assert counted(store, "assay_examples_total") == {}
+    assert counted(store, "assay_forward_passes_total") != {}
+
+
+def test_losses_are_counted_by_the_reaper(store: Store, tmp_path: Path) -> None:
+    planned(store, 2)
+    dead = ":".join([*lease_owner.identity(0).split(":")[:2], "999999999", "1", "0"])
+    claim(store, dead)
+    claim(store, dead)
+    reaper = Reaper(store, settings(tmp_path), device_classes=("cpu",))
+    reaper.sweep()
+    reaper.sweep()
+    assert counted(store, "assay_shard_losses_total") == {(): 2}
+
+
+def test_what_could_not_be_written_is_written_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = Tally()
+    tally.count("n", 2, a="x")
+    monkeypatch.setattr(Counters, "add", away(1, Counters.add))
+    with pytest.raises(OperationalError):
+        tally.write(store.counters)
+    tally.count("n", 3, a="x")
+    monkeypatch.undo()
+    tally.write(store.counters)
+    tally.write(store.counters)
+    assert counted(store, "n") == {(("a", "x"),): 5}
+
+
+@pytest.mark.parametrize("error", ["", "Out of memory", "x" * 41, "péché", "a\n"])
+def test_an_evaluator_cannot_make_up_labels(store: Store, error: str) -> None:
+    planned(store, 1)
+    held, tally = claim(store), Tally()
+    tally.failure(held, error)
+    tally.failure(held, "out_of_memory")
+    tally.write(store.counters)
+    assert {dict(labels)["error"] for labels in counted(store, "assay_shard_failures_total")} == {
+        "other",
+        "out_of_memory",
+    }
+
+
+def test_a_gauge_is_replaced_and_taken_away() -> None:
+    tally = Tally()
+    tally.gauge("gpu", {"used": 1})
+    tally.gauge("gpu", {"used": 2})
+    assert tally.gauges == {"gpu": {"used": 2}}
+    tally.gauge("gpu", None)
+    assert tally.gauges == {}

@@ -1,0 +1,332 @@
+"""Supervisors on real stores and real processes; only the evaluator is a fake."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.logs import JsonFormatter
+from assay.service.store.rows import Claim, Finished
+from assay.service.store.store import Store
+from assay.workers.supervision import supervisor as supervising_module
+from assay.workers.supervision.completion import merge_and_finish
+from assay.workers.supervision.reaper import Reaper
+from assay.workers.supervision.supervisor import Supervisor
+from tests.support.workers import (
+    away,
+    ended,
+    losses_and_failures,
+    measured,
+    running,
+    settings,
+    submit,
+    submit_training,
+    supervising,
+    unanswered,
+    wait_for,
+)
+
+
+def test_plan_shards_merge_succeed(either_store: Store, tmp_path: Path) -> None:
+    store = either_store
+    job_id = submit(store, "shards=3 noise", evaluations=2)
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert (job.state, job.error) == ("succeeded", None)
+    assert job.progress_done == job.progress_total == 30
+    assert len(measured(store, job_id)) == 15
+    results = store.results.of(job_id)
+    assert sorted(results) == [0, 1]
+    assert results[0]["metrics"]["top1"]["n"] == 15
+    assert {a.name for a in store.artifacts.of(job_id)} == {
+        "outcomes-000-clean.csv",
+        "outcomes-001-clean.csv",
+    }
+    assert job.provenance is not None
+    assert job.provenance["times"]["shards"] == 6
+    assert losses_and_failures(store, job_id) == (0, 0)
+    assert store.workers.online("cpu") == 0, "it said goodbye"
+
+
+def test_training_reports_steps_and_releases_what_waits(store: Store, tmp_path: Path) -> None:
+    source = submit_training(store, "steps=10 checkpoint")
+    waiting = submit(store, "", weights_from=source)
+    assert store.jobs.get(waiting).state == "waiting"
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, source).state == "succeeded"
+        assert ended(store, waiting).state == "succeeded"
+    trained = store.jobs.get(source)
+    assert (trained.progress_done, trained.progress_total, trained.progress_unit) == (10, 10, "steps")
+    assert store.results.of(source)[0]["name"] == "clean"
+
+
+def test_cancel_ends_an_idle_warm_evaluator(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker's shard keeps the job going; the memory of its model here is given back too."""
+    claim, left = store.shards.claim, [None, None]  # the plan and one shard of two
+
+    def limited(*arguments: Any, **options: Any) -> Claim | None:
+        return claim(*arguments, **options) if left and not left.pop() else None
+
+    monkeypatch.setattr(store.shards, "claim", limited)
+    job_id = submit(store, "shards=2")
+    with supervising(store, settings(tmp_path)) as (supervisor,):
+        wait_for(lambda: len(measured(store, job_id)) == 5)
+        theirs = claim("other:k:1:2:0", ["cpu"], lease_seconds=60)
+        assert theirs is not None
+        pid = supervisor.evaluator_pid
+        assert pid is not None
+        assert running(pid), "it stays warm between shards"
+        assert store.jobs.cancel(job_id).state == "canceling"
+        wait_for(lambda: not running(pid), 20)
+        store.shards.canceled(theirs)
+    assert store.jobs.get(job_id).state == "canceled"
+
+
+def test_an_idle_evaluator_is_ended_in_the_end(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "")
+    with supervising(store, settings(tmp_path, idle_seconds=0.2)) as (supervisor,):
+        ended(store, job_id)
+        wait_for(lambda: supervisor.evaluator_pid is None)
+
+
+def test_an_idle_worker_readies_its_evaluator_while_another_plans(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=2")
+    plan = store.shards.claim("other:k:1:2:0", ["cpu"], lease_seconds=60)
+    assert plan is not None
+    with supervising(store, settings(tmp_path, idle_seconds=0.0)) as (supervisor,):
+        wait_for(lambda: supervisor.evaluator_pid is not None)
+        first = supervisor.evaluator_pid
+        supervisor.ring()
+        time.sleep(0.2)
+        assert supervisor.evaluator_pid == first, "it is not ended while it may be needed"
+        store.jobs.cancel(job_id)
+        store.shards.canceled(plan)
+        wait_for(lambda: supervisor.evaluator_pid is None)
+
+
+def test_nothing_is_readied_for_a_plan_on_another_device(store: Store) -> None:
+    submit(store, "", device="cuda")
+    assert not store.shards.being_planned(["cuda"]), "it is queued"
+    assert store.shards.claim("other:k:1:2:0", ["cuda"], lease_seconds=60) is not None
+    assert store.shards.being_planned(["cuda"])
+    assert not store.shards.being_planned(["cpu"])
+
+
+def test_an_outcome_outlives_its_worker(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured while the database is away, the worker stopped, its lease taken: the next one records it."""
+    job_id = submit(store, "shards=1 evaluate:crash=once")
+    finish = store.shards.finish
+    monkeypatch.setattr(store.shards, "finish", away(10**9, finish))
+    with supervising(store, settings(tmp_path)):
+        wait_for(lambda: list((tmp_path / "spool").glob("*.json")))
+    assert measured(store, job_id) == []
+    (row,) = store.shards.running()
+    assert store.shards.expire(dead_owners=[row.worker]) == 1
+    assert {s.state for s in store.shards.of(job_id)} == {"done", "queued"}
+    monkeypatch.setattr(store.shards, "finish", finish)
+    monkeypatch.setattr(store.shards, "claim", lambda *a, **o: None)  # nothing is computed again
+    monkeypatch.setattr("assay.workers.supervision.outcome_spool.ABANDONED_SECONDS", 0.0)
+    with supervising(store, settings(tmp_path), count=2):
+        assert ended(store, job_id).state == "succeeded"
+    assert len(measured(store, job_id)) == 5
+    assert list(store.results.of(job_id)) == [0]
+
+
+def test_two_supervisors_share_a_job(either_store: Store, tmp_path: Path) -> None:
+    store = either_store
+    alone, shared = submit(store, "shards=6", priority=9), submit(store, "shards=6 evaluate:seconds=0.3")
+    with supervising(store, settings(tmp_path)):
+        ended(store, alone)
+    owners = set()
+    with supervising(store, settings(tmp_path), count=2):
+        wait_for(
+            lambda: owners.update(s.owner for s in store.shards.running()) or (len(owners) == 2),
+        )
+        assert ended(store, shared).state == "succeeded"
+    assert losses_and_failures(store, shared) == (0, 0)
+    same = [[row.columns for row in store.results.outcomes(job_id, 0)] for job_id in (alone, shared)]
+    assert same[0] == same[1], "the number of workers changes nothing"
+
+
+def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_path: Path) -> None:
+    """A worker may be killed between the last shard of an evaluation and its merge."""
+    job_id = submit(store, "shards=1", evaluations=2)
+    chosen = settings(tmp_path)
+    with supervising(store, chosen):
+        ended(store, job_id)
+    claims: list[Claim] = []
+    second = submit(store, "shards=1", evaluations=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "assay.workers.supervision.shard_run.merge_and_finish",
+            lambda s, c, claim, finished: claims.append(claim),
+        )
+        with supervising(store, chosen):
+            wait_for(lambda: len(claims) == 2)
+    assert store.results.of(second) == {}
+    merge_and_finish(store, chosen, claims[-1], Finished(evaluation_done=True, job_done=True))
+    assert sorted(store.results.of(second)) == [0, 1]
+    assert store.jobs.get(second).state == "succeeded"
+
+
+def test_a_lost_merge_of_a_job_that_then_fails_is_made_up_for_at_a_retry(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured is kept, and not measured again."""
+    store, chosen = either_store, settings(tmp_path)
+    job_id = submit(store, "shards=1", evaluations=2)
+    with monkeypatch.context() as patch:
+        patch.setattr("assay.workers.supervision.shard_run.merge_and_finish", lambda *a: None)
+        claim, allowed = store.shards.claim, [True, True]  # the plan and the first evaluation
+        patch.setattr(
+            store.shards, "claim", lambda *a, **o: claim(*a, **o) if allowed and allowed.pop() else None
+        )
+        with supervising(store, chosen):
+            wait_for(lambda: len(measured(store, job_id)) == 5)
+    for _ in range(3):
+        held = store.shards.claim("unlucky", ["cpu"], lease_seconds=60)
+        assert held is not None
+        store.shards.fail(held, "boom", "no", retry=True)
+    assert store.jobs.get(job_id).state == "failed"
+    assert store.results.of(job_id) == {}
+    before = store.results.outcomes(job_id, 0)
+    assert len(before) == 1
+    store.jobs.retry(job_id)
+    with supervising(store, chosen):
+        assert ended(store, job_id).state == "succeeded"
+    assert sorted(store.results.of(job_id)) == [0, 1]
+    assert store.results.outcomes(job_id, 0) == before
+    assert [s.fence for s in store.shards.of(job_id) if s.kind == "evaluate"] == [1, 4]
+
+
+def test_beats_go_on_during_a_long_shard(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising_module, "BEAT_SECONDS", 0.05)
+    beats: list[str] = []
+    beat = store.workers.beat
+    monkeypatch.setattr(
+        store.workers, "beat", lambda *a: (beats.append(threading.current_thread().name), beat(*a))[1]
+    )
+    job_id = submit(store, "shards=1 evaluate:hang")
+    with supervising(store, settings(tmp_path)):
+        wait_for(lambda: store.jobs.get(job_id).state == "running" and store.shards.running())
+        wait_for(lambda: sum(name.startswith("renew-") for name in beats) >= 3)
+        assert store.workers.online("cpu", within_seconds=30) == 1
+        assert store.workers.online("cuda", within_seconds=30) == 0
+
+
+def test_unexpected_errors_do_not_end_a_supervisor(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, raised = store.shards.claim, []
+
+    def broken(*arguments: Any, **options: Any) -> Claim | None:
+        if not raised:
+            raised.append(True)
+            raise RuntimeError("a defect")
+        return claim(*arguments, **options)
+
+    monkeypatch.setattr(store.shards, "claim", broken)
+    job_id = submit(store, "")
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id).state == "succeeded"
+
+
+def test_what_cannot_be_saved_fails_the_job(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1")
+    (tmp_path / "artifacts").write_text("in the way")
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert job.error is not None
+    assert job.error["type"] == "save_failed"
+    assert len(measured(store, job_id)) == 5, "what was measured stays readable"
+
+
+def test_the_reaper_and_a_supervisor_together_lose_no_job(store: Store, tmp_path: Path) -> None:
+    """They may merge the same job at the same time."""
+    chosen = settings(tmp_path)
+    reaper = Reaper(store, chosen.model_copy(update={"sweep_seconds": 0.001}), device_classes=("cpu",))
+    reaper.start()
+    jobs = [submit(store, "shards=1", evaluations=3) for _ in range(4)]
+    with supervising(store, chosen, count=2):
+        assert {ended(store, job_id).state for job_id in jobs} == {"succeeded"}
+    reaper.stop()
+    reaper.join(30)
+    assert all(len(store.results.of(job_id)) == 3 for job_id in jobs)
+
+
+def test_a_claim_whose_answer_was_lost_is_claimed_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker lives and does not know that it holds a shard: nobody should wait for its lease."""
+    job_id = submit(store, "shards=2")
+    monkeypatch.setattr(store.shards, "claim", unanswered(1, store.shards.claim))
+    with supervising(store, settings(tmp_path, lease_seconds=3600)):
+        assert ended(store, job_id, 20).state == "succeeded"
+    assert losses_and_failures(store, job_id) == (1, 0)
+
+
+def test_ringing_wakes_a_sleeping_supervisor(store: Store, tmp_path: Path) -> None:
+    with supervising(store, settings(tmp_path, poll_seconds=300)) as (supervisor,):
+        assert isinstance(supervisor, Supervisor)
+        time.sleep(0.2)  # it looks once and then sleeps for five minutes
+        job_id = submit(store, "")
+        supervisor.ring()
+        assert ended(store, job_id).state == "succeeded"
+
+
+def test_the_memory_of_the_gpu_is_told_while_it_is_used(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.workers.supervision.supervisor.BEAT_SECONDS", 0)
+    job_id = submit(store, "gpu")
+    with supervising(store, settings(tmp_path, idle_seconds=0.5)):
+        gpu = wait_for(lambda: [row.gauges["gpu"] for row in store.overview().workers if "gpu" in row.gauges])
+        assert gpu == [{"name": "H200", "total": 3, "used": 2, "reserved": 1}]
+        assert ended(store, job_id).state == "succeeded"
+        catalog = load().digest
+        wait_for(lambda: [row.gauges for row in store.overview().workers] == [{"catalog": catalog}])
+        assert store.workers.catalogs() == [catalog]
+
+
+def test_every_line_of_a_shard_says_so_and_what_the_evaluator_prints_too(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Collect()
+    handler.setFormatter(JsonFormatter())
+    caplog.set_level(logging.INFO)
+    logging.getLogger().addHandler(handler)
+    try:
+        job_id = submit(store, "noise shards=1 error=once")
+        with supervising(store, settings(tmp_path)):
+            assert ended(store, job_id).state == "succeeded"
+    finally:
+        logging.getLogger().removeHandler(handler)
+    found = [json.loads(line) for line in lines]
+    shards = {shard.id for shard in store.shards.of(job_id)}
+    for logger in (
+        "assay.workers.supervision.supervisor",
+        "assay.workers.supervision.shard_run",
+        "assay.workers.supervision.evaluator_process",
+    ):
+        of_logger = [line for line in found if line["logger"] == logger]
+        assert {line["shard"] for line in of_logger} == shards, logger
+        assert {line["job"] for line in of_logger} == {job_id}

@@ -1,0 +1,141 @@
+"""A training in several processes of one box: what it leaves, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.workers.jobs import train
+from assay.workers.jobs.failures import FailedElsewhere, describe
+from assay.workers.jobs.session import Session
+from assay.workers.training.distributed import launch
+from assay.workers.training.distributed.launch import DEATH, train_on_devices
+
+
+def request(spec: dict[str, Any], folder: Path, epochs: int) -> dict[str, Any]:
+    recipe = {"name": "small_vit", "params": {"epochs": epochs, "warmup_epochs": 0}}
+    execution = spec["execution"] | {"devices": 2, "batch_size": 64}
+    return {
+        "kind": "train",
+        "job": "j",
+        "spec": spec | {"kind": "train", "recipe": recipe, "execution": execution},
+        "weights": None,
+        "folder": str(folder),
+        "checkpoint_seconds": 60,
+        "cores": 2,
+    }
+
+
+def test_two_processes_train_and_this_one_evaluates(
+    spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary" / "assay-training-999999999-left").mkdir(parents=True)
+    reports: list[Mapping[str, Any]] = []
+    found = train.run(request(spec, tmp_path, epochs=2), Session(), reports.append)
+    steps = 2 * (1442 // 64)
+    assert found["n"] == 355
+    assert found["forward_passes"] == steps * 64 + 355
+    assert found["extra"]["plan"]["batch_size"] == 64
+    assert found["extra"]["plan"]["weights_sha256"] in (tmp_path / "weights.safetensors").read_text("latin-1")
+    names = [artifact["name"] for artifact in found["extra"]["artifacts"]]
+    assert names == ["weights.safetensors", "training_log.jsonl", "training_curves.svg"]
+    progress = [report for report in reports if report["type"] == "progress"]
+    assert (progress[0]["done"], progress[0]["total"]) == (0, steps)
+    assert {"type": "checkpoint", "step": steps} in reports
+    assert list((tmp_path / "temporary").iterdir()) == [], "nothing is left, also of trainings before"
+
+
+def test_the_death_of_one_process_ends_all_and_is_the_reason(spec: dict[str, Any], tmp_path: Path) -> None:
+    before = ranks()
+
+    def kill_the_second(message: Mapping[str, Any]) -> None:
+        mine = ranks() - before
+        if message["type"] == "progress" and mine:
+            (second,) = (pid for pid in mine if environment(pid).get("RANK") == "1")
+            os.kill(second, signal.SIGKILL)
+
+    with pytest.raises(FailedElsewhere, match="the process of device 1 was killed by SIGKILL") as caught:
+        train_on_devices(request(spec, tmp_path, epochs=10_000), kill_the_second)
+    assert describe(caught.value)["retry"] is True
+    assert ranks() == before
+    assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_what_a_process_says_is_the_reason(
+    spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `rank` does it, in place of torchrun: the batch is too small for two."""
+    program = (
+        "import sys; from pathlib import Path; from workers.training.distributed.rank import _tell;"
+        " _tell(Path(sys.argv[1]), ValueError('batches are too small')); sys.exit(1)"
+    )
+    monkeypatch.setattr(launch, "_command", lambda _, folder: [sys.executable, "-c", program, str(folder)])
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(FailedElsewhere, match="batches are too small") as caught:
+        train_on_devices(request(spec, tmp_path, epochs=1), lambda _: None)
+    assert describe(caught.value) == {
+        "error_type": "invalid_value",
+        "message": "batches are too small",
+        "retry": False,
+    }
+
+
+def told(folder: Path, rank: int, time: int, message: str, *, retry: bool) -> None:
+    failure = {"error_type": "e", "message": message, "retry": retry}
+    (folder / f"failure-{rank}.json").write_text(json.dumps({"time": time, "failure": failure}))
+
+
+def test_the_first_to_fail_says_why_unless_one_was_killed(tmp_path: Path) -> None:
+    assert "without a word" in launch._reason(tmp_path)["message"]
+    told(tmp_path, 0, 20, "the other is gone", retry=True)
+    told(tmp_path, 1, 30, "me too", retry=True)
+    assert launch._reason(tmp_path)["message"] == "the other is gone"
+    (tmp_path / DEATH).write_text(json.dumps({"killed": ""}))
+    assert launch._reason(tmp_path)["message"] == "the other is gone"
+    (tmp_path / DEATH).write_text(json.dumps({"killed": "device 2 was killed"}))
+    assert launch._reason(tmp_path)["message"] == "device 2 was killed"
+    told(tmp_path, 3, 10, "a damaged image", retry=False)
+    assert launch._reason(tmp_path)["message"] == "a damaged image"
+
+
+def test_more_devices_than_the_worker_has_are_refused_at_once(
+    spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "resolve_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"execution\.devices is 2, but this worker has 1.*ASSAY_DEVICES"):
+        train_on_devices(request(spec, tmp_path, epochs=1), lambda _: None)
+
+
+def ranks() -> set[int]:
+    """The training processes of this machine that are alive."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes()
+            dead = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            continue
+        if (
+            entry.name.isdigit()
+            and b"assay.workers.training.distributed.rank" in command
+            and not dead
+            and b"launcher" not in command
+        ):
+            found.add(int(entry.name))
+    return found
+
+
+def environment(pid: int) -> dict[str, str]:
+    pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)

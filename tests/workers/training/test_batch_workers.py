@@ -1,0 +1,194 @@
+"""Examples that are made one by one: the same bits whoever makes them, and no process that is left over."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.workers.training.batch_workers import CHUNK, MadeBatches, MakingFailed, makers_for
+from assay.workers.training.batches import Batch
+from assay.workers.training.examples import Example
+
+CPU = torch.device("cpu")
+N = 3 * CHUNK
+BATCH = CHUNK + 5
+VISITED = 40  # an example of the first batches
+
+
+class Noise:
+    """Draws from each global generator; one image in three is in floats."""
+
+    def __init__(self, n: int = N, fail: Callable[[int], None] = lambda index: None) -> None:
+        self.ids = [f"image-{index}" for index in range(n)]
+        self._fail = fail
+
+    def make(self, index: int, seed: int) -> Example:
+        self._fail(index)
+        random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        image = torch.rand(1, 4, 4) + random.random()
+        whole = (image * 100).to(torch.uint8)
+        return Example(image if random.random() < 1 / 3 else whole, torch.tensor(index))
+
+
+def batches(start: int, stop: int, makers: int = 0, examples: Noise | None = None) -> list[Batch]:
+    made = MadeBatches(examples or Noise(), seed=3, batch_size=BATCH, device=CPU, repeats=2, makers=makers)
+    return list(made.between(start, stop))
+
+
+def equal(one: list[Batch], other: list[Batch]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(torch.equal(a.images, b.images) and torch.equal(a.truth, b.truth) for a, b in pairs)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than this machine has cores
+def test_the_same_bits_with_any_number_of_makers_and_from_any_step() -> None:
+    whole = batches(0, 6)
+    assert [len(batch.images) for batch in whole] == [BATCH] * 6
+    for makers in (1, 4):
+        assert equal(batches(0, 6, makers), whole)
+        assert equal(batches(3, 6, makers), whole[3:])
+    assert equal(batches(3, 6), whole[3:])
+
+
+def test_a_repeated_example_is_made_anew() -> None:
+    (first, *_) = batches(0, 1)
+    assert len(first.truth.unique()) < BATCH
+    assert len(first.images.unique(dim=0)) == BATCH
+
+
+def test_consecutive_epochs_make_the_same_example_otherwise() -> None:
+    made = MadeBatches(Noise(1), seed=3, batch_size=1, device=CPU)
+    assert made.steps_per_epoch == 1
+    first, second = (batch.images for batch in made.between(4, 6))
+    assert not torch.equal(first, second)
+
+
+def test_an_example_of_an_epoch_is_the_same_in_batches_of_any_size() -> None:
+    def by_place(batch_size: int) -> torch.Tensor:
+        made = MadeBatches(Noise(), seed=3, batch_size=batch_size, device=CPU, repeats=2)
+        return torch.cat([batch.images for batch in made.between(0, made.steps_per_epoch)])
+
+    assert torch.equal(by_place(N // 2), by_place(N // 4))
+
+
+def test_bytes_and_floats_are_in_the_units_of_pixels() -> None:
+    examples = Noise()
+    for images, truth in batches(0, 2, examples=examples):
+        assert images.dtype == torch.float32
+        assert truth.dtype == torch.int64
+        in_bytes = torch.isclose(images * 255, (images * 255).round(), atol=1e-4).flatten(1).all(1)
+        assert 0 < in_bytes.sum() < BATCH
+        assert images[~in_bytes].max() > 1
+
+
+def test_the_callers_generators_are_left_as_they_were() -> None:
+    before = random.getstate(), torch.random.get_rng_state().tolist()
+    for makers in (0, 1):
+        batches(0, 2, makers)
+        assert (random.getstate(), torch.random.get_rng_state().tolist()) == before
+
+
+@pytest.mark.parametrize("makers", [0, 1])
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (
+            ValueError("7.jpg cannot be read"),
+            ValueError,
+            r"^training example 'image-40': 7.jpg cannot be read$",
+        ),
+        (KeyError("x"), MakingFailed, r"^training example 'image-40': 'x' \(KeyError\)$"),
+    ],
+)
+def test_an_error_names_the_example(
+    makers: int, error: Exception, raised: type[Exception], message: str
+) -> None:
+    def fail(index: int) -> None:
+        if index == VISITED:
+            raise error
+
+    with pytest.raises(raised, match=message):
+        batches(0, 6, makers, Noise(fail=fail))
+
+
+def test_a_maker_that_is_killed_ends_the_training() -> None:
+    here = os.getpid()
+
+    def fail(index: int) -> None:
+        if index == VISITED and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        batches(0, 6, 1, Noise(fail=fail))
+
+
+def test_makers_end_when_the_batches_are_closed() -> None:
+    reader = MadeBatches(Noise(), seed=0, batch_size=BATCH, device=CPU, makers=2).between(0, 1000)
+    next(reader)
+    assert len(children(os.getpid())) >= 2
+    reader.close()
+    assert children(os.getpid()) == []
+
+
+PROGRAM = """
+import torch
+from assay.workers.training.making import MadeBatches
+from assay.workers.training.examples import Example
+
+class Slow:
+    ids = ["a", "b"]
+    def make(self, index, seed):
+        return Example(torch.zeros(1, 2, 2), torch.tensor(0))
+
+batches = MadeBatches(Slow(), seed=0, batch_size=2, device=torch.device("cpu"), makers=2).between(0, 10**9)
+for _ in batches:
+    print("batch", flush=True)
+"""
+
+
+@pytest.mark.trains
+def test_makers_die_with_the_process_that_they_work_for() -> None:
+    root = Path(__file__).parents[3]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=root) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        makers = children(process.pid)
+        assert len(makers) == 2
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 20
+    while any(alive(pid) for pid in makers):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "makers"), [(1, 1, 0), (2, 1, 0), (3, 1, 2), (8, 4, 4), (64, 1, 16), (4, 8, 0)]
+)
+def test_makers_take_the_cores_that_the_training_leaves(cores: int, threads: int, makers: int) -> None:
+    assert makers_for(cores, threads) == makers
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found]

@@ -1,0 +1,97 @@
+"""Data sets whose images all have one native size and are kept as bytes: digits, CIFAR-10.
+
+Legend: n examples, C channels, H height, W width, S the side asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from assay.workers.data.formats.dataset import Subset, checked_indices, checked_size, resize
+
+# Below this many bytes all images are resized once and kept; above it, on each call.
+CACHE_BYTES = 64 * 2**20
+# Examples per step of the content hash.
+HASH_CHUNK = 1000
+
+
+class ArrayDataSet:
+    """Images of one native size, read by index as bytes and scaled to [0, 1]."""
+
+    task = "classification"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        class_names: tuple[str, ...],
+        ids: Sequence[str],
+        labels: Tensor,
+        shape: tuple[int, int, int],
+        white: int,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        read: Callable[[list[int]], Tensor],
+    ) -> None:
+        """Describe the set.
+
+        Args:
+            name: catalog name.
+            class_names: name of each label.
+            ids: unique example ids in stable order, (n,).
+            labels: int64 (n,).
+            shape: native (C, H, W).
+            white: the byte that becomes 1.0.
+            mean: recommended normalisation, (C,).
+            std: recommended normalisation, (C,).
+            read: valid indices -> their pixels, uint8 (len(indices), C, H, W).
+        """
+        assert len(ids) == len(labels)
+        self.name = name
+        self.class_names = class_names
+        self.classes = len(class_names)
+        self.ids = ids
+        self.labels = labels
+        self.channels, height, width = shape
+        self.size = (height, width)
+        self.white = white
+        self.mean = mean
+        self.std = std
+        self._read = read
+        self._resized: tuple[int, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def images(self, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels in [0, 1], float32 (len(indices), C, size, size), bilinear from the native size."""
+        chosen = checked_indices(indices, len(self))
+        checked_size(size)
+        if len(self) * self.channels * size * size * 4 > CACHE_BYTES:
+            return self._scaled(chosen, size)
+        if self._resized is None or self._resized[0] != size:
+            self._resized = (size, self._scaled(list(range(len(self))), size))
+        return self._resized[1][torch.tensor(chosen, dtype=torch.int64)]
+
+    def _scaled(self, indices: list[int], size: int) -> Tensor:
+        return resize(self._read(indices).to(torch.float32) / self.white, size)
+
+    def content_sha256(self) -> str:
+        """Hash of ids, labels and native pixels."""
+        height, width = self.size
+        digest = hashlib.sha256(f"{self.name} {self.channels}x{height}x{width}/{self.white}\n".encode())
+        labels = self.labels.tolist()
+        for start in range(0, len(self), HASH_CHUNK):
+            indices = list(range(start, min(start + HASH_CHUNK, len(self))))
+            for index, pixels in zip(indices, self._read(indices).numpy(), strict=True):
+                digest.update(f"{self.ids[index]} {labels[index]}\n".encode())
+                digest.update(pixels.tobytes())
+        return digest.hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> Subset:
+        """The examples at these indices, in this order."""
+        return Subset(self, indices)

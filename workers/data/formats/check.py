@@ -1,0 +1,221 @@
+"""`python -m assay.workers.data.formats.check`: which data sets this worker sees, with counts and content hashes."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from assay.service.submission.imagenet_c_layout import EXTRA, FIFTEEN, SEVERITIES
+from assay.workers.data.ade20k import ARCHIVE, ade20k
+from assay.workers.data.camvid import camvid
+from assay.workers.data.cifar10 import BINARY, PYTHON, cifar10
+from assay.workers.data.corrupted_folder import corrupted_folder
+from assay.workers.data.digits import digits
+from assay.workers.data.formats.dataset import ExampleSet, ImageSet, MissingData
+from assay.workers.data.formats.imagenet_classes import ALL, class_list
+from assay.workers.data.formats.imagenet_files import PARTS
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
+from assay.workers.data.image_folder import image_folder
+from assay.workers.data.imagenet import imagenet
+from assay.workers.data.imagenet_a import imagenet_a
+from assay.workers.data.imagenet_c import imagenet_c
+from assay.workers.data.imagenet_o import imagenet_o
+from assay.workers.data.imagenet_r import imagenet_r
+from assay.workers.data.imdb import imdb
+from assay.workers.data.pydoc import pydoc
+from assay.workers.data.shapes import shapes
+from assay.workers.data.sst import sst
+from assay.workers.data.wikitext import wikitext
+
+IMAGENETS: dict[str, Callable[..., ImageSet]] = {
+    "imagenet": imagenet,
+    "imagenet_a": imagenet_a,
+    "imagenet_o": imagenet_o,
+    "imagenet_r": imagenet_r,
+}
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """One split: its size and hash, or why it cannot be used."""
+
+    split: str
+    examples: int | None
+    sha256: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class SetReport:
+    """One data set as a job would name it; `classes` is null when no split can be used."""
+
+    name: str
+    folder: str | None
+    classes: int | None
+    splits: list[SplitReport]
+
+
+def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
+    """The data sets that a worker with this data root can load.
+
+    Args:
+        root: ASSAY_DATA_ROOT, or None: then only the sets that come with the installation.
+        hashes: read every file for its content hash.
+
+    Returns:
+        `digits`, `shapes` and `pydoc`, then the reports of each visible folder of the root, recognised as
+        `cifar10`, `ade20k`, `camvid`, `wikitext`, `sst`, `imdb`, one of ImageNet's sets or stored corrupted
+        images, or else taken as an `image_folder`.
+    """
+    reports = [
+        _report("digits", None, lambda split: digits(root, split), hashes),
+        _report("shapes", None, lambda split: shapes(root, split), hashes),
+        _report("pydoc", None, lambda split: pydoc(root, split), hashes),
+    ]
+    if root is None or not root.is_dir():
+        return reports
+    names = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return reports + [
+        report
+        for name in names
+        for report in _text_reports(root, name, hashes) or [_folder_report(root, name, hashes)]
+    ]
+
+
+def _text_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
+    """The sets of text in a folder: none, or one for each number of classes that it has files for."""
+    folder, found = root / name, []
+    if next(folder.glob("wiki.*.tokens"), None) is not None:
+        found.append(_report("wikitext", name, lambda split: wikitext(root, split, folder=name), hashes))
+    numbers: tuple[Literal[2, 5], ...] = (2, 5)
+    for classes in numbers:
+        if next(folder.glob(f"sst{classes}.*"), None) is not None:
+            load = functools.partial(sst, root, folder=name, classes=classes)
+            found.append(_report("sst", name, load, hashes))
+    if (folder / "train" / "neg").is_dir() and (folder / "train" / "pos").is_dir():
+        found.append(_report("imdb", name, lambda split: imdb(root, split, folder=name), hashes))
+    return found
+
+
+def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
+    if any((root / name / version).is_dir() for version in (BINARY, PYTHON)):
+        return _report("cifar10", name, lambda split: cifar10(root, split, folder=name), hashes)
+    if (root / name / ARCHIVE).is_dir():
+        return _report("ade20k", name, lambda split: ade20k(root, split, folder=name), hashes)
+    if any((root / name / f"{part}annot").is_dir() for part in ("train", "val", "test")):
+        return _report("camvid", name, lambda split: camvid(root, split, folder=name), hashes)
+    if places := [root / name / one for one in (*FIFTEEN, *EXTRA) if (root / name / one).is_dir()]:
+        return _stored_report(root, name, places, hashes)
+    title = _of_imagenet(root / name)
+    if title is not None:
+        load = IMAGENETS[title]
+        return _report(title, name, lambda split: load(root, split, folder=name), hashes)
+    return _report("image_folder", name, lambda split: image_folder(root, split, folder=name), hashes)
+
+
+def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) -> SetReport:
+    """Stored corrupted images: of the corruptions and severities that are there, compared with each other."""
+    cells = [place / str(severity) for place in places for severity in SEVERITIES]
+    title = next((found for cell in cells if (found := _of_imagenet(cell)) is not None), None)
+    kind = imagenet_c if title == ALL else corrupted_folder
+
+    def load(split: Literal["train", "test"]) -> StoredCorruptions:
+        data = kind(root, split, folder=name)
+        data.check()
+        return data
+
+    return _report("imagenet_c" if title == ALL else "corrupted_folder", name, load, hashes)
+
+
+def _of_imagenet(folder: Path) -> str | None:
+    """The set of ImageNet whose classes most of the folders are, and that are most of its classes."""
+    for place in (folder, *(folder / part for part in PARTS["val"])):
+        if not place.is_dir():
+            continue
+        if next(place.glob("ILSVRC2012_val_*"), None) is not None:
+            return ALL
+        found = {entry.name for entry in place.iterdir()}.intersection(class_list(ALL))
+        for name in IMAGENETS:
+            wanted = set(class_list(name))
+            if len(found & wanted) > 0.9 * len(found | wanted):
+                return name
+    return None
+
+
+def _report(
+    name: str, folder: str | None, load: Callable[[Literal["train", "test"]], ExampleSet], hashes: bool
+) -> SetReport:
+    splits, classes = [], None
+    both: tuple[Literal["train", "test"], ...] = ("train", "test")
+    for split in both:
+        try:
+            data = load(split)
+            digest = data.content_sha256() if hashes else None
+        except (MissingData, ValueError, OSError) as error:
+            splits.append(SplitReport(split, None, None, str(error)))
+        else:
+            classes = data.classes
+            splits.append(SplitReport(split, len(data), digest, None))
+    return SetReport(name, folder, classes, splits)
+
+
+def describe(reports: list[SetReport], root: Path | None) -> str:
+    """The reports as text for a person."""
+    lines = [_root_line(root)]
+    for report in reports:
+        place = f"  folder {report.folder}" if report.folder else ""
+        classes = f"  {report.classes} classes" if report.classes else ""
+        lines.append(f"{report.name}{place}{classes}")
+        for part in report.splits:
+            if part.problem:
+                lines.append(f"  {part.split:<5} not available: {part.problem}")
+            else:
+                digest = f"  sha256 {part.sha256}" if part.sha256 else ""
+                lines.append(f"  {part.split:<5} {part.examples:>8} examples{digest}")
+    return "\n".join(lines) + "\n"
+
+
+def _root_line(root: Path | None) -> str:
+    if root is None:
+        return "data root: none (set ASSAY_DATA_ROOT or pass --data-root to see folders of data)"
+    return f"data root: {root}{'' if root.is_dir() else ' (this directory does not exist)'}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; always 0, since missing data are an answer."""
+    parser = argparse.ArgumentParser(
+        prog="python -m assay.workers.data.formats.check",
+        description="List the data sets that a worker sees, with counts and content hashes.",
+        epilog="example: python -m assay.workers.data.formats.check --data-root ~/data --no-hash",
+    )
+    environment = os.environ.get("ASSAY_DATA_ROOT")
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        default=Path(environment) if environment else None,
+        help="data root (default: the environment variable ASSAY_DATA_ROOT)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--no-hash", action="store_true", help="do not read all files for their hash")
+    options = parser.parse_args(arguments)
+    reports = list_sets(options.data_root, hashes=not options.no_hash)
+    if options.json:
+        body = {
+            "root": str(options.data_root) if options.data_root else None,
+            "sets": [asdict(r) for r in reports],
+        }
+        sys.stdout.write(json.dumps(body, indent=2) + "\n")
+    else:
+        sys.stdout.write(describe(reports, options.data_root))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Folders of data below ASSAY_DATA_ROOT: names come from clients, so nothing may lead out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assay.service.submission.data_folders import FolderProblem, check_folder
+from assay.service.submission.data_folders import check_inside as check_inside
+from assay.workers.data.formats.dataset import MissingData
+
+LISTED = 20  # folders that a message names
+
+
+def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Path:
+    """The folder that a job names, by the same rules as at submission (`check_folder`).
+
+    Args:
+        root: ASSAY_DATA_ROOT, or None when the worker has none.
+        name: relative name with forward slashes, for example `imagenet` or `sets/birds`.
+        create: make the folder (not the root) when it is missing.
+
+    Returns:
+        The folder with every symbolic link resolved; it lies below the resolved root.
+
+    Raises:
+        ValueError: the name is not a relative one, or leads out of the root through a symbolic link.
+        MissingData: there is no root, or no such folder in it.
+    """
+    _refuse(name, check_folder(name, None))
+    if root is None:
+        raise MissingData(
+            f"The data folder {name!r} is wanted, but this worker has no data root. Set the environment "
+            f"variable ASSAY_DATA_ROOT to the directory that holds {name!r} and start the worker again."
+        )
+    if not root.is_dir():
+        raise MissingData(
+            f"The data folder {name!r} is wanted, but ASSAY_DATA_ROOT ({root}) is not a directory on this "
+            f"worker. Create or mount it, with the data in {root / name}."
+        )
+    _refuse(name, check_folder(name, root, must_exist=False))
+    folder = (root / name).resolve()
+    if create:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.is_dir():
+        raise MissingData(_not_found(root, name))
+    return folder
+
+
+def _refuse(name: str, problem: FolderProblem | None) -> None:
+    if problem is not None:
+        allowed = f"; allowed: {problem.allowed}" if problem.allowed else ""
+        raise ValueError(f"folder {name!r} {problem.message}{allowed}")
+
+
+def _not_found(root: Path, name: str) -> str:
+    problem = check_folder(name, root)
+    known = (problem.allowed if problem else None) or []
+    listing = ", ".join(known[:LISTED]) or "no folder"
+    guess = f" Did you mean {problem.nearest!r}?" if problem and problem.nearest else ""
+    return (
+        f"The data folder {name!r} is wanted, but {root / name} does not exist. {root} holds {listing}"
+        f"{' and more' if len(known) > LISTED else ''}.{guess} Put the data there, or name another folder."
+    )

@@ -1,0 +1,67 @@
+"""Image files as pixels: decoding, and the centre of an image whose short side was resized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from assay.workers.data.formats.dataset import CorruptData
+
+
+def open_picture(path: Path) -> Image.Image:
+    """An image file, decoded, in the mode that it is stored in.
+
+    Raises:
+        CorruptData: it cannot be decoded, or has more than 8 bits per channel; names it.
+    """
+    try:
+        with Image.open(path) as image:
+            image.load()
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise CorruptData(f"{path} cannot be read as an image ({error}); replace or remove it") from error
+    if image.mode.startswith(("I", "F")):  # PIL would clip these to 0..255, not scale them
+        raise CorruptData(f"{path} has more than 8 bits per channel; save it with 8")
+    return image
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image file, from its header.
+
+    Raises:
+        CorruptData: it cannot be read; names it.
+    """
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise CorruptData(f"{path} cannot be read as an image ({error}); replace or remove it") from error
+
+
+def resize_and_crop(
+    image: Image.Image, size: int, crop_fraction: float, resampling: Image.Resampling
+) -> Image.Image:
+    """Short side to round(size / crop_fraction), then the centre; the same pixels as torchvision's."""
+    short = round(size / crop_fraction)
+    width, height = image.size
+    portrait = width <= height
+    target = (short, int(short * height / width)) if portrait else (int(short * width / height), short)
+    resized = image if target == image.size else image.resize(target, resampling)
+    left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
+    return resized.crop((left, top, left + size, top + size))
+
+
+def as_picture(pixels: Tensor) -> Image.Image:
+    """An image of 8 bits per channel from pixels in [0, 1], (C, H, W) with C 1 or 3."""
+    values = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()  # (H, W, C)
+    return Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
+
+
+def in_threads(task: Callable[[int], None], count: int) -> None:
+    """Do a task for 0 to count - 1, in as many threads as torch has; what one raises is raised here."""
+    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+        list(pool.map(task, range(count)))  # list() raises what a thread raised

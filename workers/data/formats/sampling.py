@@ -1,0 +1,74 @@
+"""Which examples are used, from hashes of their ids alone: the same for every job, model and seed.
+
+Paired comparisons of two jobs need the same examples, and training must never see an example that
+is evaluated; neither may depend on a seed, a file order or the number of workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from assay.workers.data.formats.dataset import ExampleSet
+
+# One in five examples of each class is held out for evaluation.
+HELD_OUT_DIVISOR = 5
+
+
+def sampled_as(data: ExampleSet) -> str:
+    """The name by which examples of a set are taken: its own, or that of the set whose examples it shares."""
+    return str(getattr(data, "sampled_as", data.name))
+
+
+def example_key(name: str, identifier: str) -> bytes:
+    """sha256 of "name/identifier": the place of an example in the order in which they are taken."""
+    return hashlib.sha256(f"{name}/{identifier}".encode()).digest()
+
+
+def evaluation_order(name: str, ids: Sequence[str], limit: int | None) -> list[int]:
+    """Indices of the examples to evaluate, sorted by example id.
+
+    Args:
+        name: the data set's name.
+        ids: unique example ids, (n,).
+        limit: how many to take, or None for all; those with the smallest `example_key` are taken,
+            so a smaller limit takes a part of what a larger one takes.
+
+    Returns:
+        min(limit, n) indices into `ids`, ordered by id. Shards are ranges of this list.
+
+    Raises:
+        ValueError: the limit is below 1.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be >= 1 or None; got {limit}")
+    chosen = list(range(len(ids)))
+    if limit is not None and limit < len(ids):
+        chosen = sorted(chosen, key=lambda index: example_key(name, ids[index]))[:limit]
+    return sorted(chosen, key=lambda index: ids[index])
+
+
+def held_out_split(name: str, ids: Sequence[str], labels: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Training and test indices, stratified 80/20 by `example_key`.
+
+    Of each class with k examples, the floor(k / 5) with the smallest key are test, but at least one
+    when k >= 2; a class with a single example is only trained on.
+
+    Args:
+        name: the data set's name.
+        ids: unique example ids, (n,).
+        labels: class of each example, (n,).
+
+    Returns:
+        (train, test): disjoint, together all indices, each in ascending order.
+    """
+    by_class: dict[int, list[int]] = {}
+    for index, label in enumerate(labels):
+        by_class.setdefault(label, []).append(index)
+    test: set[int] = set()
+    for members in by_class.values():
+        count = max(len(members) // HELD_OUT_DIVISOR, 1 if len(members) > 1 else 0)
+        test.update(sorted(members, key=lambda index: example_key(name, ids[index]))[:count])
+    return [index for index in range(len(ids)) if index not in test], sorted(test)

@@ -1,0 +1,158 @@
+"""Images with a class for each pixel: what a segmentation set is, and sets that lie in memory.
+
+Legend: n examples, C channels, H height, W width, S the side asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from assay.workers.data.formats.dataset import (
+    DataSet,
+    ExampleSet,
+    ImageSet,
+    ImageSubset,
+    checked_indices,
+    checked_size,
+    resize,
+)
+
+# In label maps: belongs to no class, and counts for nothing.
+IGNORE = 255
+
+
+class SegmentationSet(ImageSet, Protocol):
+    """Images with one label for each pixel."""
+
+    def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
+        """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size); the pixels of `images`.
+
+        Raises:
+            IndexError: an index is outside [0, n).
+            ValueError: the size is not positive.
+            CorruptData: a file cannot be read, or has a value that stands for nothing.
+        """
+
+    def example(self, index: int) -> tuple[Tensor, Tensor]:
+        """One image at its own size, whole: uint8 (C, H, W), and its label map, uint8 (H, W).
+
+        Raises:
+            IndexError: the index is outside [0, n).
+            CorruptData: a file cannot be read, or has a value that stands for nothing.
+        """
+
+    def subset(self, indices: Sequence[int]) -> SegmentationSet:
+        """The examples at these indices, in this order."""
+
+
+def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
+    """What a model should answer to `data.images(indices, size)`.
+
+    Returns:
+        Labels, int64 (B,), or of a segmentation set its label maps, uint8 (B, size, size).
+    """
+    if data.task == "segmentation":
+        return cast(SegmentationSet, data).label_maps(indices, size)
+    return cast(DataSet, data).labels[torch.tensor(list(indices), dtype=torch.int64)]
+
+
+class SegmentationSubset(ImageSubset):
+    """Some examples of a segmentation set."""
+
+    def __init__(self, parent: SegmentationSet, indices: Sequence[int]) -> None:
+        super().__init__(parent, indices)
+        self.parent = parent
+
+    def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
+        """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size)."""
+        return self.parent.label_maps(self._in_parent(indices), size)
+
+    def example(self, index: int) -> tuple[Tensor, Tensor]:
+        """One image at its own size, uint8 (C, H, W), and its label map, uint8 (H, W)."""
+        (place,) = self._in_parent([index])
+        return self.parent.example(place)
+
+    def subset(self, indices: Sequence[int]) -> SegmentationSubset:
+        """The examples at these indices of this subset, in this order."""
+        return SegmentationSubset(self, indices)
+
+
+class SegmentationArrays:
+    """Images and label maps of one native size, kept as bytes; maps are resized to the nearest pixel."""
+
+    task = "segmentation"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        class_names: tuple[str, ...],
+        ids: Sequence[str],
+        pixels: Tensor,
+        maps: Tensor,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+    ) -> None:
+        """Describe the set.
+
+        Args:
+            name: catalog name.
+            class_names: name of each class.
+            ids: unique example ids in stable order, (n,).
+            pixels: uint8 (n, C, H, W).
+            maps: classes or IGNORE, uint8 (n, H, W).
+            mean: recommended normalisation, (C,).
+            std: recommended normalisation, (C,).
+        """
+        assert len(ids) == len(pixels) == len(maps)
+        self.name = name
+        self.class_names = class_names
+        self.classes = len(class_names)
+        self.ids = ids
+        self.channels = pixels.shape[1]
+        self.size: tuple[int, int] | None = (pixels.shape[2], pixels.shape[3])
+        self.mean = mean
+        self.std = std
+        self._pixels = pixels
+        self._maps = maps
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def images(self, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels in [0, 1], float32 (len(indices), C, size, size), bilinear from the native size."""
+        chosen = torch.tensor(checked_indices(indices, len(self)), dtype=torch.int64)
+        return resize(self._pixels[chosen].to(torch.float32) / 255, size)
+
+    def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
+        """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size)."""
+        chosen = torch.tensor(checked_indices(indices, len(self)), dtype=torch.int64)
+        maps = self._maps[chosen]
+        if len(maps) == 0:  # interpolate refuses an empty batch
+            return maps.new_empty((0, checked_size(size), size))
+        wanted = (checked_size(size), size)
+        return functional.interpolate(maps[:, None], size=wanted, mode="nearest-exact")[:, 0]
+
+    def example(self, index: int) -> tuple[Tensor, Tensor]:
+        """One image at its own size, uint8 (C, H, W), and its label map, uint8 (H, W)."""
+        (place,) = checked_indices([index], len(self))
+        return self._pixels[place].clone(), self._maps[place].clone()
+
+    def content_sha256(self) -> str:
+        """Hash of ids, native pixels and maps."""
+        digest = hashlib.sha256(f"{self.name} {tuple(self._pixels.shape[1:])}\n".encode())
+        for identifier, pixels, labels in zip(self.ids, self._pixels, self._maps, strict=True):
+            digest.update(f"{identifier}\n".encode())
+            digest.update(pixels.numpy().tobytes())
+            digest.update(labels.numpy().tobytes())
+        return digest.hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> SegmentationSubset:
+        """The examples at these indices, in this order."""
+        return SegmentationSubset(self, indices)

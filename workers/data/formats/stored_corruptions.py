@@ -1,0 +1,240 @@
+"""Images that lie corrupted in folders, CORRUPTION/SEVERITY/CLASS/IMAGE: ImageNet-C and sets like it.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations".
+An example is an image of the clean set; each cell (a corruption at a severity) has a file for it.
+
+Legend: n examples, S the side asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from assay.service.submission.imagenet_c_layout import (
+    EXTRA,
+    FIFTEEN,
+    LAYOUT,
+    SEVERITIES,
+    TASK,
+    Cell,
+    Tree,
+    find_gaps,
+    folder_names,
+    image_names,
+)
+from assay.workers.data.formats.dataset import CorruptData, MissingData, Subset, checked_indices, checked_size
+from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
+from assay.workers.data.image_folder import MEAN, STD
+
+# Files hashed at a time.
+HASHED_TOGETHER = 4096
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a stored set is.
+
+    Attributes:
+        name: Catalog name of the data set.
+        title: Its name for people.
+        classes: Names of all classes; None for the class folders that there are.
+        clean: Data set of the images as they were: `limit` takes the same examples as of that.
+        prefix: What ids begin with, so that they are those of the clean set.
+        crop: Side of the centre that is cut out first; None for the short side.
+        published: Images of each cell in the published set.
+    """
+
+    name: str
+    title: str
+    clean: str
+    classes: tuple[str, ...] | None = None
+    prefix: str = ""
+    crop: int | None = None
+    published: int | None = None
+
+
+class StoredCorruptions:
+    """The corrupted images of a folder, decoded on demand by as many threads as torch may use.
+
+    As an `ImageSet` it has the images of its first cell. Which cells it has, an evaluation says (`of_cells`);
+    before that they are all that are there.
+    """
+
+    task = TASK
+    channels = 3
+    mean = MEAN
+    std = STD
+    size: tuple[int, int] | None = None
+
+    def __init__(
+        self,
+        kind: Kind,
+        folder: Path,
+        base: Path,
+        resampling: Image.Resampling,
+        cells: Sequence[Cell] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.name = kind.name
+        self.sampled_as = kind.clean
+        self.published = kind.published
+        self.folder = folder
+        self.base = base
+        self.resampling = resampling
+        self.cells = list(cells) if cells is not None else self._present()
+
+    def of_cells(self, cells: Sequence[Cell]) -> StoredCorruptions:
+        """The same images in these cells."""
+        return StoredCorruptions(self.kind, self.folder, self.base, self.resampling, cells)
+
+    def check(self) -> None:
+        """Compares all cells, which reads every folder.
+
+        Raises:
+            MissingData: some lack corruptions, severities, classes or images that others have; lists them.
+            CorruptData: the images of a cell are smaller than those of the set; names one.
+            ValueError: a symbolic link leads out of the root.
+        """
+        self._refuse(find_gaps(self._tree(self.cells)))
+        for cell in self.cells if self.kind.crop else ():
+            self._check_size(self._path(cell, 0), picture_size(self._path(cell, 0)))
+
+    @functools.cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of each class, in order of the labels."""
+        return self.kind.classes or tuple(folder_names(self._cell(self.cells[0]), self.base))
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @functools.cached_property
+    def _files(self) -> list[tuple[str, str, int]]:
+        """Id, path below a cell, and label, in the order of the ids."""
+        found: list[tuple[str, str, int]] = []
+        for label, name in enumerate(self.class_names):
+            place = self._cell(self.cells[0]) / name
+            images = image_names(place, self.base)[0] if place.is_dir() else []
+            found += [(f"{self.kind.prefix}{name}/{image}", f"{name}/{image}", label) for image in images]
+        if not found:
+            self._refuse(find_gaps(self._tree(self.cells)))
+        return sorted(found)
+
+    @functools.cached_property
+    def ids(self) -> list[str]:
+        """Ids of the images as they were in the clean set, (n,)."""
+        return [identifier for identifier, _, _ in self._files]
+
+    @functools.cached_property
+    def labels(self) -> Tensor:
+        """int64 (n,)."""
+        return torch.tensor([label for _, _, label in self._files], dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def images(self, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels of the first cell; see `cell_images`."""
+        return self.cell_images(self.cells[0], indices, size)
+
+    def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels in [0, 1] under a corruption, float32 (len(indices), 3, size, size).
+
+        The centre of `Kind.crop` pixels is cut out, and resized where the model wants another size.
+
+        Raises:
+            CorruptData: a file is not there, cannot be decoded or is smaller than the crop; names it.
+        """
+        chosen = checked_indices(indices, len(self))
+        pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
+
+        def fill(place: int) -> None:
+            pixels[place] = self._decode(self._path(cell, chosen[place]), size)
+
+        in_threads(fill, len(chosen))
+        return pixels.to(torch.float32) / 255
+
+    def content_sha256(self) -> str:
+        """Hash of each file's cell, id, label and bytes (reads all of them).
+
+        Raises:
+            CorruptData: a file cannot be read; names it.
+        """
+        total = hashlib.sha256(f"{self.name}\n".encode())
+        for cell in sorted(self.cells):
+            for start in range(0, len(self), HASHED_TOGETHER):
+                rows = range(start, min(start + HASHED_TOGETHER, len(self)))
+                digests = [""] * len(rows)
+
+                def fill(
+                    place: int, cell: Cell = cell, rows: range = rows, into: list[str] = digests
+                ) -> None:
+                    into[place] = _file_sha256(self._path(cell, rows[place]))
+
+                in_threads(fill, len(rows))
+                for row, content in zip(rows, digests, strict=True):
+                    identifier, _, label = self._files[row]
+                    total.update(f"{cell[0]}/{cell[1]}/{identifier}\0{content} {label}\n".encode())
+        return total.hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> Subset:
+        """The examples at these indices, in this order, in the first cell."""
+        return Subset(self, indices)
+
+    def _present(self) -> list[Cell]:
+        every = [(name, severity) for name in (*FIFTEEN, *EXTRA) for severity in SEVERITIES]
+        cells = [cell for cell in every if self._cell(cell).is_dir()]
+        if not cells:
+            self._refuse(find_gaps(self._tree([cell for cell in every if cell[0] in FIFTEEN])))
+        return cells
+
+    def _refuse(self, gaps: str | None) -> None:
+        if gaps is not None:
+            raise MissingData(f"{self.kind.title} is wanted in {self.folder} as {LAYOUT}: {gaps}.")
+
+    def _tree(self, cells: Sequence[Cell]) -> Tree:
+        return Tree(self.folder, self.base, cells, self.kind.classes)
+
+    def _cell(self, cell: Cell) -> Path:
+        return self.folder / cell[0] / str(cell[1])
+
+    def _path(self, cell: Cell, index: int) -> Path:
+        return self._cell(cell) / self._files[index][1]
+
+    def _check_size(self, path: Path, size: tuple[int, int]) -> None:
+        crop = self.kind.crop
+        if crop is not None and min(size) < crop:
+            raise CorruptData(
+                f"{path} has {size[0]} x {size[1]} pixels; images of {self.kind.title} have {crop} x {crop}"
+            )
+
+    def _decode(self, path: Path, size: int) -> Tensor:
+        """One image, uint8 (3, size, size)."""
+        image = open_picture(path).convert("RGB")
+        self._check_size(path, image.size)
+        width, height = image.size
+        side = self.kind.crop or min(width, height)
+        left, top = round((width - side) / 2), round((height - side) / 2)
+        image = image.crop((left, top, left + side, top + side))
+        if side != size:
+            image = image.resize((size, size), self.resampling)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
+
+
+def _file_sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CorruptData(f"{path} cannot be read ({error})") from error

@@ -1,0 +1,192 @@
+"""Components of installed packages, found through entry points.
+
+    [project.entry-points."assay.components"]
+    mypkg = "mypkg.assay"
+
+names a package. In it, a module or a sub-package that is called after a kind (`attack.py`, `attention/`) has
+components of that kind: names in `__all__`, as in Assay's own folders. Nothing of them is imported before
+they are walked, or one of their components is resolved.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.service.catalog import extra_components
+from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import Component, Package
+from assay.workers.discovery import walk as walker
+
+GROUP = "assay.components"
+
+
+class ComponentMissing(ValueError):
+    """This worker does not have the component that the catalog promises; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """One entry point.
+
+    Attributes:
+        package: The installed package that states it.
+        module: The Python package with the components.
+    """
+
+    package: Package
+    module: str
+
+
+def installed() -> list[Extension]:
+    """All entry points of the group, by package and module; nothing is imported."""
+    found = set()
+    for point in importlib.metadata.entry_points(group=GROUP):
+        assert point.dist is not None, "entry points that are looked up know their package"
+        found.add(Extension(Package(name=point.dist.name, version=point.dist.version), point.value))
+    return sorted(found, key=lambda extension: (extension.package.name, extension.module))
+
+
+def walk(own: Sequence[Component], extensions: Sequence[Extension]) -> tuple[list[Component], dict[str, str]]:
+    """The components of extensions, and why those of others are left out.
+
+    Args:
+        own: Assay's own components, whose names are taken.
+        extensions: Where to look. What is wrong with one component leaves out its whole extension.
+
+    Returns:
+        Components by kind and name; package and version to the reason.
+    """
+    catalog, left_out = Catalog(own), dict[str, str]()
+    found: list[Component] = []
+    for extension in extensions:
+        try:
+            added = list(_components(extension))
+            catalog = _joined(catalog, added)
+        except (Exception, SystemExit) as error:  # whatever a foreign module raises is its own fault
+            left_out[str(extension.package)] = _reason(extension, error)
+        else:
+            found += added
+    return sorted(found, key=lambda component: (component.kind, component.name)), left_out
+
+
+def resolve(component: Component) -> Any:
+    """The function or class of a foreign component, imported now.
+
+    Raises:
+        ComponentMissing: its package is not installed here, in another version, or it is not what the catalog
+            says; or its target is in no package that states it by an entry point.
+    """
+    package = component.package
+    assert package is not None
+    what = f"the {component.kind} {component.name!r} is of the package {package}"
+    worker = socket.gethostname()
+    here = [extension for extension in installed() if extension.package.name == package.name]
+    if not here:
+        raise ComponentMissing(f"{what}, which the worker {worker} does not have: {_what_to_do(package)}")
+    if here[0].package != package:
+        raise ComponentMissing(f"{what}; the worker {worker} has {here[0].package}: {_what_to_do(package)}")
+    module, _, export = component.target.partition(":")
+    owners = [extension for extension in here if module.startswith(f"{extension.module}.")]
+    if not owners:
+        named = ", ".join(extension.module for extension in here)
+        raise ComponentMissing(
+            f"{what}, but {module!r} is in none of the packages that its entry points name ({named})"
+        )
+    try:
+        found = [part for part in _of_module(owners[0], module) if part.target == component.target]
+    except ValueError as error:
+        raise ComponentMissing(f"{what}; on the worker {worker} {error}") from error
+    if [_as_json(part) for part in found] != [_as_json(component)]:
+        raise ComponentMissing(
+            f"{what}; on the worker {worker} it is not as the catalog says: {_what_to_do(package)}"
+        )
+    return getattr(importlib.import_module(module), export)
+
+
+def packages_of(spec: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
+    """The foreign packages whose components a spec names, with their versions.
+
+    Args:
+        spec: A job spec with every default filled in.
+        catalog: Where its names are found.
+    """
+    parts = [(kind, spec[kind]) for kind in ("model", "data", "recipe") if spec.get(kind)]
+    named = [(catalog.find(kind, part["name"]), part["params"]) for kind, part in parts]
+    for item in spec.get("evaluations", ()):
+        named.append((catalog.find_evaluation(item["name"]), item["params"]))
+        if item["data"] is not None:
+            named.append((catalog.find("data", item["data"]["name"]), item["data"]["params"]))
+    for component, params in named:  # grows while it is read
+        named += [
+            (catalog.find(kind, reference["name"]), reference["params"])
+            for _, kind, reference in component.references(params)
+        ]
+    return {one.package.name: one.package.version for one, _ in named if one.package is not None}
+
+
+def _components(extension: Extension) -> Iterator[Component]:
+    modules = list(_modules(extension))
+    if not modules:
+        raise ValueError(
+            f"{extension.module} has no components: there is no module or package with an `__all__` that is"
+            f" called after a kind ({', '.join(walker.PACKAGES)})"
+        )
+    for _, name, _ in modules:
+        yield from _of_module(extension, name)
+
+
+def _modules(extension: Extension) -> Iterator[tuple[str, str, list[str]]]:
+    """(kind, module, names in its `__all__`) of an extension."""
+    for kind in walker.PACKAGES:
+        name = f"{extension.module}.{kind}"
+        spec = importlib.util.find_spec(name)
+        if spec is None:
+            continue
+        if spec.submodule_search_locations is not None:
+            for module, names in walker.exports(name):
+                yield kind, module, names
+        elif spec.origin is not None and (names := walker.stated_all(name, Path(spec.origin))):
+            yield kind, name, names
+
+
+def _of_module(extension: Extension, wanted: str) -> Iterator[Component]:
+    for kind, name, names in _modules(extension):
+        if name != wanted:
+            continue
+        try:
+            module = importlib.import_module(name)
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+        for export in names:
+            described = walker.describe(kind, module, export, names)
+            yield described.model_copy(update={"package": extension.package})
+
+
+def _joined(catalog: Catalog, added: Sequence[Component]) -> Catalog:
+    """The catalog with more components, one after another, so that two of them cannot share a name either."""
+    for component in added:
+        catalog.check_name(component)
+        catalog = Catalog([*catalog.list(), component])
+    walker.check_references(catalog)
+    return catalog
+
+
+def _reason(extension: Extension, error: BaseException) -> str:
+    said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return f"{extension.module}: {said}"
+
+
+def _as_json(component: Component) -> Any:
+    return json.loads(json.dumps(walker.entry_of(component)))
+
+
+def _what_to_do(package: Package) -> str:
+    return f"install {package.name}=={package.version} there; or {extra_components.how_to_write('FILE')}"

@@ -1,0 +1,319 @@
+"""Walks the component packages and describes every component: the content of `catalog.json`.
+
+A component is a name in the `__all__` of a module in one of the folders below. `__all__` is read from the
+source, not from the imported module: helper modules without it are never imported for the catalog, and
+libraries that append to it at run time (timm's `register_model`) change nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import json
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import Component, Passes, Rule
+from assay.service.catalog.rules import check_syntax
+from assay.service.contract.problems import Report, path_text
+from assay.service.contract.specs import Protocol
+from assay.service.submission.shape import check_evaluation_shape
+from assay.workers.discovery.signatures import schema_of_parameters
+
+PACKAGES: Mapping[str, str] = {
+    "attack": "assay.attacks.adversarial",
+    "attention": "assay.models.attention",
+    "corruption": "assay.attacks.corruptions",
+    "data": "assay.workers.data",
+    "evaluation": "assay.workers.evaluation",
+    "model": "assay.models",
+    "recipe": "assay.workers.training.recipes",
+    "suite": "assay.workers.evaluation.suites",
+    "words": "assay.attacks.words",
+}
+# What a module may state about its components.
+CONSTANTS = (
+    "TASKS",
+    "PAPER",
+    "PASSES",
+    "PROTOCOLS",
+    "FACTS",
+    "CHOICES",
+    "OFFERS",
+    "NEEDS",
+    "REPEATS",
+    "LEAVES_OUT",
+)
+# Left out of the file where they are empty.
+RARE = ("offers", "needs", "repeats", "package", "leaves_out")
+WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
+    """Every component, sorted by kind and name.
+
+    Args:
+        packages: Kind to the package that holds its modules; sub-packages are not entered.
+
+    Raises:
+        ValueError: a component cannot be described, two have one name, or a suite is wrong; the message
+            names the module.
+    """
+    found: dict[tuple[str, str], Component] = {}
+    for kind, package in packages.items():
+        for module_name, names in exports(package):
+            module = importlib.import_module(module_name)
+            for name in names:
+                component = describe(kind, module, name, names)
+                key = (kind, component.name)
+                if key in found:
+                    raise ValueError(
+                        f"two components of kind {kind} are called {component.name!r}:"
+                        f" {found[key].target} and {component.target}"
+                    )
+                found[key] = component
+    _check_overlaps(found)
+    components = [found[key] for key in sorted(found)]
+    check_references(Catalog(components))
+    return components
+
+
+def to_json(components: list[Component]) -> str:
+    """The text of `catalog.json`: the same components always give the same bytes."""
+    return json.dumps(list(map(entry_of, components)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def entry_of(component: Component) -> dict[str, Any]:
+    """A component as an entry of the catalog, without what its kind never has."""
+    entry = component.model_dump(by_alias=True)
+    if component.kind != "suite":
+        del entry["evaluations"]
+    if component.kind != "attack":
+        del entry["protocols"]
+    for key in RARE:
+        if not entry[key]:
+            del entry[key]
+    return entry
+
+
+def exports(package: str) -> Iterator[tuple[str, list[str]]]:
+    """(module, names in its `__all__`) for each module of a package that states one, by module name.
+
+    Raises:
+        ValueError: there is no such package, or an `__all__` is no plain list.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        raise ValueError(f"there is no package {package!r}")
+    for information in sorted(
+        pkgutil.iter_modules(spec.submodule_search_locations), key=lambda info: info.name
+    ):
+        module = f"{package}.{information.name}"
+        if information.ispkg:
+            continue
+        found = importlib.util.find_spec(module)
+        assert found is not None
+        assert found.origin is not None
+        names = stated_all(module, Path(found.origin))
+        if names:
+            yield module, names
+
+
+def stated_all(module: str, path: Path) -> list[str]:
+    """The names in the `__all__` of a module's source; empty where it states none.
+
+    Raises:
+        ValueError: it is no plain list of names.
+    """
+    for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        if not any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            continue
+        assert isinstance(node, ast.Assign | ast.AnnAssign)
+        assert node.value is not None
+        try:
+            names = list(ast.literal_eval(node.value))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{module}: __all__ must be a plain list of names") from error
+        return names
+    return []
+
+
+def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
+    """The entry of one component.
+
+    Args:
+        kind: Its kind.
+        module: Where it is.
+        export: Its name there.
+        exports: Everything in the module's `__all__`.
+
+    Raises:
+        ValueError: it cannot be described; the message names module and export.
+    """
+    where = f"{module.__name__}.{export}"
+    target = getattr(module, export, None)
+    if not callable(target):
+        raise ValueError(f"{where} is in __all__, but not a function or class of the module")
+    name = getattr(target, "name", None) if kind == "attention" else getattr(target, "__name__", None)
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        wanted = 'a class attribute `name = "..."`' if kind == "attention" else "its function name"
+        raise ValueError(
+            f"{where}: the catalog name, {wanted}, must be lower case with underscores, not {name!r}"
+        )
+    summary = (inspect.getdoc(target) or "").partition("\n")[0].strip() if target.__doc__ else ""
+    if not summary:
+        raise ValueError(f"{where} has no docstring; its first line is the catalog's summary")
+    stated = {key: _own(module, key, name, exports) for key in CONSTANTS}
+    choices = {key: call() for key, call in (stated["CHOICES"] or {}).items()}
+    schema = schema_of_parameters(target, choices)
+    entry = {
+        "name": name,
+        "kind": kind,
+        "target": f"{module.__name__}:{export}",
+        "summary": summary,
+        "schema": schema,
+        "rules": _rules(kind, module, exports, schema, stated["FACTS"] or {}),
+        "tasks": list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ())),
+        "paper": stated["PAPER"],
+        "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
+        "repeats": _counted(where, "REPEATS", stated["REPEATS"], schema) if stated["REPEATS"] else None,
+        "offers": list(stated["OFFERS"] or ()),
+        "needs": list(stated["NEEDS"] or ()),
+        "leaves_out": bool(stated["LEAVES_OUT"]),
+        "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
+        "facts": _facts(where, stated["FACTS"], schema) if stated["FACTS"] else None,
+        "evaluations": target() if kind == "suite" else None,
+    }
+    try:
+        return Component.model_validate(entry)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise ValueError(f"{where}: {path_text(problem['loc'])}: {problem['msg']}") from error
+
+
+def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> Any:
+    """A module's constant, or the component's part of it where it is a dict by component name."""
+    value = getattr(module, constant, None)
+    names = set(exports) | {getattr(getattr(module, export), "name", export) for export in exports}
+    if isinstance(value, Mapping) and value and set(value) <= names:
+        return value.get(name)
+    return value
+
+
+def _rules(
+    kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any], facts: Mapping[str, Any]
+) -> list[Rule]:
+    """The module's rules that are about this component: those whose own parameters and facts it has.
+
+    Raises:
+        ValueError: a rule has no valid syntax, or is about no component of the module.
+    """
+    own = ("params", "model") if kind == "model" else ("params",)
+    rules = []
+    for expression, message in getattr(module, "RULES", ()):
+        try:
+            used = check_syntax(expression)
+        except ValueError as error:
+            raise ValueError(f"{module.__name__}: RULES: {error}") from error
+        wanted = {name for space, name in used if space in own}
+        # Of a recipe or an evaluation these are the parts of the model that it is for.
+        parts = {name for space, name in used if space == "part" and kind not in ("recipe", "evaluation")}
+        everything = set().union(*(_keyword_names(getattr(module, export)) for export in exports))
+        unknown = {name for name in wanted - set(facts) if name not in everything}
+        unknown |= {name for name in parts if not _of_a_part(name, everything)}
+        if unknown:
+            raise ValueError(
+                f"{module.__name__}: RULES: {expression!r} names {sorted(unknown)}, which are no parameters"
+            )
+        if wanted <= {*schema["properties"], *facts} and all(
+            _of_a_part(name, schema["properties"]) for name in parts
+        ):
+            rules.append(Rule(expression=expression, message=message))
+    return rules
+
+
+def _of_a_part(name: str, parameters: Iterable[str]) -> bool:
+    """Whether a name under `part` begins with a parameter: "backbone_width" with "backbone"."""
+    return any(name.startswith(f"{parameter}_") for parameter in parameters)
+
+
+def _keyword_names(component: Callable[..., Any]) -> set[str]:
+    function = component.__init__ if inspect.isclass(component) else component
+    parameters = inspect.signature(function).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def _passes(where: str, expressions: tuple[str, str], schema: Mapping[str, Any]) -> Passes:
+    forward, backward = (_counted(where, "PASSES", expression, schema) for expression in expressions)
+    return Passes(forward=forward, backward=backward)
+
+
+def _counted(where: str, constant: str, expression: str, schema: Mapping[str, Any]) -> str:
+    """An expression over the component's own parameters."""
+    try:
+        used = check_syntax(expression)
+    except ValueError as error:
+        raise ValueError(f"{where}: {constant}: {error}") from error
+    unknown = [
+        f"{space}.{name}"
+        for space, name in sorted(used)
+        if space != "params" or name not in schema["properties"]
+    ]
+    if unknown:
+        raise ValueError(
+            f"{where}: {constant}: {expression!r} names {unknown}, which are no parameters of it"
+        )
+    return expression
+
+
+def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[str]:
+    if stated is not None and (kind != "attack" or not stated):
+        raise ValueError(f"{where}: PROTOCOLS is {stated!r}: an attack states at least one, others none")
+    return list(stated or (get_args(Protocol) if kind == "attack" else ()))
+
+
+def _facts(where: str, facts: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    if both := sorted(set(facts) & set(schema["properties"])):
+        raise ValueError(f"{where}: FACTS: {both} are parameters too; rules could not tell them apart")
+    return dict(facts)
+
+
+def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
+    """`evaluations[].name` is an evaluation or an attack, so that no name may be both."""
+    for (kind, name), component in found.items():
+        if kind == "evaluation" and ("attack", name) in found:
+            raise ValueError(
+                f"{name!r} is an evaluation and an attack:"
+                f" {component.target} and {found['attack', name].target}"
+            )
+
+
+def check_references(catalog: Catalog) -> None:
+    """Defaults and suites may only name what exists, with parameters that are right.
+
+    Raises:
+        ValueError: one does not; the message names the component.
+    """
+    for component in catalog.list():
+        report = Report()
+        for name, part in component.parameters["properties"].items():
+            if "component" in part and "default" in part:
+                catalog.check_reference((part["component"],), part["default"], report, (name,))
+        for index, item in enumerate(component.evaluations or []):
+            shape = check_evaluation_shape(item, report, (index,))
+            catalog.check_reference(("evaluation", "attack"), shape, report, (index,))
+        if report.details:
+            problem = report.details[0]
+            raise ValueError(f"{component.target}: {path_text(problem.loc)}: {problem.message}")

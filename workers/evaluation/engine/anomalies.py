@@ -1,0 +1,115 @@
+"""Runs a classifier over known and unknown classes and notes how sure it is of each image.
+
+Legend: n examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import frozen
+from assay.workers.evaluation.confidence import confidence_of
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+
+
+@dataclass(frozen=True)
+class AnomalyScores:
+    """One row per image, in the order of `ids`.
+
+    Attributes:
+        ids: Example ids.
+        anomaly: Whether the image is of no class that the model knows, bool (n,).
+        confidence: Largest softmax, float64 (n,); NaN where the logits are not finite. Its negative is the
+            anomaly score.
+        prediction: The model's answer, -1 where the logits are not finite, int64 (n,).
+        forward: Forward passes of each image, int64 (n,).
+        backward: Backward passes of each image, int64 (n,).
+        nonfinite: How many images have logits that are not finite.
+        noted: What else a reader must know: a batch that had to be reduced.
+    """
+
+    ids: tuple[str, ...]
+    anomaly: Tensor
+    confidence: Tensor
+    prediction: Tensor
+    forward: Tensor
+    backward: Tensor
+    nonfinite: int = 0
+    noted: Mapping[str, Any] = field(default_factory=dict)
+
+    def columns(self) -> dict[str, list[object]]:
+        """The rows as JSON columns; a confidence that is not finite is None."""
+        known = self.confidence.isfinite().tolist()
+        return {
+            "id": list(self.ids),
+            "anomaly": self.anomaly.tolist(),
+            "prediction": self.prediction.tolist(),
+            "confidence": [
+                value if one else None for value, one in zip(self.confidence.tolist(), known, strict=True)
+            ],
+            "forward": self.forward.tolist(),
+            "backward": self.backward.tolist(),
+        }
+
+    def evidence(self) -> dict[str, Any]:
+        """The counts that warnings rest on; those of shards add up."""
+        return {"nonfinite": self.nonfinite, **self.noted}
+
+
+def score_anomalies(
+    model: nn.Module,
+    images_of: Images,
+    labels: Tensor,
+    ids: Sequence[str],
+    *,
+    batch_size: int,
+    device: torch.device | str = "cpu",
+    dtype: DType = "float32",
+    progress: Progress | None = None,
+) -> AnomalyScores:
+    """Runs the model on unattacked images.
+
+    Args:
+        model: As for `classify`.
+        images_of: As for `classify`.
+        labels: 1 for anomalies, 0 for others, int64 (n,).
+        ids: Example ids; indices go from 0 to n - 1 in this order.
+        batch_size: Images at a time.
+        device: Where the model is.
+        dtype: Arithmetic.
+        progress: Told how many images are done.
+
+    Raises:
+        ValueError: If there are no images, or they are outside [0, 1].
+    """
+    loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
+    confidence = torch.full((len(ids),), torch.nan, dtype=torch.float64)
+    prediction = torch.full((len(ids),), -1, dtype=torch.int64)
+    done = 0
+    with torch.no_grad(), frozen(model):
+        for rows in loader.batches():
+            logits = loader.load(rows)[1]
+            confidence[rows] = confidence_of(logits)
+            prediction[rows] = judge(
+                logits, torch.zeros_like(logits[:, 0], dtype=torch.int64)
+            ).prediction.cpu()
+            done += len(rows)
+            if progress is not None:
+                progress(done)
+    passes = torch.ones(len(ids), dtype=torch.int64)
+    return AnomalyScores(
+        ids=tuple(ids),
+        anomaly=labels.bool(),
+        confidence=confidence,
+        prediction=prediction,
+        forward=passes,
+        backward=torch.zeros_like(passes),
+        nonfinite=int(confidence.isnan().sum()),
+        noted=loader.noted(),
+    )

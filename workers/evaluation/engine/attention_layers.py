@@ -1,0 +1,97 @@
+"""Runs a model over examples and has a look at q, k and v of its layers on the way.
+
+B = batch, N = tokens, H = heads, D = features of a head, L = chosen layers, n = examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from assay.attacks.kernel import frozen
+from assay.models.layers.attention_probe import QueriesKeysValues, observed, softmax_layers
+from assay.models.parameters import Layers, layer_rule, select_layers
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+
+# `model.depth` is that of the encoder (`service/contract/offers.py`).
+LAYER_RULES = (
+    (
+        layer_rule("layers", "model.depth")[0].replace("model.layers", "params.layers"),
+        "layers must be all, first, last, or a list of layers from 0 to depth - 1",
+    ),
+)
+
+Look = Callable[[int, QueriesKeysValues, Sequence[str]], Mapping[str, Tensor]]
+"""From a layer's number, its q, k, v in float64, each (B, H, N, D), and the example ids, to what was measured
+of each example, (B, ...)."""
+
+
+def look_at_layers(
+    look: Look,
+    layers: Layers,
+    model: nn.Module,
+    images_of: Images,
+    ids: Sequence[str],
+    *,
+    batch_size: int,
+    device: torch.device,
+    dtype: DType,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Tensor], dict[str, object]]:
+    """Measures every chosen layer for every example, whatever the batches are.
+
+    Args:
+        look: What is measured of a layer.
+        layers: Which ones.
+        model: As for `Analysis.analyse`, as are the others.
+        images_of: Loads images.
+        ids: Example ids.
+        batch_size: Examples at a time; where memory is short, fewer.
+        device: Where the model is.
+        dtype: Arithmetic of the model; what is measured is computed in float64.
+        progress: Told how many examples are done.
+
+    Returns:
+        What was measured by name, (n, L, ...) on the CPU; and what the merge must know: the layers' numbers
+        and a batch that had to be reduced.
+
+    Raises:
+        ValueError: As for `Analysis.analyse`, or a layer that the model does not have.
+    """
+    every = softmax_layers(model)
+    chosen = sorted(select_layers(layers, len(every)))
+    loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
+    found: list[dict[str, Tensor]] = []
+    done = 0
+    with torch.no_grad(), frozen(model):
+        for rows in loader.batches():
+            found += loader.forward.in_parts(rows, _measured(look, chosen, every, loader, ids))
+            done += len(rows)
+            if progress is not None:
+                progress(done)
+    values = {name: torch.cat([part[name] for part in found]) for name in found[0]}
+    return values, {"layers": chosen, **loader.noted()}
+
+
+def _measured(
+    look: Look, chosen: Sequence[int], every: Sequence[nn.Module], loader: Loader, ids: Sequence[str]
+) -> Callable[[Tensor], dict[str, Tensor]]:
+    def measure(rows: Tensor) -> dict[str, Tensor]:
+        """What was measured of some examples, (b, L, ...); begins anew when memory ran out on the way."""
+        names = [ids[row] for row in rows.tolist()]
+        seen: dict[int, Mapping[str, Tensor]] = {}
+
+        def see(number: int, layer: QueriesKeysValues) -> None:
+            with torch.autocast(layer.queries.device.type, enabled=False):
+                seen[number] = look(number, QueriesKeysValues(*(part.double() for part in layer)), names)
+
+        with observed([(number, every[number]) for number in chosen], see):
+            loader.forward.whole(loader.images(rows))
+        return {
+            name: torch.stack([seen[number][name].cpu() for number in chosen], dim=1)
+            for name in seen[chosen[0]]
+        }
+
+    return measure

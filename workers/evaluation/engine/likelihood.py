@@ -1,0 +1,181 @@
+"""How likely a language model finds the words of a text, window by window.
+
+A text is one stream of words, and each word but the first is a target. The model sees windows of L words that
+begin at 0, s, 2s, ... (s = the stride). The first window scores all its targets, each later one its last s;
+at the end of the text a window may be shorter. So the context of a target reaches over the ends of documents,
+and what is found for a target depends on the text, L and s alone: not on the batch, nor on what else is asked
+for.
+
+s = 1 is the protocol of Teo and Nguyen (NeurIPS 2024) and of lmtool-fwp: every target but those of the first
+window is predicted from the L words before it. s = L cuts the text into windows that do not overlap.
+
+Legend: T words of the text, B windows of a batch, L words of a window, s the stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from assay.attacks.kernel import frozen
+from assay.models.layers.token_model import TokenModel
+from assay.workers.evaluation.engine.forward import Limit
+from assay.workers.evaluation.engine.loader import DType, Progress
+
+# On a CPU, words of a pass: what the layers make of more no longer fits into its caches. A window of the
+# published size took a third longer in passes of 64 windows than in passes of 8.
+CPU_WORDS = 2048
+
+
+class Window(NamedTuple):
+    """One pass: the words [start, start + length) are seen, and the last `scored` targets count."""
+
+    start: int
+    length: int
+    scored: int
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a text is cut.
+
+    Attributes:
+        length: L, at least 1.
+        stride: s, in [1, L].
+    """
+
+    length: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        """Refuse a stride that would leave targets out."""
+        if not 1 <= self.stride <= self.length:
+            raise ValueError(f"stride is {self.stride}; allowed: from 1 to the length, {self.length}")
+
+    def of(self, target: int) -> int:
+        """The number of the window that scores a target, in [1, T)."""
+        return max(0, -(-(target - self.length) // self.stride))
+
+    def numbers(self, wanted: Iterable[tuple[int, int]], words: int) -> list[int]:
+        """The windows that score the targets in ranges of a text of so many words, each once, in order."""
+        found: set[int] = set()
+        for start, stop in wanted:
+            first, last = max(start, 1), min(stop, words) - 1
+            if first <= last:
+                found.update(range(self.of(first), self.of(last) + 1))
+        return sorted(found)
+
+    def window(self, number: int, words: int) -> Window:
+        """A window of a text of so many words."""
+        start = number * self.stride
+        stop = min(start + self.length, words - 1)  # the last word is a target only
+        first = 1 if number == 0 else start + self.length - self.stride + 1
+        return Window(start, stop - start, stop + 1 - first)
+
+
+class Scores(NamedTuple):
+    """What was found, by place in the text.
+
+    Attributes:
+        losses: -log p of each target in nats, float64 (T,); NaN for what was not asked for.
+        noted: what a reader must know: a batch that had to be reduced.
+    """
+
+    losses: NDArray[np.float64]
+    noted: dict[str, object]
+
+
+def score(
+    model: TokenModel,
+    words: Tensor,
+    wanted: Sequence[tuple[int, int]],
+    windows: Windows,
+    *,
+    batch_size: int,
+    device: torch.device | str = "cpu",
+    dtype: DType = "float32",
+    targets: Tensor | None = None,
+    progress: Progress | None = None,
+) -> Scores:
+    """Scores the targets in some ranges of a text.
+
+    Args:
+        model: on `device`, in `dtype` (float32 for bfloat16, which is autocast). Its mode, parameters and
+            buffers are left as they were.
+        words: the ids of the text that the model sees, integers (T,).
+        wanted: ranges [a, b) of targets; the first word of a text is none.
+        windows: how the text is cut.
+        batch_size: windows at a time, on a CPU at most as many as have `CPU_WORDS`; it changes nothing but
+            rounding.
+        device: where the model is.
+        dtype: arithmetic.
+        targets: the ids of the words that are to be predicted, integers (T,); None for `words` itself.
+        progress: told how many of the windows are done.
+
+    Raises:
+        ValueError: a batch of no window.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, it must be at least 1")
+    truth = words if targets is None else targets
+    losses = np.full(len(words), np.nan)
+    limit, done, place = Limit(), 0, torch.device(device)
+    numbers = windows.numbers(wanted, len(words))
+    if place.type == "cpu":
+        batch_size = min(batch_size, max(1, CPU_WORDS // windows.length))
+    autocast = torch.autocast(place.type, torch.bfloat16, enabled=dtype == "bfloat16")
+    with torch.no_grad(), frozen(model), autocast:
+        for group in _groups([windows.window(number, len(words)) for number in numbers], batch_size):
+            found = _fitting(model, group, words, truth, place, limit)
+            for window, row in zip(group, found.tolist(), strict=True):
+                stop = window.start + window.length + 1
+                losses[stop - window.scored : stop] = row
+            done += len(group)
+            if progress is not None:
+                progress(done)
+    asked = np.zeros(len(words), dtype=bool)
+    for start, stop in wanted:
+        asked[max(start, 1) : stop] = True
+    return Scores(np.where(asked, losses, np.nan), limit.noted())
+
+
+def _groups(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window]]:
+    """Neighbours that are equally long and score equally many, at most a batch of them."""
+    group: list[Window] = []
+    for window in windows:
+        if group and (len(group) == batch_size or group[0][1:] != window[1:]):
+            yield group
+            group = []
+        group.append(window)
+    if group:
+        yield group
+
+
+def _fitting(
+    model: TokenModel, group: list[Window], words: Tensor, truth: Tensor, device: torch.device, limit: Limit
+) -> Tensor:
+    """The losses of a group of windows, float64 (B, scored); in parts where memory asks for it."""
+    while True:
+        size = min(limit.rows or len(group), len(group))
+        parts = [group[first : first + size] for first in range(0, len(group), size)]
+        try:
+            return torch.cat([_pass(model, part, words, truth, device) for part in parts])
+        except torch.OutOfMemoryError:
+            limit.halve(size)
+
+
+def _pass(
+    model: TokenModel, group: list[Window], words: Tensor, truth: Tensor, device: torch.device
+) -> Tensor:
+    starts = torch.tensor([window.start for window in group])
+    places = starts[:, None] + torch.arange(group[0].length)  # (B, L)
+    seen, following = words[places].long().to(device), truth[places + 1].long().to(device)
+    scored = group[0].scored
+    last = None if scored == group[0].length else scored
+    return model.negative_log_likelihood(seen, following, last).double().cpu()

@@ -1,0 +1,202 @@
+"""Brings examples to the model: loads them in order, batch by batch, and checks that they are images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import Examples, Objective, differentiate
+from assay.workers.evaluation.engine.forward import Passes
+from assay.workers.evaluation.engine.ledger import Ledger
+
+DType = Literal["float32", "float64", "bfloat16"]
+Images = Callable[[Sequence[int]], Tensor]
+"""Loads images by index into the ids: float32 in [0, 1], (B, C, H, W), on the CPU; or int64 tokens (B, N)."""
+Progress = Callable[[int], None]
+"""Told after every batch and step how many examples have their outcome; may raise to stop the run."""
+First = Callable[[Examples], Objective]
+"""What an attack differentiates at the unattacked images."""
+
+RANGE_TOLERANCE = 1e-6
+
+
+class Loader:
+    """Loads images to the device and runs the model on them.
+
+    Attributes:
+        forward: The model as it is measured: in bfloat16 autocast.
+        exact: The model without autocast.
+        classes: Length of the logits, once there were some.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        images_of: Images,
+        labels: Tensor | None,
+        ids: Sequence[str],
+        batch_size: int,
+        device: torch.device | str,
+        dtype: DType,
+        prepare: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        known = len(ids) if labels is None else len(labels)
+        if len(ids) == 0 or known != len(ids):
+            raise ValueError(f"there are {len(ids)} ids and {known} labels, at least one of each is needed")
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, it must be at least 1")
+        self.n = len(ids)
+        self.labels = labels
+        self.classes = 0
+        self.exact = Passes(model, torch.device(device))
+        self.forward = self.exact if dtype != "bfloat16" else self.exact.in_bfloat16()
+        self._images_of = images_of
+        self._batch_size = batch_size
+        self._device = torch.device(device)
+        self._dtype = torch.float64 if dtype == "float64" else torch.float32
+        self._prepare = prepare
+
+    def batches(self, rows: Tensor | None = None) -> list[Tensor]:
+        """Returns these row indices (or all) in order, cut into batches."""
+        chosen = torch.arange(self.n) if rows is None else rows
+        # Of nothing, torch makes one empty part.
+        return list(chosen.split(self._batch_size)) if len(chosen) else []
+
+    def load(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Loads a batch and runs the model on it: images and logits, on the device."""
+        images = self.images(rows)
+        logits = self.forward(images)
+        self.classes = logits.shape[1]
+        return images, logits
+
+    def load_with_gradient(
+        self, rows: Tensor, labels: Callable[[Tensor], Tensor], first: First
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `load`, with the gradient of an attack's objective in the same pass: like the images.
+
+        Args:
+            rows: The examples.
+            labels: From the logits to the classes whose loss the attack raises, (B,).
+            first: The objective.
+        """
+        images, truth = self.images(rows), self.labels_of(rows)
+
+        def objective(logits: Tensor) -> Tensor:
+            known = logits.detach()
+            return first(Examples(rows, images, labels(known), truth, known))(logits)
+
+        logits, _, gradient = differentiate(self.forward, images, objective)
+        self.classes = logits.shape[1]
+        return images, logits, gradient
+
+    def images(self, rows: Tensor) -> Tensor:
+        """Loads a batch to the device, (B, C, H, W), or tokens (B, N)."""
+        pixels = self._images_of(rows.tolist())
+        if not pixels.is_floating_point():
+            return pixels.to(self._device)
+        _check_pixels(pixels)
+        images = pixels.to(self._dtype).to(self._device)
+        return images if self._prepare is None else self._prepare(images)
+
+    def noted(self) -> dict[str, Any]:
+        """What a reader must know: whether passes had to be made smaller."""
+        return self.exact.limit.noted()
+
+    def labels_of(self, rows: Tensor) -> Tensor:
+        """The true classes of these examples, on the device, (B,)."""
+        assert self.labels is not None, "of segmentation there are label maps"
+        return self.labels[rows].to(self._device)
+
+
+def _check_pixels(pixels: Tensor) -> None:
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
+        raise ValueError(f"images must be in [0, 1], these go from {low} to {high}")
+
+
+class Feed:
+    """The examples that wait for a slot: loads them in order, and settles those that are wrong already.
+
+    Args:
+        loader: Loads them.
+        ledger: Where outcomes go.
+        tell: Called after each batch.
+        rows: The examples that an earlier stage has left; None for all, at the first look.
+        first: Takes the attack's first gradient in the same pass, with this objective: a pass less for every
+            example that is attacked, a backward pass in vain for every one that is wrong already.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        ledger: Ledger,
+        tell: Callable[[], None],
+        rows: Tensor | None = None,
+        first: First | None = None,
+    ) -> None:
+        self._first = first
+        self._loader = loader
+        self._ledger = ledger
+        self._tell = tell
+        self._first_look = rows is None
+        self._unread = iter(loader.batches(rows))
+        self._waiting: Examples | None = None
+
+    def take(self, count: int) -> Examples | None:
+        """Returns the next examples, at most `count`; None at the end."""
+        while self._waiting is None or len(self._waiting.rows) < count:
+            rows = next(self._unread, None)
+            if rows is None:
+                break
+            fresh = self._sifted(rows) if self._first_look else self._known(rows)
+            self._waiting = fresh if self._waiting is None else _joined(self._waiting, fresh)
+            self._tell()
+        if self._waiting is None or len(self._waiting.rows) == 0:
+            return None
+        taken = _part(self._waiting, slice(count))
+        self._waiting = _part(self._waiting, slice(count, None))
+        return taken
+
+    def _sifted(self, rows: Tensor) -> Examples:
+        seen = self._seen(rows)
+        verdict = judge(seen.logits, seen.truth)
+        self._ledger.note_clean(rows, verdict, seen.images)
+        right = (verdict.rank == 0).nonzero().flatten()
+        fused, wrong = self._first is not None, rows[(verdict.rank > 0).cpu()]
+        # The attack counts the pass that it shares.
+        self._ledger.note_pass(wrong if fused else rows, backward=fused)
+        return _part(seen, right)
+
+    def _known(self, rows: Tensor) -> Examples:
+        seen = self._seen(rows)
+        if self._first is None:
+            self._ledger.note_pass(rows)
+        return seen
+
+    def _seen(self, rows: Tensor) -> Examples:
+        labels = self._loader.labels_of(rows)
+        if self._first is None:
+            images, logits = self._loader.load(rows)
+            return Examples(rows, images, labels, labels, logits)
+        images, logits, gradient = self._loader.load_with_gradient(rows, lambda _: labels, self._first)
+        return Examples(rows, images, labels, labels, logits, gradient)
+
+
+def _joined(some: Examples, more: Examples) -> Examples:
+    rows, images, labels, truth, logits = (torch.cat(pair) for pair in zip(some[:5], more[:5], strict=True))
+    both = (
+        None if some.gradient is None or more.gradient is None else torch.cat([some.gradient, more.gradient])
+    )
+    return Examples(rows, images, labels, truth, logits, both)
+
+
+def _part(examples: Examples, which: Tensor | slice) -> Examples:
+    """Some of them; an index is on the device of the images."""
+    rows = examples.rows[which.cpu() if isinstance(which, Tensor) else which]
+    images, labels, truth, logits = (values[which] for values in examples[1:5])
+    gradient = None if examples.gradient is None else examples.gradient[which]
+    return Examples(rows, images, labels, truth, logits, gradient)

@@ -1,0 +1,236 @@
+"""Runs a classifier, alone or under attack, over the examples of a loader.
+
+Two protocols. `pixel`: images in [0, 1], true labels, the worst case per example. An example that is wrong
+without an attack stays wrong and is not attacked; an attacked one leaves the batch at its first misclassified
+iterate, and the next example in order takes its slot. `paper`: normalised images without clipping, the
+model's own predictions as labels, the final iterate, no early exit; wrong examples may become right.
+
+Memory holds a batch and at most two batches of waiting images, however many examples there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from assay.attacks.ensemble import Ensemble, stages_of
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import Attack, Examples, Setting, State, WithFirstGradient, frozen
+from assay.attacks.randomness import Randomness
+from assay.models.layers.layers import Classifier
+from assay.workers.evaluation.engine.ledger import Ledger, Outcomes, Stage
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.slots import run_batch
+from assay.workers.evaluation.engine.stages import PixelRun, passes_of
+
+
+class Evaluation(Protocol):
+    """What a component of this folder makes: a function from a model and examples to outcomes."""
+
+    def __call__(
+        self,
+        model: nn.Module,
+        images_of: Images,
+        labels: Tensor,
+        ids: Sequence[str],
+        *,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        dtype: DType = "float32",
+        progress: Progress | None = None,
+    ) -> Outcomes:
+        """Evaluates; the arguments are those of `classify`."""
+
+
+def classify(
+    model: nn.Module,
+    images_of: Images,
+    labels: Tensor,
+    ids: Sequence[str],
+    *,
+    batch_size: int,
+    device: torch.device | str = "cpu",
+    dtype: DType = "float32",
+    progress: Progress | None = None,
+    observe: Callable[[Tensor, Tensor], None] | None = None,
+) -> Outcomes:
+    """Runs the model on unattacked images.
+
+    Args:
+        model: Maps images in [0, 1] to logits; on `device`, in `dtype` (float32 for bfloat16, which is
+            autocast). Its mode, parameters and buffers are left as they were.
+        images_of: Loads images by index.
+        labels: True classes, int64 (n,).
+        ids: Example ids; indices go from 0 to n - 1 in this order.
+        batch_size: Examples at a time.
+        device: Where the model is.
+        dtype: Arithmetic.
+        progress: Told how many examples have their outcome.
+        observe: Given the indices (B,) and the logits (B, classes) of every batch.
+
+    Raises:
+        ValueError: If there are no examples, or images are outside [0, 1].
+    """
+    loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
+    ledger, tell = Ledger(labels, ids), progress or _ignore
+    with torch.no_grad(), frozen(model):
+        for rows in loader.batches():
+            images, logits = loader.load(rows)
+            verdict = judge(logits, loader.labels_of(rows))
+            ledger.note_pass(rows)
+            ledger.note_clean(rows, verdict, images, settle=False)
+            ledger.settle(rows, verdict._asdict(), images, None)
+            if observe is not None:
+                observe(rows, logits)
+            tell(ledger.done)
+    return ledger.close(loader.classes, loader.noted())
+
+
+def attack_pixel(
+    attack: Attack | Ensemble,
+    model: nn.Module,
+    images_of: Images,
+    labels: Tensor,
+    ids: Sequence[str],
+    *,
+    randomness: Randomness,
+    batch_size: int,
+    device: torch.device | str = "cpu",
+    dtype: DType = "float32",
+    progress: Progress | None = None,
+    keep_adversarial: bool = False,
+    screening: bool = False,
+    staged: Callable[[Stage], None] | None = None,
+) -> Outcomes:
+    """Attacks the model on images in [0, 1], worst case per example.
+
+    An outcome describes the first misclassified iterate; where there is none, the iterate with the highest
+    loss; where the unattacked image is wrong already, that image. Batches change nothing but rounding.
+
+    An adversarial example counts only if the model, without autocast, misclassifies it once more, and it lies
+    in the ball and in [0, 1]. Of an ensemble each stage attacks what those before have left.
+
+    Args:
+        attack: What the attack component made.
+        model: As for `classify`.
+        images_of: As for `classify`.
+        labels: As for `classify`.
+        ids: As for `classify`; random draws are keyed by them.
+        randomness: Keyed by the job's seed and the attack's name.
+        batch_size: Slots that are attacked at the same time.
+        device: As for `classify`.
+        dtype: As for `classify`.
+        progress: As for `classify`.
+        keep_adversarial: Whether to return the images that count, in [0, 1], and to judge them rounded to
+            8 bits as well.
+        screening: Whether each stage runs in bfloat16 first, and without autocast on what that has left, as
+            with dtype bfloat16. The result is the worst case of both, so it can only be lower than that of
+            the second alone.
+        staged: Told when a stage is over.
+
+    Raises:
+        ValueError: If there are no examples, or images are outside [0, 1], or the attack does not fit.
+    """
+    loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
+    ledger = Ledger(labels, ids, keep_adversarial, attacked=True)
+    with torch.no_grad(), frozen(model):
+        runs = [
+            (number, stage, passes_of(loader, stage, screening=screening))
+            for number, stage in enumerate(stages_of(attack))
+        ]
+        run = PixelRun(
+            loader,
+            ledger,
+            progress or _ignore,
+            batch_size,
+            sum(len(forwards) for _, _, forwards in runs),
+            eight_bit=keep_adversarial,
+            ensemble=len(runs) > 1,
+        )
+        for number, stage, forwards in runs:
+            for forward in forwards:
+                final = forward is forwards[-1]
+                over = run.stage(stage, ids, randomness.seed, forward, number=number, final=final)
+                if staged is not None:
+                    staged(over)
+        return run.close()
+
+
+def attack_paper(
+    attack: Attack | Ensemble,
+    model: Classifier,
+    images_of: Images,
+    labels: Tensor,
+    ids: Sequence[str],
+    *,
+    randomness: Randomness,
+    batch_size: int,
+    device: torch.device | str = "cpu",
+    dtype: DType = "float32",
+    progress: Progress | None = None,
+    keep_adversarial: bool = False,
+) -> Outcomes:
+    """Attacks the model's backbone on normalised images, as the released code of the papers does.
+
+    Nothing is clipped; the loss is that of the model's own predictions; the final iterate counts (of several
+    restarts the one with the highest loss), compared with the true labels.
+
+    Args:
+        attack: What the attack component made; its epsilon is in units of the normalised images.
+        model: As for `classify`, with its normalisation and backbone apart.
+        images_of: As for `classify`.
+        labels: As for `classify`.
+        ids: As for `classify`; random draws are keyed by them.
+        randomness: Keyed by the job's seed and the attack's name.
+        batch_size: Examples at a time.
+        device: As for `classify`.
+        dtype: As for `classify`.
+        progress: As for `classify`.
+        keep_adversarial: Whether to return the final iterates, in normalised space.
+
+    Raises:
+        ValueError: As for `attack_pixel`.
+    """
+    if isinstance(attack, Ensemble):
+        raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")
+    loader = Loader(model.backbone, images_of, labels, ids, batch_size, device, dtype, model.normalize)
+    ledger, tell = Ledger(labels, ids, keep_adversarial, attacked=True), progress or _ignore
+    setting = Setting(ids, randomness, box=None, final_iterate=True)
+
+    def leave(state: State) -> None:
+        ledger.note_attack(state)
+        ledger.settle(state["row"], state, state["best"], state["images"])
+
+    with torch.no_grad(), frozen(model):
+        for rows in loader.batches():
+            truth, gradient = loader.labels_of(rows), None
+            if isinstance(attack, WithFirstGradient):
+                first = partial(attack.first_objective, setting)
+                images, logits, gradient = loader.load_with_gradient(rows, _predicted, first)
+            else:
+                images, logits = loader.load(rows)
+                ledger.note_pass(rows)
+            ledger.note_clean(rows, judge(logits, truth), images, settle=False)
+            examples = Examples(rows, images, _predicted(logits), truth, logits, gradient)
+            run_batch(
+                attack,
+                setting,
+                loader.forward,
+                examples=examples,
+                leave=leave,
+                tell=lambda: tell(ledger.done),
+            )
+    return ledger.close(loader.classes, loader.noted())
+
+
+def _predicted(logits: Tensor) -> Tensor:
+    """The predicted classes, (B,). A model that answers NaN predicts none: any will do, its loss is NaN."""
+    return judge(logits, torch.zeros_like(logits[:, 0], dtype=torch.int64)).prediction.clamp(min=0)
+
+
+def _ignore(done: int) -> None:
+    """Nobody listens."""

@@ -1,0 +1,147 @@
+"""Runs a segmentation model over the images of a loader and counts its pixels.
+
+Legend: n examples, B batch, K classes, H and W height and width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.attacks.kernel import frozen
+from assay.workers.data.formats.segmentation import IGNORE
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+
+Maps = Callable[[Sequence[int]], Tensor]
+"""Loads label maps by index into the ids: classes or IGNORE, uint8 (B, H, W), on the CPU."""
+
+
+@dataclass(frozen=True)
+class PixelCounts:
+    """One row of counts per image, in the order of `ids`; pixels that are ignored count nowhere.
+
+    Attributes:
+        ids: Example ids.
+        intersection: Pixels of each class that were given that class, int64 (n, K).
+        target: Pixels of each class, int64 (n, K).
+        predicted: Pixels that were given each class, int64 (n, K).
+        forward: Forward passes of each image, int64 (n,).
+        backward: Backward passes of each image, int64 (n,).
+        corrupted: Of each image the counts under each corruption and severity, as
+            `service/metrics/corrupted_pixel_counts.py` writes them; None where nothing was corrupted. The
+            other counts are of the image as it is then.
+        nonfinite: How many images have a pixel whose logits are not finite; such pixels are wrong.
+        noted: What else a reader must know: a batch that had to be reduced.
+    """
+
+    ids: tuple[str, ...]
+    intersection: Tensor
+    target: Tensor
+    predicted: Tensor
+    forward: Tensor
+    backward: Tensor
+    corrupted: tuple[str, ...] | None = None
+    nonfinite: int = 0
+    noted: Mapping[str, Any] = field(default_factory=dict)
+
+    def columns(self) -> dict[str, list[object]]:
+        """The rows as JSON columns; counts are lists over the classes."""
+        return {
+            "id": list(self.ids),
+            "intersection": self.intersection.tolist(),
+            "target": self.target.tolist(),
+            "predicted": self.predicted.tolist(),
+            "forward": self.forward.tolist(),
+            "backward": self.backward.tolist(),
+            **({} if self.corrupted is None else {"corrupted_pixels": list(self.corrupted)}),
+        }
+
+    def evidence(self) -> dict[str, Any]:
+        """The counts that warnings rest on; those of shards add up."""
+        return {"nonfinite": self.nonfinite, **self.noted}
+
+
+def segment(
+    model: nn.Module,
+    images_of: Images,
+    maps_of: Maps,
+    ids: Sequence[str],
+    *,
+    classes: int,
+    batch_size: int,
+    device: torch.device | str = "cpu",
+    dtype: DType = "float32",
+    progress: Progress | None = None,
+) -> PixelCounts:
+    """Runs the model on unattacked images.
+
+    Args:
+        model: Maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16,
+            which is autocast). Its mode, parameters and buffers are left as they were.
+        images_of: Loads images by index.
+        maps_of: Loads their label maps by index.
+        ids: Example ids; indices go from 0 to n - 1 in this order.
+        classes: K.
+        batch_size: Images at a time.
+        device: Where the model is.
+        dtype: Arithmetic.
+        progress: Told how many images are done.
+
+    Raises:
+        ValueError: If there are no images, they are outside [0, 1], or the logits have another shape.
+    """
+    loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
+    counts = torch.zeros(len(ids), 3, classes, dtype=torch.int64)
+    nonfinite = done = 0
+    with torch.no_grad(), frozen(model):
+        for rows in loader.batches():
+            logits, maps = loader.load(rows)[1], maps_of(rows.tolist())
+            wanted = (len(rows), classes, *maps.shape[1:])
+            if logits.shape != wanted:
+                raise ValueError(f"the model must give logits {wanted}, it gave {tuple(logits.shape)}")
+            finite = logits.isfinite().all(dim=1)  # (B, H, W)
+            prediction = logits.argmax(dim=1).masked_fill(~finite, classes).cpu()  # (B, H, W)
+            counts[rows] = count_pixels(prediction, maps, classes)
+            nonfinite += int((~finite).flatten(1).any(dim=1).sum())
+            done += len(rows)
+            if progress is not None:
+                progress(done)
+    passes = torch.ones(len(ids), dtype=torch.int64)
+    intersection, target, predicted = counts.unbind(1)
+    return PixelCounts(
+        ids=tuple(ids),
+        intersection=intersection,
+        target=target,
+        predicted=predicted,
+        forward=passes,
+        backward=torch.zeros_like(passes),
+        nonfinite=nonfinite,
+        noted=loader.noted(),
+    )
+
+
+def count_pixels(prediction: Tensor, maps: Tensor, classes: int) -> Tensor:
+    """Pixels of each class that were found, that there are, and that were predicted.
+
+    Args:
+        prediction: int64 (B, H, W); `classes` stands for no class.
+        maps: classes or IGNORE, uint8 (B, H, W).
+        classes: K.
+
+    Returns:
+        int64 (B, 3, K).
+    """
+    truth, judged = maps.to(torch.int64), maps != IGNORE
+    image = torch.arange(len(maps)).view(-1, 1, 1) * (classes + 1)
+
+    def per_class(labels: Tensor, where: Tensor) -> Tensor:
+        bins = torch.bincount((labels + image)[where], minlength=len(maps) * (classes + 1))
+        return bins.view(len(maps), classes + 1)[:, :classes]
+
+    found = judged & (prediction == truth)
+    parts = [per_class(truth, found), per_class(truth, judged), per_class(prediction, judged)]
+    return torch.stack(parts, dim=1)

@@ -1,0 +1,231 @@
+"""The stages of an attack in the `pixel` protocol: each attacks what those before have left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, WithFirstGradient, select
+from assay.attacks.randomness import LibraryStream, Randomness
+from assay.attacks.threat import PIXELS
+from assay.workers.evaluation.engine.ledger import Ledger, Outcomes, Stage
+from assay.workers.evaluation.engine.loader import Feed, Loader, Progress
+from assay.workers.evaluation.engine.slots import run_batch, run_slots
+from assay.workers.evaluation.engine.verification import REASONS, Verification
+
+COMPATIBLE = "compatible"
+"""The backend of kernels that draw like the library: on its batches, from its stream of random numbers."""
+
+
+class PixelRun:
+    """Runs stages one after the other over the same examples.
+
+    Args:
+        loader: The examples and the model.
+        ledger: Where outcomes go.
+        progress: Told how many examples are done; those that wait for later stages count in part.
+        size: Slots.
+        stages: How many runs of stages there will be.
+        eight_bit: Whether to judge adversarial examples rounded to 8 bits as well.
+        ensemble: Whether what each stage did is an outcome.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        ledger: Ledger,
+        progress: Progress,
+        size: int,
+        stages: int,
+        *,
+        eight_bit: bool,
+        ensemble: bool,
+    ) -> None:
+        self._loader = loader
+        self._ledger = ledger
+        self._progress = progress
+        self._size = size
+        self._eight_bit = eight_bit
+        self._ensemble = ensemble
+        self._stages = stages
+        self._over = 0
+        self._numbers: dict[str, list[int]] = {}
+        self._correct8: Tensor | None = torch.ones(loader.n, dtype=torch.bool) if eight_bit else None
+        self._rejected = dict.fromkeys(REASONS, 0)
+        # Of the present stage.
+        self._forward: Forward = loader.forward
+        self._verification: Verification | None = None
+        self._given = self._zero = 0
+        self._broken: list[Tensor] = []
+
+    def stage(
+        self, attack: Attack, ids: Sequence[str], seed: int, forward: Forward, *, number: int, final: bool
+    ) -> Stage:
+        """Attacks all that is left, through this forward pass, and returns what became of it.
+
+        Args:
+            attack: The stage.
+            ids: Example ids.
+            seed: Of the job.
+            forward: The attacked model.
+            number: Of the stage in its ensemble.
+            final: Whether it is the stage's last run: what an earlier one has left is no evidence.
+        """
+        begun, before = time.monotonic(), self._ledger.cost()
+        self._forward = forward
+        self._verification = Verification(
+            self._loader.exact, ball=attack.ball, box=PIXELS, size=self._size, eight_bit=self._eight_bit
+        )
+        self._given = self._zero = 0
+        self._broken = []
+        if attack.backend == COMPATIBLE:
+            self._in_batches(attack, ids, seed)
+        else:
+            randomness = Randomness(seed, self._key(attack.name, number))
+            self._refilled(attack, Setting(ids, randomness, second_judgement=True))
+        self._decide(all_of_them=True)
+        for reason, count in self._verification.rejected.items():
+            self._rejected[reason] += count if final else 0
+        self._over += 1
+        self._tell()
+        after, broken = self._ledger.cost(), torch.cat([torch.empty(0, dtype=torch.int64), *self._broken])
+        stage = Stage(
+            name=attack.name,
+            n=self._given,
+            broken=len(broken),
+            forward=after[0] - before[0],
+            backward=after[1] - before[1],
+            zero_gradient=self._zero if final else 0,
+            number=number,
+            seconds=time.monotonic() - begun,
+        )
+        if self._ensemble:
+            self._ledger.note_stage(stage, broken)
+        return stage
+
+    def close(self) -> Outcomes:
+        """The outcomes of all examples."""
+        self._ledger.settle_open()
+        noted: dict[str, Any] = {reason: count for reason, count in self._rejected.items() if count}
+        noted |= self._loader.noted()
+        if self._correct8 is not None:
+            self._correct8 &= self._ledger.clean_correct
+        self._tell()
+        return self._ledger.close(self._loader.classes, noted, self._correct8)
+
+    def _key(self, name: str, number: int) -> str:
+        """What a stage's draws are keyed by: its name, as if it were alone; another if it comes again."""
+        numbers = self._numbers.setdefault(name, [])
+        if number not in numbers:
+            numbers.append(number)
+        again = numbers.index(number)
+        return f"{name}/{again}" if again else name
+
+    def _refilled(self, attack: Attack, setting: Setting) -> None:
+        rows = self._ledger.open if self._over else None
+        first = None
+        if isinstance(attack, WithFirstGradient) and self._forward is self._loader.forward:
+            first = partial(attack.first_objective, setting)
+        feed = Feed(self._loader, self._ledger, self._tell, rows, first)
+        run_slots(
+            attack,
+            setting,
+            self._forward,
+            take=feed.take,
+            slots=self._size,
+            leave=self._leave,
+            tell=self._tell,
+        )
+
+    def _in_batches(self, attack: Attack, ids: Sequence[str], seed: int) -> None:
+        for examples in self._batches():
+            # The library seeds anew for each batch.
+            setting = Setting(ids, LibraryStream(seed), second_judgement=True)
+            run_batch(attack, setting, self._forward, examples=examples, leave=self._leave, tell=self._tell)
+
+    def _batches(self) -> Iterator[Examples]:
+        """What is left, in the library's batches: it looks at all examples before it cuts."""
+        if not self._over:
+            feed = Feed(self._loader, self._ledger, self._tell)
+            while feed.take(self._size) is not None:
+                pass
+        left = self._ledger.open
+        if len(left):
+            feed = Feed(self._loader, self._ledger, self._tell, left)
+            while (examples := feed.take(self._size)) is not None:
+                yield examples
+
+    def _leave(self, leaving: State) -> None:
+        self._ledger.note_attack(leaving)
+        self._given += len(leaving["row"])
+        self._zero += int(leaving["zero_gradient"].sum())
+        judged = "unjudged" not in leaving
+        found = leaving["rank"].cpu() > 0 if judged else leaving["unjudged"]
+        if not found.all():
+            self._hold(select(leaving, ~found))
+        if found.any():
+            assert self._verification is not None
+            self._verification.add(select(leaving, found))
+            self._decide()
+
+    def _hold(self, state: State) -> None:
+        """These are right, unless a later stage breaks them."""
+        self._ledger.hold(state["row"], state, state["best"], state["images"])
+        self._pass_on(state["row"])
+
+    def _decide(self, *, all_of_them: bool = False) -> None:
+        assert self._verification is not None
+        while (checked := self._verification.checked(all_of_them=all_of_them)) is not None:
+            state, rows, holds = checked.state, checked.state["row"], checked.holds
+            self._ledger.note_pass(rows)
+            if checked.correct8 is not None and self._correct8 is not None:
+                self._ledger.note_pass(rows[holds])
+                self._correct8[rows[holds]] = checked.correct8[holds]
+            found = select(state, holds)
+            self._ledger.settle(found["row"], found, found["best"], found["images"])
+            self._broken.append(found["row"])
+            if checked.right.any():
+                self._hold(select(state, checked.right))
+            refused = ~(holds | checked.right)
+            if refused.any():
+                self._reinstate(state, refused)
+
+    def _reinstate(self, state: State, which: Tensor) -> None:
+        """An adversarial example that doesn't count: the example stays right.
+
+        Its outcome is then that of an earlier stage, or nothing is known but that: its own image, no loss.
+        """
+        rejected = select(state, which)
+        rejected["loss"] = torch.full_like(rejected["loss"], torch.nan)
+        rejected["prediction"] = rejected["truth"]
+        rejected["rank"] = torch.zeros_like(rejected["rank"])
+        rejected["nonfinite"] = torch.zeros_like(rejected["nonfinite"])
+        images = rejected["images"]
+        self._ledger.hold(rejected["row"], rejected, images, images)
+        self._pass_on(rejected["row"])
+
+    def _pass_on(self, rows: Tensor) -> None:
+        if self._over == self._stages - 1:
+            self._ledger.settle_held(rows)
+
+    def _tell(self) -> None:
+        waiting = self._loader.n - self._ledger.done
+        self._progress(self._ledger.done + waiting * self._over // max(self._stages, 1))
+
+
+def passes_of(loader: Loader, attack: Attack, *, screening: bool) -> list[Callable[[Tensor], Tensor]]:
+    """The forward passes that a stage is run with, one after the other.
+
+    What bfloat16 finds has to hold without autocast. Where it does not, the example was not attacked to the
+    end: so a run without autocast follows, on all that is left. An attack that looks for the smallest
+    perturbation, or that counts its queries, would report those of the first run: it has only the second.
+    """
+    rough = screening or loader.forward is not loader.exact
+    if rough and attack.gradient and attack.ball is not None:
+        return [loader.exact.in_bfloat16(), loader.exact]
+    return [loader.exact]

@@ -1,0 +1,118 @@
+"""Runs a classifier over images that are stored corrupted, one corruption and severity after the other.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations".
+The set has no images as they were, so nothing is said of these.
+
+Legend: n examples, C cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.attacks.judgement import judge
+from assay.attacks.kernel import frozen
+from assay.service.submission.imagenet_c_layout import Cell
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+
+
+@dataclass(frozen=True)
+class CellOutcomes:
+    """One row per example, in the order of `ids`.
+
+    Attributes:
+        ids: Example ids.
+        labels: True classes, int64 (n,).
+        right: Whether the example is right in each cell, bool (n, C).
+        forward: Forward passes of each, int64 (n,).
+        backward: Backward passes of each, int64 (n,).
+        nonfinite: How many images have logits that are not finite; they are wrong.
+        noted: What else a reader must know: a batch that had to be reduced.
+    """
+
+    ids: tuple[str, ...]
+    labels: Tensor
+    right: Tensor
+    forward: Tensor
+    backward: Tensor
+    nonfinite: int = 0
+    noted: Mapping[str, Any] = field(default_factory=dict)
+
+    def columns(self) -> dict[str, list[object]]:
+        """The rows as JSON columns; `corrupted` is a text of 0 and 1 in the order of the cells."""
+        return {
+            "id": list(self.ids),
+            "label": self.labels.tolist(),
+            "corrupted": [flags(row) for row in self.right],
+            "forward": self.forward.tolist(),
+            "backward": self.backward.tolist(),
+        }
+
+    def evidence(self) -> dict[str, Any]:
+        """The counts that warnings rest on; those of shards add up."""
+        return {"nonfinite": self.nonfinite, **self.noted}
+
+
+@dataclass(frozen=True)
+class StoredCells:
+    """The evaluation of stored images in some cells, ready to be run."""
+
+    cells: Sequence[Cell]
+
+    def __call__(
+        self,
+        model: nn.Module,
+        images_of: Callable[[Cell], Images],
+        labels: Tensor,
+        ids: Sequence[str],
+        *,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        dtype: DType = "float32",
+        progress: Progress | None = None,
+    ) -> CellOutcomes:
+        """Evaluates.
+
+        Args:
+            model: As for `classify`.
+            images_of: Loads the images of a cell by index into the ids.
+            labels: True classes, int64 (n,).
+            ids: Example ids.
+            batch_size: Images at a time.
+            device: Where the model is.
+            dtype: Arithmetic.
+            progress: Told how many examples are done; of one that is done in a tenth of the cells, a tenth.
+        """
+        n, count, nonfinite = len(ids), len(self.cells), 0
+        right = torch.zeros(n, count, dtype=torch.bool)
+        noted: dict[str, Any] = {}
+        with torch.no_grad(), frozen(model):
+            for number, cell in enumerate(self.cells):
+                loader = Loader(model, images_of(cell), labels, ids, batch_size, device, dtype)
+                for rows in loader.batches():
+                    found = judge(loader.load(rows)[1], loader.labels_of(rows))
+                    right[rows, number] = (found.rank == 0).cpu()
+                    nonfinite += int(found.nonfinite.sum())
+                    if progress is not None:
+                        progress((number * n + int(rows[-1]) + 1) // count)
+                noted |= loader.noted()
+        return CellOutcomes(
+            ids=tuple(ids),
+            labels=labels,
+            right=right,
+            forward=torch.full((n,), count, dtype=torch.int64),
+            backward=torch.zeros(n, dtype=torch.int64),
+            nonfinite=nonfinite,
+            noted=noted,
+        )
+
+
+def flags(right: Tensor) -> str:
+    """Whether an example is right in each cell, bool (C,), as a text of 0 and 1."""
+    return "".join("1" if flag else "0" for flag in right.tolist())

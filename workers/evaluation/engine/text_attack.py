@@ -1,0 +1,166 @@
+"""Runs a recipe against a text classifier: many searches at once, their questions in one batch.
+
+Each example's search is a generator (`attacks/words/search/greedy.py`) that asks about some texts and waits.
+In each round the questions of all examples in hand go to the model together, in batches of one size; then
+every search goes on. For each example the questions and their order are those of a run alone. Within an
+example a text is put to the model once, as in TextAttack, and counted as a query each time it comes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from assay.attacks.judgement import judge
+from assay.attacks.words.search.greedy import Answer
+from assay.attacks.words.search.recipe import Finding, Recipe, Session
+from assay.attacks.words.search.text import Text
+from assay.workers.evaluation.engine.text import Row, Status, TextOutcomes
+
+Ask = Callable[[Sequence[str]], Tensor]
+"""The model: texts to logits (B, classes), on any device."""
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the model makes of one text."""
+
+    answer: Answer
+    prediction: int
+    loss: float
+    nonfinite: bool
+
+
+@dataclass
+class _Running:
+    """One example whose search is not over.
+
+    Attributes:
+        session: its search.
+        wanted: the texts that it waits for.
+        known: what the model made of each text so far.
+    """
+
+    session: Session
+    wanted: list[Text]
+    known: dict[str, Judged] = field(default_factory=dict)
+
+    def questions(self) -> list[str]:
+        """The texts that the model has not seen yet, each once."""
+        return list(dict.fromkeys(text.text for text in self.wanted if text.text not in self.known))
+
+
+@dataclass(frozen=True)
+class TextAttack:
+    """A recipe, ready to be run.
+
+    Attributes:
+        recipe: what is done.
+        seed: the job's.
+    """
+
+    recipe: Recipe
+    seed: int
+
+    def __call__(
+        self,
+        ask: Ask,
+        sentences: Sequence[str],
+        labels: Tensor,
+        ids: Sequence[str],
+        *,
+        batch_size: int,
+        progress: Progress | None = None,
+    ) -> TextOutcomes:
+        """Attack some examples.
+
+        Args:
+            ask: the model, in evaluation mode.
+            sentences: (n,).
+            labels: int64 (n,), on the CPU.
+            ids: example ids, which the draws are keyed by, (n,).
+            batch_size: texts in one batch, and examples in hand at a time.
+            progress: told how many examples are done.
+        """
+        running: dict[int, _Running] = {}
+        rows: dict[int, Row] = {}
+        begun = 0
+        if self.recipe.ahead is not None:
+            self.recipe.ahead(sentences)
+        while len(rows) < len(ids):
+            while len(running) < batch_size and begun < len(ids):
+                session = self.recipe.attack(sentences[begun], ids[begun], self.seed)
+                running[begun] = _Running(session, next(session))
+                begun += 1
+            self._answer(ask, running, labels, batch_size)
+            for number in list(running):
+                finding = _go_on(running[number])
+                if finding is not None:
+                    rows[number] = _row(finding, ids[number], int(labels[number]), running.pop(number).known)
+            if progress is not None:
+                progress(len(rows))
+        return TextOutcomes(tuple(rows[number] for number in range(len(ids))))
+
+    @staticmethod
+    def _answer(ask: Ask, running: dict[int, _Running], labels: Tensor, batch_size: int) -> None:
+        """Puts all open questions to the model: short ones first, so that little is padding."""
+        questions = [(number, text) for number in sorted(running) for text in running[number].questions()]
+        questions.sort(key=lambda question: question[1].count(" "))
+        for start in range(0, len(questions), batch_size):
+            batch = questions[start : start + batch_size]
+            truth = labels[[number for number, _ in batch]]
+            found = judged(ask([text for _, text in batch]), truth)
+            for (number, text), one in zip(batch, found, strict=True):
+                running[number].known[text] = one
+
+
+def judged(logits: Tensor, labels: Tensor) -> list[Judged]:
+    """What logits (B, classes) say of texts with labels (B,).
+
+    The score is 1 minus the softmax of the true class in float64, and 1 where logits are not finite: these
+    count as wrong.
+    """
+    values = logits.detach().double().cpu()
+    verdict = judge(values, labels)
+    scores = 1 - values.softmax(1).gather(1, labels[:, None])[:, 0]
+    scores = scores.masked_fill(verdict.nonfinite, 1.0)
+    rows = zip(*(part.tolist() for part in (scores, *verdict)), strict=True)
+    return [
+        Judged(Answer(score, rank != 0), prediction, loss, nonfinite)
+        for score, prediction, rank, loss, nonfinite in rows
+    ]
+
+
+def _go_on(example: _Running) -> Finding | None:
+    """Hands an example its answers; what it found, where that was all."""
+    while True:
+        try:
+            answers = [example.known[text.text].answer for text in example.wanted]
+            example.wanted = example.session.send(answers)
+        except StopIteration as end:
+            finding: Finding = end.value
+            return finding
+        if example.questions():
+            return None
+
+
+def _row(finding: Finding, example: str, label: int, known: dict[str, Judged]) -> Row:
+    last = known[finding.text.text]
+    status: Status = "skipped" if finding.skipped else "succeeded" if last.answer.broken else "failed"
+    return Row(
+        id=example,
+        label=label,
+        prediction=last.prediction,
+        status=status,
+        loss=last.loss,
+        queries=finding.queries,
+        passes=len(known),
+        words=len(finding.original.words),
+        changed=finding.changed,
+        nonfinite=last.nonfinite,
+        original=finding.original.text,
+        text=finding.text.text,
+    )

@@ -1,0 +1,69 @@
+"""Published numbers of analyses, for models of the same architecture.
+
+Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
+Analysis" (NeurIPS): section 2.2.2 and table 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.service.contract.results import Reference
+from assay.workers.published.imagenet import MODELS, PAPER, TINY_MODELS
+from assay.workers.published.match import IMAGENET, architecture, same_model
+
+# Absolute eigenvalues of ViT-tiny, averaged over heads and layers. All true eigenvalues of K~ / N together
+# are at most 1 (`workers/evaluation/eigenvector_check.py`): these cannot be eigenvalues of it.
+EIGENVALUES = {
+    "eigenvalue_max": 648.46,
+    "eigenvalue_min": 4.65,
+    "eigenvalue_mean": 40.07,
+    "eigenvalue_median": 17.73,
+}
+# Printed as 1.17M and so on, which are 10^9 multiply-adds; seconds per sample; MB.
+COLUMNS = ("multiply_adds", "train_seconds", "test_seconds", "train_memory", "test_memory", "parameters")
+UNITS = (1e9, 1.0, 1.0, 1e6, 1e6, 1e6)
+TABLE_13 = dict(
+    zip(
+        TINY_MODELS,
+        (
+            (1.17, 0.079, 0.010, 1435, 1181, 5.2),
+            (1.22, 0.082, 0.010, 1441, 1181, 5.2),
+            (1.23, 0.084, 0.010, 1443, 1181, 5.2),
+            (1.25, 0.085, 0.011, 1443, 1181, 5.2),
+            (1.35, 0.092, 0.017, 1461, 1181, 5.2),
+        ),
+        strict=True,
+    )
+)
+
+
+def analysis_references(name: str, model: Mapping[str, Any], known_as: str | None) -> list[Reference]:
+    """The published numbers for one row of an analysis; most rows have none.
+
+    Args:
+        name: of the evaluation.
+        model: {"name", "params"} with every default filled in.
+        known_as: the well-known data set that the job's data is, or None.
+    """
+    facts = architecture(model)
+    if name == "efficiency":
+        return [
+            Reference(
+                metric=metric,
+                value=round(value * unit, 6),
+                source=f"{PAPER}, table 13, {row}; 1000 classes",
+                protocol="another GPU; batch size and how memory was measured not stated",
+            )
+            for row, values in TABLE_13.items()
+            if same_model(MODELS[row].facts, facts)
+            for metric, value, unit in zip(COLUMNS, values, UNITS, strict=True)
+        ]
+    if name == "eigenvector_check" and known_as == IMAGENET and same_model(MODELS["ViT"].facts, facts):
+        source = f"{PAPER}, section 2.2.2, ViT-tiny; beyond what an eigenvalue of this matrix can be"
+        return [
+            Reference(metric=metric, value=value, source=source, protocol="no code was released")
+            for metric, value in EIGENVALUES.items()
+        ]
+    return []

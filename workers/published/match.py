@@ -1,0 +1,245 @@
+"""Which published numbers stand next to a measured row: only those of the same thing.
+
+A published number is shown where the model's architecture, the data set with its preparation, the evaluation
+with all its parameters, and the protocol are those of the publication. How the weights came about is not
+compared (that is what the reader wants to see), nor is a subset of the examples refused: the row has its n.
+
+The published attacks are those of the released code: normalised images, no clipping, the final iterate. So an
+attack has references under the protocol `paper` only. Clean accuracy is the same under both. AutoAttack is a
+worst case over several attacks within [0, 1], which is `pixel`; its published numbers do not state their
+space, and their reference says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.contract.fractions import fraction_value
+from assay.service.contract.results import Reference
+from assay.service.submission.imagenet_c_layout import TASK
+from assay.workers.data.formats.imagenet_classes import PUBLISHED, class_list
+from assay.workers.published.corruptions import CORRUPTION_TABLES
+from assay.workers.published.imagenet import (
+    CORRUPTED_NOTE,
+    MODELS,
+    PAPER,
+    SEGMENTED,
+    SEGMENTED_CORRUPTED,
+    SEGMENTED_NOTE,
+    TABLES,
+    WINDOWS,
+    Attacked,
+    Preparation,
+)
+from assay.workers.published.language import language_references
+
+# Evaluations of whole images by windows; the second judges them as they are, too.
+WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")
+IMAGENET = "imagenet"
+# The stored set; images of ImageNet that were corrupted anew are not it.
+IMAGENET_C = "imagenet_c"
+ADE20K = "ade20k"
+# sha256 of the class names of ADE20K's scene parsing challenge, in order, with a line feed after each.
+ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
+ADE20K_VALIDATION = 2000
+# What a model does in training only, or does not change what it computes.
+TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
+# Parameters that do not change what an attack computes.
+EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
+SIZES = {
+    ("symvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
+    ("asymvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
+    ("symvit", "base"): {"width": 768, "depth": 12, "heads": 12, "mlp_ratio": 4.0},
+    ("fan_vit", "tiny"): {"width": 192, "depth": 12, "heads": 4, "mlp_ratio": 4.0},
+}
+
+
+def known_as(
+    class_names: Sequence[str],
+    examples: int,
+    model_class_names: Sequence[str] | None = None,
+    *,
+    task: str = "classification",
+) -> str | None:
+    """The well-known data set that has these classes, in this order, and so many test examples; or None.
+
+    Args:
+        class_names: the names of the set's classes.
+        examples: all that there are.
+        model_class_names: the names of the model's logits, where they are more.
+        task: the set's.
+    """
+    if task == TASK:
+        whole = (tuple(class_names), examples) == (class_list(IMAGENET), PUBLISHED[IMAGENET])
+        return IMAGENET_C if whole else None
+    if tuple(model_class_names or class_names) == class_list(IMAGENET):
+        sets = PUBLISHED.items()
+        return next((n for n, size in sets if size == examples and tuple(class_names) == class_list(n)), None)
+    digest = hashlib.sha256("".join(f"{name}\n" for name in class_names).encode()).hexdigest()
+    return ADE20K if (digest, examples) == (ADE20K_CLASSES, ADE20K_VALIDATION) else None
+
+
+def references(
+    model: Mapping[str, Any],
+    data: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
+    *,
+    protocol: str,
+    known_as: str | None,
+    defaults: Mapping[str, Any],
+) -> list[Reference]:
+    """The published numbers for one row of the results; most rows have none.
+
+    Args:
+        model: {"name", "params"} with every default filled in, as are the others.
+        data: {"name", "params"}.
+        evaluation: {"name", "params"}.
+        protocol: the row's.
+        known_as: what `known_as`, or of text `known_text`, said of the data.
+        defaults: the evaluation's default parameters; what a publication does not state is at these.
+    """
+    if known_as == ADE20K:
+        return _segmented(model, evaluation, protocol, defaults)
+    if known_as is None:
+        return []
+    if "/" in known_as:
+        return language_references(model, evaluation, known_as)
+    facts, prepared = architecture(model), _preparation(data["params"])
+    found = []
+    for table, attacked, rows in (*TABLES, *CORRUPTION_TABLES):
+        if known_as != attacked.data or protocol not in attacked.protocols:
+            continue
+        if not _same_evaluation(attacked, evaluation, defaults):
+            continue
+        for name, values in rows.items():
+            # Stored corrupted images were prepared before they were published.
+            alike = known_as == IMAGENET_C or MODELS[name].preparation == prepared
+            if same_model(MODELS[name].facts, facts) and alike:
+                pairs = zip(attacked.metrics, values, strict=True)
+                found += [_reference(name, table, attacked, protocol, *pair) for pair in pairs]
+    return found
+
+
+def _segmented(
+    model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol: str, defaults: Mapping[str, Any]
+) -> list[Reference]:
+    """The published numbers of Segmenter on a backbone; its positions may be for images of any size."""
+    params = evaluation["params"]
+    if model["name"] != "segmenter" or evaluation["name"] not in WHOLE_IMAGES:
+        return []
+    if any(params.get(name) != value for name, value in WINDOWS.items()):
+        return []
+    tables = [("", SEGMENTED, SEGMENTED_NOTE)]
+    if evaluation["name"] != "sliding_window" and _same_cells(params, defaults):
+        tables.append(("corrupted_", SEGMENTED_CORRUPTED, f"{SEGMENTED_NOTE}; {CORRUPTED_NOTE}"))
+    facts, found = architecture(model["params"]["backbone"]), []
+    for prefix, table, note in tables:
+        for name, values in table.items():
+            size = {"image_size": MODELS[name].facts["image_size"]}
+            if facts and same_model(MODELS[name].facts, facts | size):
+                source = f"{PAPER}, table 6, {name}; {note}"
+                found += [
+                    Reference(metric=metric, value=round(percent / 100, 6), source=source, protocol=protocol)
+                    for metric, percent in zip(
+                        (f"{prefix}mean_accuracy", f"{prefix}miou"), values, strict=True
+                    )
+                ]
+    return found
+
+
+def _same_cells(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    """Whether the corruptions and severities are those of the defaults, in any order."""
+    return all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
+
+
+def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model of the catalog computes, in words of its own; {} for models without published numbers."""
+    name, params = model["name"], {k: v for k, v in model["params"].items() if k not in TRAINING_ONLY}
+    family, _, size = name.rpartition("_")
+    if own := SIZES.get((family.removeprefix("rpc_"), size)):
+        name, params = family, own | params
+    if name == "timm":
+        return _of_timm(model)
+    if name == "symvit":
+        return params | {"attention": "symmetric"}
+    if name == "rpc_symvit":
+        return _layers(params | {"attention": "rpc"}, "rpc_layers")
+    if name == "rpc_asymvit":
+        form = params.pop("rpc_form")
+        return _layers(params | {"attention": form, "others": "softmax"}, "rpc_layers")
+    if name == "vit":
+        return _one_attention(params)
+    if name == "fan_vit":
+        return _one_attention(params | {"family": "fan"})
+    if name == "rpc_fan_vit":
+        return _layers(params | {"family": "fan", "attention": "rpc"}, "rpc_layers")
+    return {}
+
+
+def _of_timm(model: Mapping[str, Any]) -> dict[str, Any]:
+    """timm's own weights: their numbers are those of these weights, not of the architecture."""
+    if model.get("weights") != {"timm": True}:
+        return {}
+    return {key: value for key, value in model["params"].items() if value is not None}
+
+
+def _one_attention(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a model with one attention, without parameters that matter, in all layers; else {}."""
+    attention = params["attention"]
+    everywhere = attention["name"] == "softmax" or params.get("layers", "all") == "all"
+    if not everywhere or attention["params"].keys() - TRAINING_ONLY:
+        return {}
+    return {k: v for k, v in params.items() if k != "layers"} | {"attention": attention["name"]}
+
+
+def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:
+    chosen = params.pop(key, "first")
+    return params | {"layers": "first" if chosen == [0] else chosen}
+
+
+def same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether a model with these facts is the published one, whose facts may allow several values."""
+    if published.keys() != facts.keys():
+        return False
+    return all(
+        facts[key] in value if isinstance(value, tuple) else facts[key] == value
+        for key, value in published.items()
+    )
+
+
+def _preparation(params: Mapping[str, Any]) -> Preparation:
+    return Preparation(str(params.get("resize")), float(params.get("crop_fraction", 0.0)))
+
+
+def _same_evaluation(attacked: Attacked, evaluation: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    params = {key: value for key, value in evaluation["params"].items() if key not in EXECUTION}
+    if evaluation["name"] != attacked.name or not attacked.params.keys() <= params.keys():
+        return False
+    expected = {key: defaults.get(key) for key in params} | attacked.params
+    return all(_equal(value, expected[key]) for key, value in params.items())
+
+
+def _equal(given: Any, expected: Any) -> bool:
+    """Whether two parameters are the same, "6/255" and 6/255 included."""
+    if given == expected:
+        return True
+    if any(value is None or isinstance(value, bool | list | dict) for value in (given, expected)):
+        return False
+    try:
+        return abs(fraction_value(given) - fraction_value(expected)) <= 1e-12
+    except ValueError:
+        return False
+
+
+def _reference(
+    model: str, table: str, attacked: Attacked, protocol: str, metric: str, percent: float
+) -> Reference:
+    note = f"; {attacked.note}" if attacked.note else ""
+    return Reference(
+        metric=metric,
+        value=round(percent / 100, 6),
+        source=f"{attacked.source}, {table}, {model}{note}",
+        protocol=attacked.protocol or protocol,
+    )

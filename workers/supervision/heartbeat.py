@@ -1,0 +1,87 @@
+"""How often a running shard speaks to the database, when there is Redis in front of it.
+
+Without Redis every report is written at once, and every look at the clock asks the database.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from assay.service.store.live import Live
+from assay.service.store.rows import Claim
+from assay.service.store.store import Store
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.evaluator_process import Message
+
+log = logging.getLogger(__name__)
+LIVE_SECONDS = 0.5
+DATABASE_SECONDS = 5.0
+
+
+class Reports:
+    """Progress of one shard: to Redis at most twice a second, to the database every few seconds.
+
+    While Redis does not answer, the database gets what Redis would have got.
+    """
+
+    def __init__(self, store: Store, live: Live, claim: Claim) -> None:
+        self._store = store
+        self._live = live
+        self._claim = claim
+        self._seconds = DATABASE_SECONDS if live.used else 0.0
+        self._recorded_at = self._told_at = float("-inf")
+        self._waiting: Message | None = None
+        self._told = False
+
+    def note(self, message: Message) -> None:
+        """A report of the evaluator; it replaces one that is still waiting."""
+        self._waiting, self._told = message, False
+        self.tick()
+
+    def tick(self) -> None:
+        """Pass on what is due; to be called often, so that no report waits for the next one."""
+        if self._waiting is None:
+            return
+        now = time.monotonic()
+        if now - self._recorded_at >= self._seconds:
+            self._record(self._waiting)
+        elif not self._told and now - self._told_at >= LIVE_SECONDS:
+            self._told, self._told_at = True, now
+            if not self._live.report(self._claim, self._waiting["done"]):
+                self._record(self._waiting)
+
+    def close(self) -> None:
+        """The last report always reaches the database."""
+        if self._waiting is not None:
+            self._record(self._waiting)
+
+    def _record(self, message: Message) -> None:
+        self._waiting, self._recorded_at = None, time.monotonic()
+        try:
+            text = message.get("message")
+            self._store.shards.progress(self._claim, message["done"], message["total"], text)
+        except DATABASE_AWAY as error:
+            log.warning("shard %s: progress not recorded: %s", self._claim.shard_id, error)
+
+
+class Watch:
+    """Says when a running shard has to ask the database whether to go on."""
+
+    def __init__(self, live: Live, claim: Claim, settings: WorkerSettings) -> None:
+        self._live = live
+        self._claim = claim
+        self._renewal_seconds = settings.renewal_seconds
+        self._asked_at = time.monotonic()
+        self.seconds = min(settings.control_seconds, settings.renewal_seconds)
+
+    def due(self) -> bool:
+        """To be called every `seconds`: whether to ask now, because of the time or of a hint in Redis."""
+        now = time.monotonic()
+        # Half a look early is better than half a look late: a lease may be short.
+        late = now - self._asked_at >= self._renewal_seconds - self.seconds / 2
+        if not late and not self._live.canceled(self._claim):
+            return False
+        self._asked_at = now
+        return True

@@ -1,0 +1,136 @@
+"""Keeps a measured outcome on disk until the database has it, or refuses it.
+
+What was measured is never lost: the outcome is written to a file before it is recorded, and the file
+goes only when the store has answered.
+
+All workers of a service share the folder, also those on other machines, and a container that is started
+again is a worker nobody has heard of. So every worker records what others have left, once the lease of
+their claim has run out; it looks before it claims, so that nothing is measured again that lies here. Two
+may record the same file at once: the fence lets one of them, and whichever file system it is, a file that
+cannot be read is left for later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from assay.service.store.rows import Claim, Finished, OutcomeRow
+from assay.service.store.store import Store
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.supervision import lease_owner
+
+log = logging.getLogger(__name__)
+# The owner of an older file is cut off or stuck, whatever its lease. By two machines' clocks, which may
+# differ: being wrong does no harm.
+ABANDONED_SECONDS = 120.0
+
+
+class Spool:
+    """A folder of outcomes on their way to the store."""
+
+    def __init__(self, folder: Path, store: Store, identity: str) -> None:
+        self._folder = folder
+        self._store = store
+        self._identity = identity
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def record(self, claim: Claim, row: OutcomeRow) -> Finished | None:
+        """Write the outcome down, then record it; None when the fence refuses it.
+
+        Raises:
+            OperationalError: the database is away; call again, or leave it to `flush`.
+        """
+        path = self._folder / f"{claim.shard_id}-{claim.fence}.json"
+        try:
+            if not path.exists():  # called again, after the database was away: the file is there, whole
+                self._write(path, claim, row)
+        except OSError as error:  # a full disk is no reason not to ask the database
+            log.warning("shard %s: outcome not kept on disk: %s", claim.shard_id, error)
+        finished = self._store.shards.finish(claim, row)
+        _remove(path)
+        return finished
+
+    def flush(self) -> Iterator[tuple[Claim, Finished]]:
+        """Record what this supervisor, or one that is dead, could not record; yields what was taken.
+
+        Raises:
+            OperationalError: the database is still away.
+        """
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                entry = self._read(path)
+                finished = self._store.shards.finish(*entry) if entry is not None else None
+            except FileNotFoundError:
+                continue  # another supervisor was faster
+            except DATABASE_AWAY:
+                raise
+            except OSError as error:  # a shared file system has bad moments; the outcome may be whole
+                log.warning("%s: cannot be read now: %s", path, error)
+                continue
+            except Exception:  # damaged, or of another version: it must not stop all that follows
+                log.exception("%s: set aside, it cannot be recorded", path)
+                _set_aside(path)
+                continue
+            if entry is None:
+                continue
+            log.info("%s: outcome from disk %s", path.name, "recorded" if finished else "refused")
+            _remove(path)
+            if finished is not None:
+                yield entry[0], finished
+        self._sweep()
+
+    def _write(self, path: Path, claim: Claim, row: OutcomeRow) -> None:
+        body = {
+            "owner": self._identity,
+            "claim": dataclasses.asdict(claim),
+            "outcome": dataclasses.asdict(row),
+        }
+        temporary = path.with_suffix(f".{uuid.uuid4().hex}.part")
+        try:
+            temporary.write_text(json.dumps(body))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> tuple[Claim, OutcomeRow] | None:
+        """The claim and outcome of a file; None when its owner is about to record it."""
+        body = json.loads(path.read_text())
+        whose, claim = body["owner"], body["claim"]
+        left = whose == self._identity or lease_owner.is_dead(whose) or _old(path)
+        if not left and not self._store.shards.adrift(claim["shard_id"], claim["fence"]):
+            return None
+        return Claim(**claim), OutcomeRow(**body["outcome"])
+
+    def _sweep(self) -> None:
+        """Remove half-written files of killed workers."""
+        for path in self._folder.glob("*.part"):
+            if _old(path):
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """A file that stays is harmless: it is found again, and the fence refuses it."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s: cannot be removed now: %s", path, error)
+
+
+def _set_aside(path: Path) -> None:
+    try:
+        path.replace(path.with_suffix(".bad"))
+    except OSError as error:  # another worker was faster, or it is not ours to move
+        log.warning("%s: cannot be set aside: %s", path, error)
+
+
+def _old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,89 @@
+"""Puts right what a crash left: expired leases, dead owners, overdue jobs, lost merges and doorbells.
+
+It also deletes files that nobody keeps any longer (`workers.supervision.retention`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from assay.service.store.store import Store
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.devices import device_count
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision import lease_owner
+from assay.workers.supervision.completion import finish_job
+from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.retention import Retention
+
+log = logging.getLogger(__name__)
+
+
+class Reaper(threading.Thread):
+    """Sweeps the database every `sweep_seconds`; any number of reapers may run.
+
+    Args:
+        store: the database.
+        settings: intervals and the state folder.
+        device_classes: of the supervisors that `ring` wakes.
+        ring: the doorbell of this process, rung again when there is a shard that nobody has claimed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        *,
+        device_classes: Sequence[str],
+        ring: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(name="reaper", daemon=True)
+        self._store = store
+        self._settings = settings
+        self._devices = tuple(device_classes)
+        self._ring = ring
+        self._stopping = threading.Event()
+        self._unmerged: set[str] = set()
+        self._tally = Tally()
+        self._retention = Retention(store, settings)
+
+    def stop(self) -> None:
+        """End after the current sweep."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Sweep until stopped; a database that is away is waited for, and no error ends it."""
+        while not self._stopping.is_set():
+            try:
+                self.sweep()
+            except DATABASE_AWAY as error:
+                log.warning("the database is away: %s", error)
+            except Exception:  # a reaper that dies unseen would leave lost shards lost
+                log.exception("reaper: unexpected error, going on")
+            self._stopping.wait(self._settings.sweep_seconds)
+
+    def sweep(self) -> None:
+        """One pass over everything that can be stuck.
+
+        A job whose shards are all done is merged when the sweep before saw it too: most likely a
+        supervisor is just merging it.
+        """
+        dead = sorted({row.worker for row in self._store.shards.running() if lease_owner.is_dead(row.worker)})
+        expired = self._store.shards.expire(dead_owners=dead)
+        if expired:
+            self._tally.count("assay_shard_losses_total", expired)
+            log.warning("%d leases expired or belonged to a dead process", expired)
+        overdue = self._store.jobs.time_out()
+        if overdue:
+            log.warning("%d jobs timed out", overdue)
+        ready = set(self._store.jobs.ready_to_finish())
+        for job_id in sorted(ready & self._unmerged):
+            log.info("job %s: merging again", job_id)
+            finish_job(self._store, self._settings, job_id)
+        self._unmerged = ready
+        self._tally.write(self._store.counters)
+        self._retention.sweep_when_due()
+        if self._store.shards.claimable(self._devices, device_count(self._settings.devices)):
+            self._ring()

@@ -1,0 +1,296 @@
+"""One claimed shard, from request to record.
+
+While the evaluator works, a second thread renews the lease and asks whether to go on, so that a slow
+evaluator never loses its lease and a cancelled one is ended in time. It goes on while a record waits for a
+database that is away.
+
+An evaluator that has not answered its request is ended, whatever the reason: the next shard must never
+read the answer to this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from assay.service.contract import logs
+from assay.service.contract.errors import NotFound
+from assay.service.store.artifacts import WEIGHTS
+from assay.service.store.live import Live
+from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.store import Store
+from assay.service.submission.dependencies import needs_of
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.completion import merge_and_finish
+from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, Message
+from assay.workers.supervision.heartbeat import Reports, Watch
+from assay.workers.supervision.outcome_spool import Spool
+from assay.workers.supervision.warm_evaluator import WarmEvaluator
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+RECEIVE_SECONDS = 0.2
+OUTPUT_SHOWN = 1500
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a supervisor lends to each of its shard runs.
+
+    Attributes:
+        beat: gives a sign of life when one is due; called from the renewing thread.
+        ring_others: tells other supervisors that a job has become claimable; it may fail.
+        stopping: set when the supervisor shuts down.
+    """
+
+    store: Store
+    live: Live
+    settings: WorkerSettings
+    evaluator: WarmEvaluator
+    spool: Spool
+    beat: Callable[[], None]
+    ring_others: Callable[[str], None]
+    stopping: threading.Event
+    tally: Tally = field(default_factory=Tally)
+
+
+class ShardRun:
+    """Runs one claim to its end; use it once."""
+
+    def __init__(self, place: Workplace, claim: Claim) -> None:
+        self._place = place
+        self._store = place.store
+        self._claim = claim
+        self._reports = Reports(place.store, place.live, claim)
+        self._about = {"job": claim.job_id, "shard": claim.shard_id}
+        self._verdict: Literal["run", "cancel", "lost"] = "run"
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Send the request, follow the reports, record the end.
+
+        Raises:
+            OperationalError: the database was away until the supervisor was stopped.
+        """
+        begun = time.monotonic()
+        try:
+            with logs.about(**self._about):
+                self._run()
+        finally:
+            self._place.tally.shard(self._claim, time.monotonic() - begun)
+
+    def _run(self) -> None:
+        name = f"renew-{self._claim.shard_id}"
+        renewer = threading.Thread(target=self._renew, name=name, daemon=True)
+        renewer.start()
+        try:
+            answer = self._ask()
+            if answer is not None:
+                self._record(answer)
+        except DATABASE_AWAY:
+            raise
+        except NotFound:
+            log.info("shard %s: its job was deleted", self._claim.shard_id)
+        except Exception as error:  # a defect must not end the supervisor and hold up all other jobs
+            log.exception("shard %s: could not be recorded", self._claim.shard_id)
+            self._fail("worker_raised", f"{type(error).__name__}: {error}", retry=True)
+        finally:
+            self._over.set()
+            renewer.join()
+
+    def _ask(self) -> Message | None:
+        """The evaluator's last report; None when there is none and the shard's end is recorded."""
+        answer, failure = None, ""
+        try:
+            answer = self._follow(self._place.evaluator.ready())
+        except EvaluatorDied as error:
+            process = self._place.evaluator.process
+            output = process.last_output[-OUTPUT_SHOWN:] if process is not None else ""
+            failure = f"the evaluator process died: {error}. {output}"
+        except OSError as error:
+            failure = f"the evaluator process could not be started: {error}"
+        finally:
+            if answer is None:
+                self._place.evaluator.end()
+        if answer is None and not self._interrupted():
+            self._place.tally.count("assay_evaluator_deaths_total")
+            self._fail("evaluator_died", failure, retry=True)
+        elif answer is None:
+            self._leave()
+        return answer
+
+    def _follow(self, evaluator: EvaluatorProcess) -> Message | None:
+        try:
+            evaluator.about = self._about
+            evaluator.send(self._request())
+            while not self._interrupted():
+                message = evaluator.receive(timeout=RECEIVE_SECONDS)
+                if message is None:
+                    self._reports.tick()
+                elif message["type"] == "progress":
+                    self._progress(message)
+                elif message["type"] == "checkpoint":
+                    self._checkpoint()
+                else:
+                    return message
+            return None
+        finally:
+            self._reports.close()
+
+    def _interrupted(self) -> bool:
+        """Whether the shard has to end now for a reason outside it."""
+        return self._verdict != "run" or self._place.stopping.is_set()
+
+    def _progress(self, message: Message) -> None:
+        if "gpu" in message:
+            self._place.tally.gauge("gpu", message["gpu"])
+        self._reports.note(message)
+
+    def _checkpoint(self) -> None:
+        try:
+            self._store.shards.checkpoint(self._claim)
+        except DATABASE_AWAY as error:
+            log.warning("shard %s: checkpoint not recorded: %s", self._claim.shard_id, error)
+
+    def _leave(self) -> None:
+        log.info("shard %s: interrupted (%s)", self._claim.shard_id, self._verdict)
+        if self._verdict == "cancel":
+            self._insist(lambda: self._store.shards.canceled(self._claim))
+        elif self._verdict == "run":
+            self._insist(lambda: self._store.shards.release(self._claim))
+            self._ring_others()
+
+    def _record(self, message: Message) -> None:
+        self._place.evaluator.job = self._claim.job_id
+        if message["type"] == "outcome":
+            self._finish(message)
+        elif message["type"] == "plan":
+            if self._insist(lambda: self._store.shards.finish_plan(self._claim, message["plan"])):
+                self._ring_others()
+        elif message["type"] == "checked":
+            verdict, error = message["verdict"], message["error"]
+            if self._insist(lambda: self._store.checkpoints.checked(self._claim, verdict, error)):
+                self._ring_others()  # for the jobs that waited for it
+        else:
+            if message["retry"]:
+                self._place.evaluator.end()  # the next attempt starts from nothing
+            self._fail(message["error_type"], message["message"], retry=message["retry"])
+
+    def _finish(self, message: Message) -> None:
+        row = _outcome(self._claim, message)
+        finished = self._insist(lambda: self._place.spool.record(self._claim, row))
+        if finished is None:
+            log.warning("shard %s: outcome refused, another worker has it", self._claim.shard_id)
+            self._place.tally.count("assay_outcomes_refused_total")
+        else:
+            self._place.tally.outcome(self._claim, row)
+            merge_and_finish(self._store, self._place.settings, self._claim, finished)
+            if finished.job_done:
+                self._ring_others()  # for the jobs that waited for this one
+
+    def _ring_others(self) -> None:
+        try:
+            self._place.ring_others(self._claim.job_id)
+        except Exception as error:  # whatever it is: they also look by themselves
+            log.info("the other supervisors could not be rung: %s", error)
+
+    def _fail(self, error_type: str, message: str, *, retry: bool) -> None:
+        log.warning("shard %s: %s: %s", self._claim.shard_id, error_type, message)
+        self._place.tally.failure(self._claim, error_type)
+        try:
+            job = self._insist(lambda: self._store.shards.fail(self._claim, error_type, message, retry=retry))
+        except NotFound:
+            return
+        log.info("shard %s: job is %s", self._claim.shard_id, job.state)
+
+    def _insist(self, write: Callable[[], T]) -> T:
+        """Write until the database takes it; a supervisor that stops gives up."""
+        while True:
+            try:
+                return write()
+            except DATABASE_AWAY as error:
+                log.warning("shard %s: the database is away: %s", self._claim.shard_id, error)
+                if self._place.stopping.wait(self._place.settings.database_away_seconds):
+                    raise
+
+    def _request(self) -> dict[str, Any]:
+        claim, settings = self._claim, self._place.settings
+        return {
+            "kind": claim.kind,
+            "job": claim.job_id,
+            "spec": claim.spec,
+            "plan": claim.plan,
+            "evaluation": claim.evaluation,
+            "start": claim.start,
+            "stop": claim.stop,
+            "folder": str(settings.folder(claim.job_id)),
+            "weights": self._weights(),
+            "sources": self._sources(),
+            "shard_seconds": settings.shard_seconds,
+            "checkpoint_seconds": settings.checkpoint_seconds,
+            "cores": settings.cores_each(1),
+        }
+
+    def _weights(self) -> str | None:
+        """The path of the weights that the model starts from; None where they come from no file of ours."""
+        weights = self._claim.spec["model"].get("weights") or {}
+        source: str | None = weights.get("job")
+        if self._claim.kind == "check":
+            source = self._claim.job_id
+        elif "checkpoint" in weights:
+            # One that is not there, against all rules, is for the evaluator to complain of.
+            found = self._insist(lambda: self._store.checkpoints.needed_by(self._claim.job_id))
+            source = found or f"checkpoint-{weights['checkpoint']}"
+        return str(self._place.settings.folder(source) / WEIGHTS) if source else None
+
+    def _sources(self) -> dict[str, Any]:
+        """The other models that the shard uses, by job: {"spec", "weights"}; a plan looks at those of all."""
+        claim = self._claim
+        needs = [need for need in needs_of(claim.spec) if need.evaluation is not None]
+        mine = {need.job for need in needs if claim.kind == "plan" or need.evaluation == claim.evaluation}
+        found = {}
+        for job_id in sorted(mine):
+            # One that is not there, against all rules, is for the evaluator to complain of.
+            with contextlib.suppress(NotFound):
+                spec = self._insist(partial(self._store.jobs.get, job_id)).spec
+                found[job_id] = {"spec": spec, "weights": str(self._place.settings.folder(job_id) / WEIGHTS)}
+        return found
+
+    def _renew(self) -> None:
+        with logs.about(**self._about):
+            self._renew_until_over()
+
+    def _renew_until_over(self) -> None:
+        settings = self._place.settings
+        watch = Watch(self._place.live, self._claim, settings)
+        while self._verdict == "run" and not self._over.wait(watch.seconds):
+            try:
+                if watch.due():
+                    self._verdict = self._store.shards.renew(self._claim, settings.lease_seconds)
+                    self._place.beat()
+            except Exception as error:  # of whatever kind: the lease must not run out because of it
+                log.warning("shard %s: lease not renewed: %s", self._claim.shard_id, error)
+
+
+def _outcome(claim: Claim, message: Message) -> OutcomeRow:
+    expected = claim.stop - claim.start
+    if claim.kind == "evaluate" and message["n"] != expected:
+        raise ValueError(f"the evaluator measured {message['n']} examples, the shard has {expected}")
+    return OutcomeRow(
+        evaluation=claim.evaluation,
+        number=claim.number,
+        n=message["n"],
+        columns=message["columns"],
+        seconds=message["seconds"],
+        forward_passes=message["forward_passes"],
+        backward_passes=message["backward_passes"],
+        extra=message["extra"],
+    )

@@ -1,0 +1,204 @@
+"""Claims shards one after another and has them run. Never imports torch.
+
+One supervisor is one thread with one evaluator. The doorbell only shortens its sleep: what there is
+to do stands in the database.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from assay.service.catalog.catalog import load
+from assay.service.contract import logs
+from assay.service.contract.errors import NotFound
+from assay.service.contract.states import JobState
+from assay.service.store.live import Live
+from assay.service.store.rows import Claim
+from assay.service.store.store import Store
+from assay.workers.away import DATABASE_AWAY
+from assay.workers.devices import device_count
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision import lease_owner
+from assay.workers.supervision.completion import merge_and_finish
+from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.outcome_spool import Spool
+from assay.workers.supervision.shard_run import ShardRun, Workplace
+from assay.workers.supervision.warm_evaluator import WarmEvaluator
+
+log = logging.getLogger(__name__)
+BEAT_SECONDS = 10.0
+STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})
+
+
+class Supervisor(threading.Thread):
+    """Runs shards until `stop`.
+
+    Args:
+        store: the database.
+        settings: intervals, the state folder, the evaluator's command.
+        device_classes: what its evaluator can use.
+        number: tells the supervisors of one process apart.
+        ring_others: tells other supervisors that a job has become claimable; it may fail.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        *,
+        device_classes: Sequence[str],
+        number: int = 0,
+        ring_others: Callable[[str], None] = lambda job_id: None,
+    ) -> None:
+        self.identity = lease_owner.identity(number)
+        super().__init__(name=f"supervisor-{number}", daemon=True)
+        self._store = store
+        self._settings = settings
+        self._devices = tuple(device_classes)
+        self._device_count = device_count(settings.devices)
+        self._doorbell = threading.Event()
+        self._stopping = threading.Event()
+        self._idle_since = time.monotonic()
+        self._last_beat = float("-inf")
+        self._claim_unheard = False
+        self._tally = Tally()
+        self._evaluator = WarmEvaluator(settings, self._tally)
+        self._spool = Spool(settings.state / "spool", store, self.identity)
+        self._live = Live(settings.redis)
+        self._place = Workplace(
+            store,
+            self._live,
+            settings,
+            self._evaluator,
+            self._spool,
+            beat=self._beat,
+            ring_others=ring_others,
+            stopping=self._stopping,
+            tally=self._tally,
+        )
+
+    @property
+    def evaluator_pid(self) -> int | None:
+        """The process id of its evaluator, which leads a process group; None when it has none."""
+        process = self._evaluator.process
+        return None if process is None else process.pid
+
+    def ring(self) -> None:
+        """There may be something to claim."""
+        self._doorbell.set()
+
+    def stop(self) -> None:
+        """End the current shard (it goes back to the queue, uncounted) and then the thread."""
+        self._stopping.set()
+        self._doorbell.set()
+
+    def run(self) -> None:
+        """Claim and run until stopped; a database that is away is waited for, and no error ends it."""
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+        finally:
+            self._evaluator.end()
+            self._live.close()
+            try:
+                self._tally.write(self._store.counters)
+                self._store.workers.gone(self.identity)
+            except DATABASE_AWAY:
+                log.warning("the database is away: this worker stays listed until its beat is old")
+
+    def _turn(self) -> None:
+        try:
+            self._flush()
+            if not self._step():
+                self._rest()
+        except DATABASE_AWAY as error:
+            log.warning("the database is away: %s", error)
+            self._stopping.wait(self._settings.database_away_seconds)
+        except Exception:
+            # A thread that dies unseen would leave a service that accepts jobs and never runs them.
+            log.exception("supervisor: unexpected error, going on")
+            self._stopping.wait(self._settings.database_away_seconds)
+
+    def _flush(self) -> None:
+        for claim, finished in self._spool.flush():
+            merge_and_finish(self._store, self._settings, claim, finished)
+
+    def _step(self) -> bool:
+        """Claim a shard and run it; False when there was none."""
+        self._beat()
+        claim = self._claim()
+        if claim is None:
+            return False
+        with logs.about(job=claim.job_id, shard=claim.shard_id):
+            log.info("shard %s (%s): claimed, fence %d", claim.shard_id, claim.kind, claim.fence)
+            begun = time.monotonic()
+            ShardRun(self._place, claim).run()
+            self._idle_since = time.monotonic()
+            log.info("shard %s: over after %.1f s", claim.shard_id, self._idle_since - begun)
+        return True
+
+    def _claim(self) -> Claim | None:
+        if self._claim_unheard:
+            # The claim before may have been committed, and only its answer lost: whatever stands under this
+            # name is nobody's work, and should not wait for its lease to run out.
+            self._store.shards.expire(dead_owners=[self.identity])
+        self._claim_unheard = True
+        claim = self._store.shards.claim(
+            self.identity,
+            self._devices,
+            lease_seconds=self._settings.lease_seconds,
+            warm_job=self._evaluator.job,
+            devices=self._device_count,
+        )
+        self._claim_unheard = False
+        return claim
+
+    def _rest(self) -> None:
+        if self._evaluator.process is None:
+            if self._soon_needed():
+                self._make_ready()
+        elif (self._idle_for_long() and not self._soon_needed()) or self._warm_job_was_stopped():
+            self._evaluator.end()
+        self._doorbell.wait(self._settings.rest_seconds)
+        self._doorbell.clear()
+
+    def _idle_for_long(self) -> bool:
+        return time.monotonic() - self._idle_since > self._settings.idle_seconds
+
+    def _soon_needed(self) -> bool:
+        return self._store.shards.being_planned(self._devices)
+
+    def _make_ready(self) -> None:
+        """Start the evaluator while another worker plans: its libraries are loaded when the shards come."""
+        try:
+            self._evaluator.ready()
+        except OSError as error:
+            log.warning("the evaluator process could not be started: %s", error)
+        self._idle_since = time.monotonic()
+
+    def _warm_job_was_stopped(self) -> bool:
+        """Whether the model in memory is of a canceled or deleted job: its memory is promised back."""
+        if self._evaluator.job is None:
+            return False
+        try:
+            return self._store.jobs.get(self._evaluator.job).state in STOPPED
+        except NotFound:
+            return True
+
+    def _beat(self) -> None:
+        """Give a sign of life when one is due; called from this thread and from the renewing one."""
+        if time.monotonic() - self._last_beat >= BEAT_SECONDS:
+            gauges = {**self._tally.gauges, "catalog": load().digest}
+            self._store.workers.beat(
+                self.identity,
+                lease_owner.host(),
+                self._devices,
+                lease_owner.pid(),
+                gauges,
+                self._device_count,
+            )
+            self._last_beat = time.monotonic()
+            self._tally.write(self._store.counters)

@@ -1,0 +1,46 @@
+"""The one evaluator of a supervisor, kept warm between shards."""
+
+from __future__ import annotations
+
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.evaluator_process import EvaluatorProcess
+
+
+class WarmEvaluator:
+    """Starts an evaluator when one is needed, and says whose model it holds.
+
+    Attributes:
+        job: the job of the last answered request, while its evaluator lives.
+    """
+
+    def __init__(self, settings: WorkerSettings, tally: Tally | None = None) -> None:
+        self._settings = settings
+        self._tally = tally or Tally()
+        self._process: EvaluatorProcess | None = None
+        self.job: str | None = None
+
+    @property
+    def process(self) -> EvaluatorProcess | None:
+        """The evaluator, dead or alive; None when there is none."""
+        return self._process
+
+    def ready(self) -> EvaluatorProcess:
+        """A living evaluator.
+
+        Raises:
+            OSError: its program cannot be started.
+        """
+        if self._process is not None and not self._process.alive():
+            self.end()
+        if self._process is None:
+            self._process = EvaluatorProcess(self._settings)
+            self._tally.count("assay_evaluator_starts_total")
+        return self._process
+
+    def end(self) -> None:
+        """End the evaluator, if there is one, with everything that it started."""
+        process, self._process, self.job = self._process, None, None
+        if process is not None:
+            process.stop(self._settings.cancel_grace_seconds)
+            self._tally.gauge("gpu", None)  # its memory is given back

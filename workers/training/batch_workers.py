@@ -1,0 +1,229 @@
+"""Batches of examples that are made one by one (`Examples`), by processes ahead of the training.
+
+Each example's draws are keyed by seed, epoch and its place in the order of the epoch, so it is the same
+whoever makes it, wherever the training resumes, and with whatever batch size.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from assay.workers.evaluator_link import die_with_parent
+from assay.workers.training.batches import Batch
+from assay.workers.training.distributed.processes import ALONE, Processes
+from assay.workers.training.examples import Example, Examples
+from assay.workers.training.order import Order
+from assay.workers.training.randomness import derive_seed, library_generators_restored
+
+# Examples that are handed over at once, through shared memory.
+CHUNK = 16
+MOST_MAKERS = 16
+# Below this many cores to spare a process that makes examples would take the training's own.
+WORTHWHILE = 2
+
+
+class MakingFailed(Exception):
+    """An example could not be made, for no reason that its user could mend; names it."""
+
+
+class Task(NamedTuple):
+    """Examples of one step: their indices in the data set, and the seed of each."""
+
+    indices: tuple[int, ...]
+    seeds: tuple[int, ...]
+
+
+class Chunk(NamedTuple):
+    """Made examples, n of them, those in bytes apart from those in floats.
+
+    Attributes:
+        exact: bool (n,): in bytes.
+        in_bytes: uint8 (n1, C, S, S).
+        in_floats: float32 (n2, C, S, S).
+        truth: of all, (n, ...).
+    """
+
+    exact: Tensor
+    in_bytes: Tensor
+    in_floats: Tensor
+    truth: Tensor
+
+
+class Failed(NamedTuple):
+    """Why an example could not be made; `wrong_data` is for who brought the data."""
+
+    wrong_data: bool
+    message: str
+
+
+def makers_for(cores: int, threads: int) -> int:
+    """How many processes make examples for a training.
+
+    Args:
+        cores: what the training may use.
+        threads: of torch, in the training's process.
+    """
+    spare = cores - threads
+    return min(spare, MOST_MAKERS) if spare >= WORTHWHILE else 0
+
+
+class MadeBatches:
+    """The batches of a training, from examples made one by one."""
+
+    def __init__(
+        self,
+        examples: Examples,
+        *,
+        seed: int,
+        batch_size: int,
+        device: torch.device,
+        repeats: int = 1,
+        processes: Processes = ALONE,
+        makers: int = 0,
+    ):
+        """Nothing is made before `between`.
+
+        Args:
+            examples: what makes them.
+            seed: the job's seed.
+            batch_size: examples in a batch, those of all processes of the training together.
+            device: where the batches go.
+            repeats: how often an epoch visits an example.
+            processes: this process of the training.
+            makers: how many processes make examples for it; 0: it makes them itself.
+
+        Raises:
+            ValueError: there are no examples, or too few for the processes.
+        """
+        if len(examples.ids) == 0:
+            raise ValueError("there are no training examples")
+        self._examples = examples
+        self._seed = seed
+        self._device = device
+        self._makers = makers
+        self._order = Order(len(examples.ids), seed=seed, batch_size=batch_size, repeats=repeats)
+        self._part = processes.part(self._order.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a batch, those of all processes of the training together."""
+        return self._order.batch_size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch."""
+        return self._order.steps_per_epoch
+
+    def between(self, start: int, stop: int) -> Generator[Batch, None, None]:
+        """The batches of the steps start..stop-1.
+
+        Raises:
+            ValueError: an example cannot be made from its data; names it.
+            MakingFailed: or not for another reason.
+            RuntimeError: a process that makes examples died.
+        """
+        per_step = -(-len(self._part.rows) // CHUNK)
+        with closing(self._chunks(start, stop)) as chunks:
+            while batch := list(islice(chunks, per_step)):
+                yield self._joined(batch)
+
+    def _tasks(self, start: int, stop: int) -> Iterator[Task]:
+        for _, epoch, place, indices in self._order.between(start, stop):
+            chosen = self._part.of(indices).tolist()
+            seeds = [derive_seed(self._seed, f"example/{place + row}", epoch) for row in self._part.rows]
+            for first in range(0, len(chosen), CHUNK):
+                rows = slice(first, first + CHUNK)
+                yield Task(tuple(chosen[rows]), tuple(seeds[rows]))
+
+    def _chunks(self, start: int, stop: int) -> Generator[Chunk, None, None]:
+        making = _Making(self._examples)
+        tasks = self._tasks(start, stop)
+        made = map(making.__getitem__, tasks) if self._makers == 0 else _ahead(making, tasks, self._makers)
+        for chunk in made:
+            if isinstance(chunk, Failed):
+                raise (ValueError if chunk.wrong_data else MakingFailed)(chunk.message)
+            yield chunk
+
+    def _joined(self, chunks: Sequence[Chunk]) -> Batch:
+        images = torch.cat([_images(chunk, self._device) for chunk in chunks])
+        return Batch(images, torch.cat([chunk.truth for chunk in chunks]).to(self._device))
+
+
+def _images(chunk: Chunk, device: torch.device) -> Tensor:
+    """float32 (n, C, S, S) on the device; bytes are sent as bytes."""
+    exact = chunk.in_bytes.to(device).to(torch.float32) / 255
+    if len(chunk.in_floats) == 0:
+        return exact
+    images = torch.empty((len(chunk.exact), *chunk.in_floats.shape[1:]), device=device)
+    images[chunk.exact.to(device)] = exact
+    images[~chunk.exact.to(device)] = chunk.in_floats.to(device)
+    return images
+
+
+class _Making(Dataset[Chunk | Failed]):
+    """Makes what it is asked for, wherever it is."""
+
+    def __init__(self, examples: Examples) -> None:
+        self._examples = examples
+
+    def __getitem__(self, task: Task) -> Chunk | Failed:
+        made: list[Example] = []
+        with library_generators_restored():
+            for index, seed in zip(*task, strict=True):
+                try:
+                    made.append(self._examples.make(index, seed))
+                except Exception as error:  # whatever it is, it says which example it was
+                    text = f"training example {self._examples.ids[index]!r}: {error}"
+                    known = isinstance(error, ValueError)
+                    return Failed(known, text if known else f"{text} ({type(error).__name__})")
+        return _packed(made)
+
+
+def _packed(made: Sequence[Example]) -> Chunk:
+    exact = torch.tensor([image.dtype == torch.uint8 for image, _ in made])
+    in_bytes = [image for image, _ in made if image.dtype == torch.uint8]
+    in_floats = [image for image, _ in made if image.dtype != torch.uint8]
+    none = made[0].image.new_empty((0, *made[0].image.shape))
+    return Chunk(
+        exact,
+        torch.stack(in_bytes) if in_bytes else none.to(torch.uint8),
+        torch.stack(in_floats) if in_floats else none.to(torch.float32),
+        torch.stack([truth for _, truth in made]),
+    )
+
+
+def _ahead(making: _Making, tasks: Iterable[Task], makers: int) -> Iterator[Chunk | Failed]:
+    """The same, in order, from other processes; they end when the iterator is closed or this process dies."""
+    loader = DataLoader(
+        making,
+        batch_size=None,
+        sampler=tasks,
+        num_workers=makers,
+        collate_fn=_unchanged,  # type: ignore[arg-type]  # of single items: they are chunks already
+        # Copies of this process, which share the data set's memory. A fresh process would need it pickled.
+        multiprocessing_context="fork",
+        worker_init_fn=_begin,
+        generator=torch.Generator(),  # so that nothing is drawn from the global one
+    )
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks of processes with threads; those of torch are made anew in the copy.
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+        iterator = iter(loader)
+    yield from iterator
+
+
+def _begin(number: int) -> None:
+    del number
+    die_with_parent()
+
+
+def _unchanged(chunk: Chunk | Failed) -> Chunk | Failed:
+    return chunk

@@ -1,0 +1,190 @@
+"""A training on several devices of one box: one process for each, started and watched by torchrun.
+
+    evaluator                  waits, relays the reports of the first process, then evaluates what was trained
+      workers.training.distributed.torchrun    torchrun
+        workers.training.distributed.rank      one for each device: trains its part of every batch
+
+torchrun puts every process into a session of its own, out of reach of the signal that ends the evaluator's
+group. So each asks the kernel to die with the one above it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.workers.jobs.failures import FailedElsewhere, Failure
+from assay.workers.jobs.session import resolve_device
+from assay.workers.jobs.trainer import Report
+from assay.workers.training.result import Trained
+
+LOOK_SECONDS = 0.2
+STOP_SECONDS = 5.0
+CHUNK = 1 << 16
+# In the folder that the processes of a training share.
+REQUEST, REPORTS, DEATH = "request.json", "reports", "death.json"
+PREFIX = "assay-training-"
+# No connection leaves the machine.
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+# torchrun starts its processes without -P: they would look for modules in the current folder.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+
+
+def train_on_devices(request: Mapping[str, Any], report: Report) -> Trained:
+    """Train the model of a request in `execution.devices` processes; returns when all have ended.
+
+    Args:
+        request: of kind "train".
+        report: gets progress and checkpoints.
+
+    Raises:
+        FailedElsewhere: a process failed or died; the others have been ended.
+        ValueError: there are fewer GPUs.
+    """
+    count = request["spec"]["execution"]["devices"]
+    _check_devices(request["spec"]["execution"]["device"], count)
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # the GPUs are the others' now
+    with _shared_folder() as folder:
+        (folder / REQUEST).write_text(json.dumps(request, default=str))
+        os.mkfifo(folder / REPORTS, mode=0o600)
+        # Open for reading before anybody writes, and never at an end while nobody does yet.
+        reports = os.open(folder / REPORTS, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            trained = _follow(_command(count, folder), reports, report)
+        finally:
+            os.close(reports)
+        if trained is None:
+            raise FailedElsewhere(_reason(folder))
+        return trained
+
+
+def _check_devices(device: str, count: int) -> None:
+    if resolve_device(device).type == "cuda" and torch.cuda.device_count() < count:
+        raise ValueError(
+            f"execution.devices is {count}, but this worker has {torch.cuda.device_count()}; give a worker so"
+            " many with ASSAY_DEVICES"
+        )
+
+
+def _command(count: int, folder: Path) -> list[str]:
+    """Torchrun's command line; the processes meet through a file, not through a port."""
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
+    box = ["--nnodes=1", f"--nproc-per-node={count}", "--max-restarts=0", "--local-addr=127.0.0.1"]
+    logs = [f"--log-dir={folder / 'logs'}"]  # made even where nothing is written to it
+    launcher = [
+        sys.executable,
+        "-P",
+        "-m",
+        "assay.workers.training.distributed.torchrun",
+        str(folder / DEATH),
+    ]
+    return [*launcher, *meeting, *box, *logs, "-m", "assay.workers.training.distributed.rank", str(folder)]
+
+
+def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
+    """Relay reports until all processes have ended; None where they did not get to the end."""
+    environment = LOOPBACK | dict(os.environ) | SAFE_PATH
+    launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)  # noqa: S603
+    trained: Trained | None = None
+    try:
+        ended, pending = False, b""
+        while not ended:
+            ended = launcher.poll() is not None  # before the last look, so that nothing is missed
+            *lines, pending = (pending + _read(reports)).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if message["type"] == "trained":
+                    trained = _from_json(message["outcome"])
+                else:
+                    report(message)
+    finally:
+        _end(launcher)
+    return trained if launcher.returncode == 0 else None
+
+
+def _read(reports: int) -> bytes:
+    """What has come, waiting a little for it."""
+    poll = select.poll()
+    poll.register(reports, select.POLLIN)
+    found = b""
+    if poll.poll(LOOK_SECONDS * 1000):
+        while True:
+            try:
+                chunk = os.read(reports, CHUNK)
+            except BlockingIOError:
+                break
+            if not chunk:
+                break
+            found += chunk
+    return found
+
+
+def _end(launcher: subprocess.Popen[bytes]) -> None:
+    if launcher.poll() is None:
+        launcher.terminate()
+        try:
+            launcher.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            launcher.kill()
+            launcher.wait()
+
+
+def _reason(folder: Path) -> Failure:
+    """Why the training failed: what its processes said, or how they ended."""
+    told = [json.loads(path.read_text()) for path in folder.glob("failure-*.json")]
+    first: Failure | None = min(told, key=lambda entry: entry["time"])["failure"] if told else None
+    if first is not None and not first["retry"]:
+        return first
+    # A process that was killed says nothing, and the others only that they miss it.
+    death = folder / DEATH
+    if death.exists() and (killed := json.loads(death.read_text())["killed"]):
+        return Failure(error_type="evaluator_raised", message=killed, retry=True)
+    if first is not None:
+        return first
+    message = "the processes of the training ended without a word; the worker's log has their output"
+    return Failure(error_type="evaluator_raised", message=message, retry=True)
+
+
+def to_json(trained: Trained) -> dict[str, Any]:
+    """The outcome as plain values; paths are text."""
+    values = {field.name: getattr(trained, field.name) for field in fields(trained)}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+
+
+def _from_json(values: Mapping[str, Any]) -> Trained:
+    paths = {name: Path(value) for name, value in values.items() if name.endswith("_path") and value}
+    return Trained(**(dict(values) | paths))
+
+
+@contextmanager
+def _shared_folder() -> Iterator[Path]:
+    """A folder for this training's processes; those that killed evaluators left behind are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = left.name.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdigit() and not _alive(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
+        yield Path(folder)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True

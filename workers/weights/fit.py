@@ -1,0 +1,88 @@
+"""Whether data fit a model: its channels, how many logits it has, and what these mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from assay.workers.data.formats.dataset import ExampleSet, chosen_logits, model_class_names, model_classes
+from assay.workers.data.formats.text import TextSet, is_text
+from assay.workers.evaluation.some_classes import restricted
+from assay.workers.jobs.session import Loaded
+
+FACTS = ("classes", "channels")
+
+
+def made_for(data: ExampleSet, fact: str) -> int:
+    """The classes or channels of a model that is made for this data."""
+    return model_classes(data) if fact == "classes" else data.channels
+
+
+def check_fit(
+    examples: ExampleSet, model_data: ExampleSet, trained: Sequence[str] | None, where: str
+) -> None:
+    """Refuse data that a model cannot be evaluated on.
+
+    Args:
+        examples: what it is to be evaluated on.
+        model_data: the data set that it was made for.
+        trained: what its logits mean, where its weights tell.
+        where: the field that names the examples.
+
+    Raises:
+        ValueError: other channels or classes. Of a set that takes some of a model's logits, the names of all
+            classes are compared too: a number cannot show that these are the right ones.
+    """
+    for fact in FACTS:
+        given, wanted = made_for(examples, fact), made_for(model_data, fact)
+        if given != wanted:
+            some = f"{examples.classes} of " if given != getattr(examples, fact) else ""
+            raise ValueError(
+                f"{where}: {examples.name!r} has {some}{given} {fact}, the model was made for {wanted}"
+            )
+    if chosen_logits(examples) is None:
+        return
+    wanted_names = model_class_names(examples)
+    sources = (("the job's data", model_class_names(model_data)), ("the data of its training", trained))
+    for whose, names in sources:
+        if names is not None and tuple(names) != wanted_names:
+            place = next(
+                i for i, pair in enumerate(zip(names, wanted_names, strict=True)) if len({*pair}) > 1
+            )
+            raise ValueError(
+                f"{where}: {examples.name!r} takes {examples.classes} of the model's logits by their names,"
+                f" and {whose} calls class {place} {names[place]!r} instead of {wanted_names[place]!r}; use"
+                " the data set 'imagenet', or a folder whose classes have ImageNet's names"
+            )
+
+
+def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
+    """The classifier with those logits alone that are classes of the data."""
+    chosen = chosen_logits(data)
+    return loaded if chosen is None else replace(loaded, classifier=restricted(loaded.classifier, chosen))
+
+
+def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str | None, where: str) -> None:
+    """Refuse text whose words have other ids than those that the model was trained with.
+
+    Args:
+        examples: what the model is to be evaluated on.
+        model_data: the data set that it was made for.
+        trained: the hash of the vocabulary of its training, where its weights tell.
+        where: the field that names the examples.
+
+    Raises:
+        ValueError: the vocabularies differ.
+    """
+    if not is_text(examples):
+        return
+    own, made = (cast(TextSet, data).vocabulary.sha256 for data in (examples, model_data))
+    sources = (("the job's data", made), ("the data of the model's training", trained))
+    for whose, digest in sources:
+        if digest is not None and digest != own:
+            raise ValueError(
+                f"{where}: {examples.name!r} has another vocabulary than {whose}: the model would read other"
+                " words. Labelled texts take the vocabulary of a language data set by their parameter"
+                " vocabulary; texts for language models have that of their own training part"
+            )

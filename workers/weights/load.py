@@ -1,0 +1,85 @@
+"""Loads a weights file into a classifier, tensor by tensor: beside the model one tensor is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors
+import torch
+from torch import Tensor
+
+from assay.models.layers.layers import Classifier
+from assay.models.layers.position_embeddings import Grid, Resizing, resize_positions, square_grid
+from assay.workers.data.formats.dataset import ExampleSet, model_classes
+from assay.workers.jobs.dtypes import PRECISIONS, read_dtypes
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.weights.headers import Fit, fit, in_words, read_shapes
+
+
+@dataclass(frozen=True)
+class File:
+    """What a loaded file was.
+
+    Attributes:
+        metadata: the texts in its header.
+        foreign: whether it came without a normalisation of its own.
+    """
+
+    metadata: Mapping[str, str]
+    foreign: bool
+
+
+def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions: Resizing | None) -> File:
+    """Load a file into a classifier, in the precision that it was trained in, at least float32.
+
+    So the hash of a training job's weights is the job's; and what is halved loses nothing in float32, while
+    the normalisation would lose by being halved.
+
+    Args:
+        classifier: on the CPU; a file from elsewhere leaves its normalisation alone.
+        path: of a safetensors file.
+        data: that the classifier was made for, to speak of.
+        positions: how position embeddings of another grid are resized; None refuses them.
+
+    Raises:
+        BadWeights: the file is gone or damaged, or keys or shapes do not fit.
+    """
+    shapes, metadata = read_shapes(path)
+    wanted = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
+    found = fit(shapes, wanted, positions)
+    if found.faults:
+        raise _misfit(found, data)
+    precisions = {PRECISIONS[dtype] for dtype in read_dtypes(path).values() if dtype in PRECISIONS}
+    classifier.to(max({*precisions, torch.float32}, key=lambda dtype: dtype.itemsize))
+    copy_tensors(classifier, path, found, positions)
+    return File(metadata, found.layout.foreign)
+
+
+def copy_tensors(classifier: Classifier, path: Path, found: Fit, positions: Resizing | None = None) -> None:
+    """Copy the tensors of a file that fits into a classifier, whose dtypes stay."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        for name, ours in classifier.state_dict().items():
+            for part in found.layout.parts(name):
+                grid = found.resized.get(part.name)
+                _fill(part.rows(ours), file.get_tensor(part.name), grid, positions)
+
+
+def _fill(ours: Tensor, theirs: Tensor, grid: Grid | None, positions: Resizing | None) -> None:
+    if grid is not None:
+        own = square_grid(tuple(theirs.shape))
+        assert own is not None
+        assert positions is not None
+        theirs = resize_positions(theirs.to(ours.dtype), own, grid, positions)
+    ours.copy_(theirs)
+
+
+def _misfit(found: Fit, data: ExampleSet) -> BadWeights:
+    classes = found.other_classes(model_classes(data))
+    if classes is not None:
+        return BadWeights(
+            f"the weights are of a model with {classes} classes,"
+            f" the data set {data.name!r} has {model_classes(data)}"
+        )
+    return BadWeights(in_words(found.faults))

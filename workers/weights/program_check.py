@@ -1,0 +1,205 @@
+"""The check of an uploaded program: whether it can be attacked, asked by running it on a few random images.
+
+Everything that an attack relies on is tried on the CPU in float32: logits for any batch, finite, the same
+again and in whatever batch, with gradients that are finite and not all zero. What it can do besides (float64,
+autocast to bfloat16) is noted for jobs that ask for it. On a machine with a GPU it has to run there too.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.models.layers.layers import Classifier
+from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
+from assay.workers.evaluation.engine.probe import REGROUPED, REPEATED, changed
+from assay.workers.jobs.failures import BadWeights
+from assay.workers.weights.programs import as_classifier, read_program
+
+BATCHES = (1, 2, 5)
+IMAGES = max(BATCHES)
+# Logits whose softmax was taken sum to one; those of random images never do by chance.
+SUM_TOLERANCE = 1e-4
+SHOWN = 300
+
+
+class Unfit(ValueError):
+    """The program cannot be attacked; the message says why."""
+
+
+def run(path: Path) -> dict[str, Any]:
+    """The answer to a check request: {"type": "checked", "verdict": a `Verdict`, "error"}.
+
+    Raises:
+        BadWeights: the file is gone.
+        OutOfMemoryError: the program needs more memory than there is.
+    """
+    if not path.is_file():
+        raise BadWeights(f"the file {path.name} of job {path.parent.name} is gone")
+    verdict, error = Verdict(layout=PROGRAM_LAYOUT), None
+    try:
+        program = read_program(path)
+        signature = program.signature
+        verdict = verdict.model_copy(update={"classes": signature.classes, "channels": signature.channels})
+        dtypes = examine(as_classifier(program).eval())
+        facts = ProgramFacts(image_size=program.image_size, dtypes=dtypes, random=program.random)
+        verdict = verdict.model_copy(update={"program": facts})
+    except (BadWeights, Unfit) as found:
+        error = str(found)
+        verdict = verdict.model_copy(update={"other": [error]})
+    return {"type": "checked", "verdict": verdict.model_dump(mode="json"), "error": error}
+
+
+def examine(classifier: Classifier) -> list[str]:
+    """Try a program out; the values of `execution.dtype` that it can be run with.
+
+    Args:
+        classifier: Around a `Program`, on the CPU in float32.
+
+    Raises:
+        Unfit: it cannot be attacked.
+    """
+    program: Any = classifier.backbone
+    signature = program.signature
+    if signature.classes < 2:
+        raise Unfit("it has one logit for each image; a classifier has one for each class, at least two")
+    generator = torch.Generator().manual_seed(0)
+    shape = (IMAGES, signature.channels, signature.image_size, signature.image_size)
+    images = torch.rand(shape, generator=generator)
+    weights = torch.randn(IMAGES, signature.classes, generator=generator)
+    before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
+    logits = _answers(classifier, images, signature.classes)
+    _check_gradients(classifier, images, weights)
+    after = classifier.state_dict()
+    if any(not torch.equal(tensor, after[name]) for name, tensor in before.items()):
+        raise Unfit(
+            "it changes its own tensors while it answers: keep no counters or running statistics in it"
+        )
+    if not program.random:
+        _check_independence(classifier, images, logits)
+    if torch.cuda.is_available():
+        _check_gpu(classifier, images, weights, None if program.random else logits)
+    return ["float32", *(name for name, tried in _others(classifier, images, weights) if tried)]
+
+
+def _answers(classifier: Classifier, images: Tensor, classes: int) -> Tensor:
+    """The logits of all images, (IMAGES, classes)."""
+    logits = images.new_empty(0)
+    for count in BATCHES:
+        logits = _attempt(f"for a batch of {count}", classifier, images[:count])
+        if tuple(logits.shape) != (count, classes) or not logits.is_floating_point():
+            raise Unfit(
+                f"for a batch of {count} it returns {tuple(logits.shape)} of type {logits.dtype}, wanted"
+                f" ({count}, {classes}) logits"
+            )
+    if not logits.isfinite().all():
+        raise Unfit("its logits are not finite for random images with pixels in [0, 1]")
+    sums = logits.sum(1)
+    if (logits >= 0).all() and torch.allclose(sums, torch.ones_like(sums), rtol=0, atol=SUM_TOLERANCE):
+        raise Unfit(
+            "it returns probabilities, which hide gradients: export it without the softmax, to logits"
+        )
+    return logits
+
+
+def _check_gradients(classifier: Classifier, images: Tensor, weights: Tensor) -> None:
+    gradient = _gradient(classifier, images, weights)
+    if gradient is None:
+        raise Unfit(
+            "its logits have no gradient with respect to the pixels: detach, torch.no_grad, argmax or integer"
+            " types cut it off"
+        )
+    if not gradient.isfinite().all():
+        raise Unfit("the gradients of its logits with respect to the pixels are not finite")
+    if not gradient.any():
+        raise Unfit(
+            "the gradients of its logits with respect to the pixels are all zero: rounding, quantisation or a"
+            " step hides them, so that an attack would find nothing"
+        )
+
+
+def _gradient(classifier: Classifier, images: Tensor, weights: Tensor) -> Tensor | None:
+    """Of a weighted sum of the logits with respect to the pixels; None where nothing leads back to them."""
+    images = images.clone().requires_grad_()
+    with torch.enable_grad():
+        logits = _attempt("with gradients", classifier, images)
+        if not logits.requires_grad:
+            return None
+        loss = (logits.float() * weights).sum()
+        found: Tensor | None = _attempt("backwards", lambda value: _differentiate(value, images), loss)
+        return found
+
+
+def _differentiate(loss: Tensor, images: Tensor) -> Tensor | None:
+    return torch.autograd.grad(loss, images, allow_unused=True)[0]
+
+
+def _check_independence(classifier: Classifier, images: Tensor, logits: Tensor) -> None:
+    if count := changed(logits, _attempt("again", classifier, images), REPEATED):
+        raise Unfit(
+            f"for {count} of {IMAGES} images it answers differently when it is asked again, without an"
+            " operator that draws random numbers"
+        )
+    alone = torch.cat([_attempt("alone", classifier, images[row : row + 1]) for row in range(IMAGES)])
+    reverse = _attempt("in reverse order", classifier, images.flip(0)).flip(0)
+    for grouped, where in ((alone, "alone"), (reverse, "in another place of the batch")):
+        if count := changed(logits, grouped, REGROUPED):
+            raise Unfit(
+                f"for {count} of {IMAGES} images it answers differently when they come {where}: an answer"
+                " depends on the other images of the batch, as with batch norm in training mode (call"
+                " model.eval() before the export)"
+            )
+
+
+def _check_gpu(classifier: Classifier, images: Tensor, weights: Tensor, logits: Tensor | None) -> None:
+    there = copy.deepcopy(classifier).cuda()
+    found = _attempt("on the GPU", there, images.cuda()).cpu()
+    gradient = _gradient(there, images.cuda(), weights.cuda())
+    if gradient is None or not gradient.isfinite().all():
+        raise Unfit("on the GPU the gradients of its logits with respect to the pixels are not finite")
+    if logits is not None and changed(logits, found, REGROUPED):
+        raise Unfit("on the GPU it answers differently from the CPU")
+
+
+def _others(classifier: Classifier, images: Tensor, weights: Tensor) -> list[tuple[str, bool]]:
+    """Whether it can be run in float64, and in bfloat16 by autocast."""
+    double = copy.deepcopy(classifier).double()
+    with_autocast = torch.autocast("cpu", torch.bfloat16)
+
+    def autocast(given: Tensor) -> Tensor:
+        with with_autocast:
+            logits: Tensor = classifier(given)
+        return logits
+
+    tries: list[tuple[str, Callable[[Tensor], Tensor], Tensor]] = [
+        ("float64", double, images.double()),
+        ("bfloat16", autocast, images),
+    ]
+    return [(name, _works(model, given, weights)) for name, model, given in tries]
+
+
+def _works(model: Callable[[Tensor], Tensor], images: Tensor, weights: Tensor) -> bool:
+    images = images.clone().requires_grad_()
+    try:
+        logits = model(images)
+        gradient = torch.autograd.grad((logits * weights.to(logits)).sum(), images)[0]
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        return False
+    return bool(logits.isfinite().all() and gradient.isfinite().all())
+
+
+def _attempt(how: str, call: Callable[[Tensor], Any], given: Tensor) -> Any:
+    """Run something of the program; whatever it raises is the program's fault, but for a lack of memory."""
+    try:
+        return call(given)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # an operator may raise anything at arguments that it does not take
+        raise Unfit(f"it cannot be run {how}: {type(error).__name__}: {str(error)[:SHOWN]}") from error

@@ -1,0 +1,71 @@
+"""What weights are that do not fit, by the names of their tensors: a reason beside the list of keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from assay.models.weights.key_maps import Shape
+from assay.workers.weights.headers import Fit, resizable
+
+BY_TIMM = "evaluate it as the model 'timm' with its `architecture`"
+# A name that only such weights have, and what they are.
+KINDS: tuple[tuple[str, str], ...] = (
+    (
+        r"(^|\.)(dist_token|head_dist\.)",
+        "this is a distilled DeiT (a distillation token beside the class token, two heads), which is no model"
+        " of ours: its classifiers are the model 'timm' with the architecture"
+        " 'deit_tiny_distilled_patch16_224' or the like",
+    ),
+    (r"\.(ls[12]\.gamma|gamma_[12])$", f"its blocks have LayerScale (DeiT III, DINOv2, BEiT): {BY_TIMM}"),
+    (r"(^|\.)norm_pre\.", f"it normalises before the first block (CLIP): {BY_TIMM}"),
+    (r"(^|\.)fc_norm\.", f"it classifies the mean of the tokens, not the class token: {BY_TIMM}"),
+    (r"(^|\.)reg_token$", f"it has register tokens: {BY_TIMM}"),
+    (r"\.attn\.[qk]_norm\.", f"its attention normalises queries and keys: {BY_TIMM}"),
+    (r"(^|\.)pre_logits\.", "it has a layer between class token and head (an old ViT for ImageNet-21k)"),
+    (
+        r"(^|\.)(mask_token$|decoder_embed\.)",
+        "it was pretrained to fill masks (MAE, DINOv2): it is no classifier",
+    ),
+    (
+        r"(^|\.)encoder\.layer\.\d+\.attention\.",
+        "its names are those of Hugging Face transformers: save it with the names of timm",
+    ),
+)
+
+
+def recognised(given: Mapping[str, Shape], found: Fit) -> Iterator[str]:
+    """Reasons why a file does not fit, as far as its names and shapes tell.
+
+    Args:
+        given: the shapes of the file's tensors by name.
+        found: how it fits; nothing is said of one that does.
+    """
+    if not found.faults:
+        return
+    for pattern, reason in KINDS:
+        if any(re.search(pattern, name) for name in found.unexpected):
+            yield reason
+    yield from _of_attention(found)
+    for key, (height, width) in resizable(found.shapes):
+        count = given[key][1] - 1
+        yield (
+            f"{key} is for {count} patches, the model has {height} x {width}: give the image_size that it was"
+            " trained at, or upload it with positions=bilinear (as Segmenter does), bicubic (DeiT) or"
+            " bicubic_antialias (timm) to have it resized"
+        )
+    if found.missing and all(".head." in f".{name}" for name in found.missing):
+        yield "it has no head for classes: only the body of a network is in it"
+
+
+def _of_attention(found: Fit) -> Iterator[str]:
+    """Which attention the weights have, when it is not the model's."""
+    blocks = {3: "q, k, v (softmax attention, model 'vit')", 2: "k, v (symmetric attention, model 'symvit')"}
+    for key, (given, wanted) in found.shapes.items():
+        if key.endswith("attn.qkv.weight") and given[1:] == wanted[1:] and given[-1] > 0:
+            theirs, ours = given[0] / given[-1], wanted[0] / wanted[-1]
+            if {theirs, ours} == {2, 3}:
+                yield f"its attention has the rows {blocks[int(theirs)]}, the model's {blocks[int(ours)]}"
+                return
+    if any(name.endswith(".attn.kv.weight") for name in found.unexpected):
+        yield "its queries have a matrix of their own (attn.q, attn.kv): the model's attention is another"
