@@ -16,7 +16,7 @@ import httpx
 from sqlalchemy import event
 
 from assay.service.api.views import job_view
-from assay.service.store import cursor
+from assay.service.store.ids import encode_cursor
 from assay.service.store.store import Store, open_store
 from assay.service.store.tenants import TenantStore, View
 from benchmarks.service_rows import RARE_MODEL, add_jobs
@@ -67,7 +67,7 @@ def _measured(client: httpx.Client, ids: list[str], calls: int) -> dict[str, lis
         "status": _times(client, calls, lambda: (f"{JOBS_PATH}/{draw.choice(ids)}", {})),
         "status, queued": _times(client, calls, lambda: (f"{JOBS_PATH}/{draw.choice(queued)}", {})),
         "list, deep page": _times(
-            client, calls, lambda: (JOBS_PATH, {"cursor": cursor.encode(draw.choice(ids))})
+            client, calls, lambda: (JOBS_PATH, {"cursor": encode_cursor(draw.choice(ids))})
         ),
     }
     for name, chosen in FILTERS.items():
@@ -94,7 +94,7 @@ def explained(store: Store, ids: list[str]) -> str:
     """What EXPLAIN (ANALYZE, BUFFERS) says of every statement of a look at a job and of the lists."""
     queued = store.jobs.page(state="queued")[0][-1]
     everything = TenantStore(store, View(None, everything=True))
-    middle = cursor.encode(ids[len(ids) // 2])
+    middle = encode_cursor(ids[len(ids) // 2])
     wanted: dict[str, Callable[[], object]] = {
         "status": lambda: store.jobs.get(ids[7]),
         "status, queued: what surrounds it": lambda: job_view(everything, queued),

@@ -25,8 +25,8 @@ from assay.service.catalog.catalog import CATALOG_FILE, Catalog, load, load_with
 from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import numbers
 from assay.service.contract.errors import ErrorDetail
-from assay.service.contract.offers import known_of_model
 from assay.service.contract.problems import Report, path_text
+from assay.service.submission.compatibility import known_of_model
 from assay.service.submission.estimate import passes as declared_passes
 from assay.service.submission.estimate import repeats as declared_repeats
 from assay.workers.discovery import packages as extensions

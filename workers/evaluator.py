@@ -26,8 +26,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from assay.workers.evaluator_link import die_with_parent
-from assay.workers.pipes import REPORTS, REQUESTS
+from assay.workers.evaluator_link import REPORTS, REQUESTS, die_with_parent
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 0.5

@@ -9,6 +9,9 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 
+REQUESTS = "ASSAY_REQUESTS_FD"
+REPORTS = "ASSAY_REPORTS_FD"
+
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process with the thread that started it (Linux only)."""

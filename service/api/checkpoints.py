@@ -18,7 +18,7 @@ from assay.service.api.errors import documented
 from assay.service.api.upload_file import Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog
-from assay.service.contract.checkpoints import GIVEN, INSIDE, NAME_PATTERN, Checkpoint, model_of_weights
+from assay.service.contract.checkpoints import NAME_PATTERN, Checkpoint
 from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
 from assay.service.contract.problems import Loc, Report
 from assay.service.contract.results import Page
@@ -32,6 +32,7 @@ from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
+from assay.service.submission.uploads import GIVEN, INSIDE, model_of_weights
 from assay.service.submission.weights import EXPORTED
 
 logger = logging.getLogger(__name__)

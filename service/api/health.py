@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from assay.service.api.deps import CatalogDep, SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
 from assay.service.contract.results import Answer
-from assay.service.store.redis_up import redis_answers
+from assay.service.store.live import redis_answers
 
 router = APIRouter(tags=["health"])
 

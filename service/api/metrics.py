@@ -33,16 +33,16 @@ from assay.service.api.deps import only
 from assay.service.api.errors import documented
 from assay.service.contract.states import JobState, ShardState
 from assay.service.settings import Settings
-from assay.service.store.counters import SHARD_BOUNDS
+from assay.service.store.live import redis_answers
 from assay.service.store.overview import Overview, WorkerRow
-from assay.service.store.redis_up import redis_answers
 from assay.service.store.store import Store
+from assay.service.store.workers import SHARD_BOUNDS
 from assay.service.telemetry import BOUNDS, Requests
 
 FRESH_SECONDS = 2.0
 PATIENCE_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
-# What the workers count, with what it is; `service/store/counters.py` has the sums.
+# What the workers count, with what it is; `service/store/workers.py` has the sums.
 COUNTED = {
     "assay_examples": "Examples measured by finished evaluate shards.",
     "assay_forward_passes": "Examples put through a model.",

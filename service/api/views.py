@@ -21,9 +21,9 @@ from assay.service.contract.results import (
 from assay.service.contract.states import JobState
 from assay.service.metrics.sanity_checks import cross_checks
 from assay.service.store.live import Live
-from assay.service.store.remaining import eta_seconds
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.store.transactions.event_log import eta_seconds
 from assay.service.store.transactions.progress import brought_up
 from assay.service.submission.suites import left_out_warnings
 

@@ -1,14 +1,24 @@
-"""The subcommands that work on this machine, without a service to speak to."""
+"""How subcommands are declared; arguments that several share; serve, data, demo, keys, checkpoints."""
 
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Callable
 from pathlib import Path
 
-from assay.service.arguments import Subcommands, add, count, json_argument
-from assay.service.cli import checkpoints, commands
+from assay.service.cli import checkpoints as checkpoint_commands
+from assay.service.cli import commands
 from assay.service.cli import keys as key_commands
+from assay.service.cli.commands import Options
+from assay.service.client import DEFAULT_URL
 from assay.service.contract.keys import SCOPES
+
+# A job id, for examples.
+JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
+
+Command = Callable[[Options], int]
+Subcommands = argparse._SubParsersAction
 
 
 def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
@@ -96,10 +106,100 @@ def add_import_pickle(subcommands: Subcommands[argparse.ArgumentParser]) -> None
     parser = add(
         subcommands,
         "import-pickle",
-        checkpoints.import_pickle,
+        checkpoint_commands.import_pickle,
         "convert a legacy PyTorch checkpoint to safetensors",
         "assay import-pickle deit_tiny.pth deit_tiny.safetensors",
     )
     parser.add_argument("file", metavar="FILE", help="what torch.save wrote (.pth, .pt, .bin)")
     parser.add_argument("output", metavar="OUTPUT", help="the safetensors file to write")
     parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
+
+
+def add(
+    subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
+) -> argparse.ArgumentParser:
+    """A subcommand: what `run` does, said in a summary and shown in examples."""
+    parser = subcommands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[:1].upper()}{summary[1:]}.",
+        epilog="example:\n" + "\n".join(f"  {example}" for example in examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_remote(
+    subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
+) -> argparse.ArgumentParser:
+    """A subcommand that speaks to the service."""
+    parser = add(subcommands, name, run, summary, *examples)
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("ASSAY_URL", DEFAULT_URL),
+        help="address of the service (default: ASSAY_URL, else %(default)s)",
+    )
+    return parser
+
+
+def job_argument(parser: argparse.ArgumentParser) -> None:
+    """The job that it is about."""
+    parser.add_argument("job", metavar="JOB", help="job id")
+
+
+def json_argument(parser: argparse.ArgumentParser) -> None:
+    """JSON instead of lines for a person."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def count(text: str) -> int:
+    """The `type` of arguments that are integers of at least 1."""
+    if not text.isdecimal() or int(text[:9]) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: an integer of at least 1")
+    return int(text[:9])
+
+
+def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `checkpoints upload`, `list`, `show` and `delete`."""
+    summary, example = "upload, list and delete weights", "assay checkpoints list"
+    checkpoints = add(subcommands, "checkpoints", checkpoint_commands.list_all, summary, example)
+    actions = checkpoints.add_subparsers(title="actions", metavar="ACTION", required=True)
+    upload = add_remote(
+        actions,
+        "upload",
+        checkpoint_commands.upload,
+        "upload weights or an exported program and wait until it is checked",
+        "assay checkpoints upload ours weights.safetensors",
+        "assay checkpoints upload deit deit_tiny.safetensors --model vit --normalization imagenet",
+        "assay checkpoints upload resnet resnet.pt2",
+    )
+    listing = add_remote(actions, "list", checkpoint_commands.list_all, "list all weights", example)
+    show = add_remote(
+        actions, "show", checkpoint_commands.show, "show one, with its faults", "assay checkpoints show ours"
+    )
+    delete = add_remote(
+        actions,
+        "delete",
+        checkpoint_commands.delete,
+        "delete weights that no job needs",
+        "assay checkpoints delete ours",
+    )
+    for parser in (upload, show, delete):
+        parser.add_argument("name", metavar="NAME", help="the checkpoint's name")
+    upload.add_argument("file", metavar="FILE", help="the safetensors file, or the .pt2 file")
+    upload.add_argument(
+        "--model", help="of which model: its name, or {name, params} as JSON (default: as the file says)"
+    )
+    upload.add_argument(
+        "--normalization",
+        help="of a file from elsewhere: imagenet, inception, data (each job's), or {mean, std} as JSON",
+    )
+    upload.add_argument(
+        "--positions",
+        help="resize position embeddings of another grid: bilinear, bicubic or bicubic_antialias",
+    )
+    upload.add_argument("--no-wait", action="store_true", help="do not wait for the check")
+    for parser in (upload, listing, show):
+        json_argument(parser)

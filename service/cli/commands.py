@@ -6,19 +6,21 @@ import argparse
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from assay.service.cli import output as terminal
 from assay.service.cli.progress_bars import Bars
-from assay.service.client import AssayClient
+from assay.service.client import AssayClient, BadAnswer
+from assay.service.contract.errors import NotFound
+from assay.service.contract.events import Event
 from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
-from assay.service.following import follow
 from assay.service.settings import Settings
 from assay.service.store.connections import PREFIX, wrong_settings
 
@@ -228,3 +230,38 @@ def _show(options: Options, value: object, text: str) -> None:
 
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
+
+
+def follow(client: AssayClient, job: Job, draw: Callable[[Job], None]) -> Job:
+    """Draws the job at everything that has happened to it and will, and returns it as it ended."""
+    if job.state.terminal:
+        draw(job)
+        return job
+    try:
+        now = begun(job)
+        for event in client.events(job.id):
+            now = applied(now, event)
+            draw(now)
+    except (NotFound, BadAnswer):
+        # An older service, or a proxy that cannot stream. A job that is gone is missing below too.
+        pass
+    return client.wait(job.id, callback=draw)
+
+
+def begun(job: Job) -> Job:
+    """The job before its first event, as far as events change it."""
+    progress = job.progress.model_copy(update={"done": 0, "eta_seconds": None})
+    return job.model_copy(update={"progress": progress, "message": ""})
+
+
+def applied(job: Job, event: Event) -> Job:
+    """The job after an event."""
+    data = event.data
+    changes: dict[str, Any] = {}
+    if event.type == "progress":
+        changes = {"progress": data}
+    elif event.type == "log":
+        changes = {"message": data["message"]}
+    elif event.type == "state":
+        changes = {name: data[name] for name in ("state", "attempt", "message", "error")}
+    return Job.model_validate(job.model_dump() | changes) if changes else job

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from assay.service import list_commands
-from assay.service.arguments import JOB, Subcommands, add_remote, count, job_argument, json_argument
-from assay.service.cli import commands
+from assay.service.cli import commands, job_lists
+from assay.service.cli.arguments import JOB, Subcommands, add_remote, count, job_argument, json_argument
 from assay.service.contract.states import JobState
 
 
@@ -29,7 +28,7 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser = add_remote(
         subcommands,
         "run",
-        list_commands.run,
+        job_lists.run,
         "post a list of jobs, wait for them, and print one table of their results",
         "assay run docs/models.jobs.json > table.md",
     )

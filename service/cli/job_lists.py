@@ -11,12 +11,17 @@ defaults of its kind. Wherever a field called `job` has an id, it may have "@" a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assay.service.catalog.parameters import check
-from assay.service.contract.errors import MalformedJson
-from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.cli import commands, markdown, output
+from assay.service.cli.progress_bars import Bars
+from assay.service.client import AssayClient
+from assay.service.contract.errors import AssayError, ErrorDetail, InvalidState, MalformedJson, NoResults
+from assay.service.contract.problems import Loc, Report, nearest, path_text
+from assay.service.contract.results import Job, Results
 from assay.service.contract.strict_json import parse_json
 
 # What a spec has inside, the service checks.
@@ -38,10 +43,10 @@ SHAPE: Mapping[str, Any] = {
 MARK = "@"
 MAX_DEPTH = 40
 
-Job = dict[str, Any]
+Entry = dict[str, Any]
 
 
-def read(raw: bytes) -> list[Job]:
+def read(raw: bytes) -> list[Entry]:
     """The specs of a list with the defaults filled in; names of jobs still stand for their ids.
 
     Raises:
@@ -79,21 +84,21 @@ def resolved(value: Any, ids: Mapping[str, str]) -> Any:
     return [resolved(part, ids) for part in value] if isinstance(value, list) else value
 
 
-def referred(jobs: list[Job]) -> frozenset[str]:
+def referred(jobs: list[Entry]) -> frozenset[str]:
     """The names of the jobs that others refer to."""
     return frozenset(name for job in jobs for _, name in _references(job, ()))
 
 
-def _jobs(body: object, report: Report) -> list[Job]:
+def _jobs(body: object, report: Report) -> list[Entry]:
     """The jobs with the defaults of their kind, if the list has the right shape."""
     checked = check(SHAPE, body, report)
     if len(report):
         return []
-    defaults: dict[str, Job] = checked["defaults"]
+    defaults: dict[str, Entry] = checked["defaults"]
     return [{**defaults.get(str(job.get("kind")), {}), **job} for job in checked["jobs"]]
 
 
-def _check_name(jobs: list[Job], index: int, report: Report) -> None:
+def _check_name(jobs: list[Entry], index: int, report: Report) -> None:
     name = jobs[index].get("name")
     loc: Loc = ("jobs", index, "name")
     if not isinstance(name, str) or not name:
@@ -102,7 +107,7 @@ def _check_name(jobs: list[Job], index: int, report: Report) -> None:
         report.add(loc, "an earlier job of the list has this name", given=name, allowed="a name of its own")
 
 
-def _check_reference(jobs: list[Job], index: int, name: str, loc: Loc, report: Report) -> None:
+def _check_reference(jobs: list[Entry], index: int, name: str, loc: Loc, report: Report) -> None:
     names = [str(job.get("name")) for job in jobs]
     if name in names[:index]:
         return
@@ -130,3 +135,84 @@ def _references(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
 
 def _refers(key: str, value: object) -> bool:
     return key == "job" and isinstance(value, str) and value.startswith(MARK)
+
+
+def run(options: commands.Options) -> int:
+    """Posts the jobs of a list, waits for all of them, and prints their results."""
+    listed = read(commands.spec_text(options.file))
+    with commands.connected(options) as client:
+        jobs = _submitted(client, listed, options.idempotency_key)
+        ended = _followed(client, jobs)
+        results = {name: found for name, job in ended.items() if (found := _results(client, job))}
+    failed = {name: job for name, job in ended.items() if job.state != "succeeded"}
+    if options.json:
+        answer = {
+            name: {
+                "job": job.model_dump(mode="json"),
+                "results": results[name].model_dump(mode="json") if name in results else None,
+            }
+            for name, job in ended.items()
+        }
+        sys.stdout.write(f"{output.json_text(answer)}\n")
+    else:
+        between = referred(listed)
+        shown = {name: found for name, found in results.items() if name not in between}
+        sys.stdout.write(f"{markdown.markdown(shown, options.metric)}\n" if shown else "")
+    for name, job in failed.items():
+        reason = f"{job.error.type}: {job.error.message}" if job.error else job.message
+        sys.stderr.write(f"{output.printable(f'{name}: job {job.id} {job.state.value}: {reason}')}\n")
+    return commands.JOB_FAILED if failed else commands.OK
+
+
+def _submitted(client: AssayClient, listed: list[Entry], key: str | None) -> dict[str, Job]:
+    """Name to job. If one is refused, those before it are canceled: the list runs whole or not at all."""
+    jobs: dict[str, Job] = {}
+    for index, spec in enumerate(listed):
+        ids = {name: job.id for name, job in jobs.items()}
+        own = None if key is None else f"{key}-{index}"
+        try:
+            jobs[spec["name"]] = client.submit(resolved(spec, ids), idempotency_key=own)
+        except AssayError as error:
+            _cancel(client, jobs)
+            raise _placed(error, index, spec["name"]) from None
+    return jobs
+
+
+def _cancel(client: AssayClient, jobs: Mapping[str, Job]) -> None:
+    for job in reversed(list(jobs.values())):
+        try:
+            client.cancel(job.id)
+        except InvalidState:
+            continue  # it has ended
+        except AssayError as error:
+            sys.stderr.write(f"cannot cancel job {job.id}: {output.printable(error.message)}\n")
+
+
+def _placed(error: AssayError, index: int, name: str) -> AssayError:
+    """The same error, about a job of the list."""
+    details = [
+        ErrorDetail.model_validate(detail.model_dump() | {"loc": ["jobs", index, *detail.loc]})
+        for detail in error.details
+    ]
+    return type(error)(f"{path_text(('jobs', index))} {name!r}: {error.message}", details)
+
+
+def _followed(client: AssayClient, jobs: Mapping[str, Job]) -> dict[str, Job]:
+    """The jobs as they ended. Standard output is for the table alone."""
+    now = {output.printable(name): job for name, job in jobs.items()}
+    bars = Bars(list(now), sys.stderr)
+
+    def draw(job: Job) -> None:
+        now.update({label: job for label, one in now.items() if one.id == job.id})
+        bars.draw(now)
+
+    ended = {name: client.wait(job.id, callback=draw) for name, job in jobs.items()}
+    bars.close()
+    return ended
+
+
+def _results(client: AssayClient, job: Job) -> Results | None:
+    try:
+        return client.results(job.id)
+    except NoResults:
+        return None

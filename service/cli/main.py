@@ -11,10 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from assay.service import arguments_checkpoints
-from assay.service.arguments import Command
-from assay.service.cli import arguments as arguments_local
+from assay.service.cli import arguments as declared
 from assay.service.cli import commands, job_arguments, output
+from assay.service.cli.arguments import Command
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 
@@ -74,10 +73,10 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
-    arguments_local.add_local(subcommands)
-    arguments_local.add_keys(subcommands)
-    arguments_checkpoints.add_checkpoints(subcommands)
-    arguments_local.add_import_pickle(subcommands)
+    declared.add_local(subcommands)
+    declared.add_keys(subcommands)
+    declared.add_checkpoints(subcommands)
+    declared.add_import_pickle(subcommands)
     job_arguments.add_submission(subcommands)
     job_arguments.add_reading(subcommands)
     job_arguments.add_results(subcommands)

@@ -6,8 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from assay.service.answers import BadAnswer, error_of, parsed, part, reaching
-from assay.service.client.transport import API, Caller
+from assay.service.client.transport import API, BadAnswer, Caller, error_of, parsed, part, reaching
 from assay.service.contract.results import Artifact, Page
 
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assay.service.answers import parsed, part
-from assay.service.client.transport import API, Caller
+from assay.service.client.transport import API, Caller, parsed, part
 from assay.service.contract.checkpoints import Checkpoint
 from assay.service.contract.results import Page
 

@@ -16,11 +16,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from assay.service.answers import ERRORS, BadAnswer, Unreachable, parsed, part
 from assay.service.client import events as streams
 from assay.service.client.artifacts import ArtifactCalls
 from assay.service.client.checkpoints import CheckpointCalls
-from assay.service.client.transport import API, DEFAULT_URL, KEY_VARIABLE
+from assay.service.client.transport import (
+    API,
+    DEFAULT_URL,
+    ERRORS,
+    KEY_VARIABLE,
+    BadAnswer,
+    Unreachable,
+    parsed,
+    part,
+)
 from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.results import Job, Page, Results

@@ -111,7 +111,7 @@ class Reference(Answer):
 class EvaluationResult(Answer):
     """One row of the results: one evaluation or attack with its parameters.
 
-    Metrics are described in `workers/metrics/`. Of classification, in `classification.py`: top1, top5,
+    Metrics are described in `service/metrics/`. Of classification, in `classification.py`: top1, top5,
     attack_success_rate, top1_8bit, median_linf, median_l2, queries; in `corruption.py`: corrupted_top1, mce;
     in `calibration.py`: ece, rms_calibration_error, aurra; in `anomaly.py`: aupr. Of segmentation, in
     `segmentation.py`: miou, mean_accuracy, pixel_accuracy, under attack in `worst_case.py`; in

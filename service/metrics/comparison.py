@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 from assay.service.compare_cells import CellPairs
 from assay.service.compare_pixels import PixelPairs
+from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.metrics.intervals import mcnemar, paired_bootstrap
 from assay.service.metrics.perplexity import documents_of, paired_difference, perplexity_of, resamples_of
-from assay.service.submission.imagenet_c_layout import content_label
 
 # Metrics that are the mean of a per-example column of the outcomes.
 COLUMN_OF = {

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
+from assay.service.contract.corruption_cells import Cell
 from assay.service.contract.results import Breakdown, Metric
 from assay.service.metrics.corrupted_pixel_counts import COLUMN, CellCounts, Ratios, draw, mean_ratios
 from assay.service.metrics.corrupted_pixel_counts import Cell as Measured
-from assay.service.submission.imagenet_c_layout import Cell
 
 
 def corrupted_segmentation_metrics(

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from assay.service.contract.corruption_cells import SEVERITIES, Cell
 from assay.service.contract.results import Breakdown, Metric
 from assay.service.metrics.classification import bootstrap_resamples, proportion
 from assay.service.metrics.intervals import bootstrap_mean
-from assay.service.submission.imagenet_c_layout import SEVERITIES, Cell
 
 # AlexNet's error under each corruption, the mean over severities, on the stored ImageNet-C; of the authors.
 ALEXNET_ERRORS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.service.contract.results import Metric
 from assay.service.metrics.classification import proportion
-from assay.service.metrics.perplexity_metrics import perplexity_metrics
+from assay.service.metrics.perplexity import perplexity_metrics
 
 SWAPPED_COLUMNS = (
     "id",

@@ -12,13 +12,13 @@ from sqlalchemy.exc import IntegrityError
 from assay.service.contract.errors import NotFound
 from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
+from assay.service.store.columns import upsert
 from assay.service.store.database import Database
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import ArtifactRow
 from assay.service.store.tables import artifacts, jobs
 from assay.service.store.transactions.dependencies import still_needed
 from assay.service.store.transactions.transitions import lock_job
-from assay.service.store.upsert import upsert
 
 WEIGHTS = "weights.safetensors"
 # Begins the names of files that are still being uploaded.

@@ -18,11 +18,9 @@ from assay.service.contract.checkpoints import NAME_PATTERN
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.problems import readable
 from assay.service.contract.states import RETRYABLE, JobState
-from assay.service.store import cursor as cursors
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.ids import new_id
-from assay.service.store.planning import add_first_shard
+from assay.service.store.ids import decode_cursor, encode_cursor, new_id
 from assay.service.store.quotas import Quota, check_room, one_at_a_time, size_left
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
 from assay.service.store.tables import checkpoints, dependencies, jobs
@@ -33,7 +31,7 @@ from assay.service.store.transactions.event_log import tell_state
 from assay.service.store.transactions.finish import complete
 from assay.service.store.transactions.release import give_up
 from assay.service.store.transactions.retry import retry_job
-from assay.service.store.transactions.submit import job_values
+from assay.service.store.transactions.submit import add_first_shard, job_values
 from assay.service.store.transactions.transitions import lock_claim, lock_job
 
 # Checks are short, and other jobs wait for them.
@@ -137,10 +135,10 @@ class Checkpoints:
         """
         statement = _selected().where(checkpoints.c.tenant == (tenant or "")).order_by(checkpoints.c.name)
         if cursor is not None:
-            statement = statement.where(checkpoints.c.name > cursors.decode(cursor, NAME_PATTERN))
+            statement = statement.where(checkpoints.c.name > decode_cursor(cursor, NAME_PATTERN))
         with self._database.reading() as connection:
             rows = [_row(row) for row in connection.execute(statement.limit(limit + 1))]
-        return rows[:limit], cursors.encode(rows[limit - 1].name) if len(rows) > limit else None
+        return rows[:limit], encode_cursor(rows[limit - 1].name) if len(rows) > limit else None
 
     def delete(self, name: str, *, tenant: str | None) -> str:
         """Deletes a checkpoint; its check, if it runs, is given up.

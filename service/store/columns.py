@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import zlib
 from typing import Any
 
-from sqlalchemy import Dialect, Text
+from sqlalchemy import Connection, Dialect, Table, Text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeDecorator
+
+# JSON has no NaN or infinity; a float that is not finite becomes {"$float": "nan" | "inf" | "-inf"}.
+MARK = "$float"
 
 
 def storable(text: str) -> str:
@@ -46,3 +52,49 @@ class Json(TypeDecorator[Any]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Reads the JSON back."""
         return None if value is None else json.loads(value)
+
+
+def pack(columns: dict[str, list[Any]], extra: dict[str, Any]) -> bytes:
+    """Compresses the columns and the extra values of an outcome.
+
+    Raises:
+        TypeError: for a value that JSON does not know.
+    """
+    value = {"columns": columns, "extra": extra}
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_marked(value), allow_nan=False, separators=(",", ":"))
+    return zlib.compress(text.encode("ascii"))
+
+
+def unpack(payload: bytes) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """Reads back what `pack` wrote: columns and extra values."""
+    value = json.loads(zlib.decompress(payload), object_hook=_unmarked)
+    return value["columns"], value["extra"]
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {MARK: repr(value)}
+    if isinstance(value, dict):
+        return {key: _marked(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_marked(item) for item in value]
+    return value
+
+
+def _unmarked(value: dict[str, Any]) -> Any:
+    return float(value[MARK]) if value.keys() == {MARK} else value
+
+
+def upsert(connection: Connection, table: Table, values: dict[str, Any]) -> None:
+    """Writes a row; all columns of an existing row with the same primary key are replaced."""
+    key = list(table.primary_key.columns)
+    rest = {name: value for name, value in values.items() if name not in {column.name for column in key}}
+    if connection.dialect.name == "sqlite":
+        lite = sqlite.insert(table).values(**values)
+        connection.execute(lite.on_conflict_do_update(index_elements=key, set_=rest))
+    else:
+        post = postgresql.insert(table).values(**values)
+        connection.execute(post.on_conflict_do_update(index_elements=key, set_=rest))

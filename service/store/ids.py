@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 import secrets
 import threading
+
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 LENGTH = 26
@@ -49,3 +53,31 @@ def new_id(seconds: float) -> str:
 def is_id(text: str) -> bool:
     """Whether the text has the shape of a job id."""
     return PATTERN.fullmatch(text) is not None
+
+
+def encode_cursor(last_id: str) -> str:
+    """The cursor of the page that follows this id."""
+    return base64.urlsafe_b64encode(last_id.encode("ascii")).decode("ascii").rstrip("=")
+
+
+def decode_cursor(cursor: str, pattern: str | None = None) -> str:
+    """The id in a cursor, or with a pattern the name that matches it.
+
+    Raises:
+        InvalidSpec: when the cursor is none that this service made.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        last_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
+    except (UnicodeError, binascii.Error):
+        last_id = ""
+    known = is_id(last_id) if pattern is None else re.fullmatch(pattern, last_id) is not None
+    if not known or encode_cursor(last_id) != cursor:
+        detail = ErrorDetail(
+            loc=["query", "cursor"],
+            message="not a cursor of this service",
+            given=cursor[:100].encode("ascii", "replace").decode("ascii"),
+            allowed="the next_cursor of an earlier page",
+        )
+        raise InvalidSpec("the cursor is not valid", [detail])
+    return last_id

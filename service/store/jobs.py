@@ -10,10 +10,10 @@ from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.states import TERMINAL, JobState, ShardState
-from assay.service.store import cursor as cursors
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
 from assay.service.store.database import Database
+from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.row_mapping import job_row, read_job, unknown_job
 from assay.service.store.rows import JobRow, SourceRow
 from assay.service.store.tables import jobs, shards, tags
@@ -134,7 +134,7 @@ class Jobs:
         by = jobs.c.id if tag is None else tags.c.job_id
         statement = select(jobs).where(jobs.c.kind != "check").order_by(by.desc()).limit(limit + 1)
         if cursor is not None:
-            statement = statement.where(by < cursors.decode(cursor))
+            statement = statement.where(by < decode_cursor(cursor))
         filters = (jobs.c.tenant, tenant), (jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.model, model)
         for column, wanted in filters:
             if wanted is not None:
@@ -143,7 +143,7 @@ class Jobs:
             statement = statement.join(tags, tags.c.job_id == jobs.c.id).where(tags.c.tag == tag)
         with self._database.reading() as connection:
             rows = [job_row(row) for row in connection.execute(statement)]
-        return rows[:limit], cursors.encode(rows[limit - 1].id) if len(rows) > limit else None
+        return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
     def cancel(self, job_id: str) -> JobRow:
         """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.

@@ -18,7 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
+from redis import Redis
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from assay.service.store.rows import Claim, JobRow, RunningShard
@@ -31,6 +33,8 @@ AWAY_SECONDS = 5.0
 HINT_SECONDS = 60
 # By then the database has what was reported.
 PROGRESS_SECONDS = 60
+
+PATIENCE_SECONDS = 0.5
 
 
 class Live:
@@ -130,3 +134,14 @@ def _progress(shard_id: str, fence: int) -> str:
 
 def _number(value: bytes | None) -> int | None:
     return int(value) if value is not None and value.isdigit() else None
+
+
+def redis_answers(url: str) -> bool:
+    """Asks once, and waits at most a second."""
+    try:
+        with Redis.from_url(
+            url, socket_connect_timeout=PATIENCE_SECONDS, socket_timeout=PATIENCE_SECONDS
+        ) as client:
+            return bool(client.ping())
+    except (RedisError, OSError, ValueError):
+        return False

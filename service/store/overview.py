@@ -15,10 +15,10 @@ from sqlalchemy import CompoundSelect, Connection, Select, func, literal, select
 
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
-from assay.service.store.counters import Key
 from assay.service.store.database import Database
 from assay.service.store.tables import counters, jobs, shards, workers
 from assay.service.store.transactions.transitions import OPEN
+from assay.service.store.workers import Key
 
 ONLINE_SECONDS = 60.0
 

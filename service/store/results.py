@@ -8,14 +8,13 @@ from typing import Any
 from sqlalchemy import select
 
 from assay.service.store.clock import now
+from assay.service.store.columns import unpack, upsert
 from assay.service.store.database import Database
-from assay.service.store.payload import unpack
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import OutcomeRow
 from assay.service.store.tables import outcomes, results, shards
 from assay.service.store.transactions.event_log import tell_metric
 from assay.service.store.transactions.transitions import lock_job
-from assay.service.store.upsert import upsert
 
 
 class Results:

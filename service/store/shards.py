@@ -14,8 +14,6 @@ from sqlalchemy import ColumnElement, select, update
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.expiring import expire
-from assay.service.store.planning import write_plan
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow, Standing
 from assay.service.store.tables import jobs, shards
@@ -24,7 +22,8 @@ from assay.service.store.transactions.end_job import cancel_when_idle, one_line
 from assay.service.store.transactions.event_log import tell_message
 from assay.service.store.transactions.finish import complete, finished, finished_before, write_outcome
 from assay.service.store.transactions.progress import set_done, standing
-from assay.service.store.transactions.release import give_up, put_back
+from assay.service.store.transactions.release import expire, give_up, put_back
+from assay.service.store.transactions.submit import write_plan
 from assay.service.store.transactions.transitions import CLAIMABLE, held, lock_claim, move_job
 
 

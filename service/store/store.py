@@ -20,14 +20,13 @@ from assay.service.store import overview
 from assay.service.store.artifacts import Artifacts
 from assay.service.store.browser_sessions import Logins
 from assay.service.store.checkpoints import Checkpoints
-from assay.service.store.counters import Counters
 from assay.service.store.database import Database
 from assay.service.store.events import Events
 from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
 from assay.service.store.results import Results
 from assay.service.store.shards import Shards
-from assay.service.store.workers import Workers
+from assay.service.store.workers import Counters, Workers
 
 
 class Store:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.store.clock import now
+from assay.service.store.columns import upsert
 from assay.service.store.database import Database
-from assay.service.store.tables import workers
-from assay.service.store.upsert import upsert
+from assay.service.store.tables import counters, workers
 
 FORGOTTEN_SECONDS = 86400
 LATELY_SECONDS = 1.0
+
+# Upper bounds of the histogram of shard lengths, in seconds; a plan aims at minutes.
+SHARD_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 240, 480, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+# A counter's name, and its labels with their values.
+Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Workers:
@@ -104,3 +111,31 @@ class Workers:
         self._lately.clear()
         with self._database.writing() as connection:
             connection.execute(delete(workers).where(workers.c.worker == worker))
+
+
+class Counters:
+    """Sums by name and labels. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, amounts: Mapping[Key, float]) -> None:
+        """Adds to some counters; those that are new start from zero.
+
+        An answer that is lost on its way makes the caller add twice: these are numbers for people.
+        """
+        if not amounts:
+            return
+        # In one order for all: two transactions must never wait for each other's rows.
+        rows = sorted((name, _text(labels), float(value)) for (name, labels), value in amounts.items())
+        values = [{"name": name, "labels": labels, "value": value} for name, labels, value in rows]
+        with self._database.writing() as connection:
+            insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+            statement: Any = insert(counters)
+            added = {"value": counters.c.value + statement.excluded.value}
+            key = [counters.c.name, counters.c.labels]
+            connection.execute(statement.on_conflict_do_update(index_elements=key, set_=added), values)
+
+
+def _text(labels: tuple[tuple[str, str], ...]) -> str:
+    return json.dumps(dict(labels), sort_keys=True, separators=(",", ":"))

@@ -8,8 +8,8 @@ from typing import Any
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Report, nearest
-from assay.service.submission.imagenet_c_layout import TASK
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 FIT = ("classes", "channels")
@@ -17,6 +17,8 @@ FIT = ("classes", "channels")
 BACKBONE_FIT = ("channels",)
 # Tasks that models of another task do: a classifier's confidence tells anomalies.
 DONE_BY = {"anomaly_detection": "classification", TASK: "classification"}
+
+WORDS = {"softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen"}
 
 
 @dataclass(frozen=True)
@@ -156,3 +158,42 @@ def _share(some: Sequence[str], others: Sequence[str]) -> bool:
 
 def _list(tasks: Sequence[str]) -> str:
     return " and ".join(tasks)
+
+
+def check_offers(catalog: Catalog, evaluation: Component, model: Checked, report: Report, loc: Loc) -> None:
+    """Report each part of a model that does not offer what an evaluation needs.
+
+    Args:
+        catalog: Where parts are looked up.
+        evaluation: What is to be run.
+        model: The model with its parameters.
+        report: Receives the parts at fault.
+        loc: Where the evaluation stands in the body.
+    """
+    parts = list(_parts(catalog, model.component, model.params))
+    for need in evaluation.needs:
+        for part in parts:
+            if need in part.offers:
+                continue
+            able = [entry.name for entry in catalog.list(part.kind) if need in entry.offers]
+            message = (
+                f"{evaluation.name!r} needs {WORDS.get(need, need)}, which the {part.kind} {part.name!r}"
+                f" does not offer"
+            )
+            report.add((*loc, "name"), message, given=evaluation.name, allowed=able)
+
+
+def known_of_model(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
+    """What rules see under `model`: parameters and facts; of a backbone those that the model has not."""
+    known: dict[str, object] = {}
+    for _, kind, reference in component.references(params):
+        if kind == "model":
+            nested = catalog.find(kind, reference["name"])
+            known |= known_of_model(catalog, nested, reference["params"])
+    return {**known, **component.known(params)}
+
+
+def _parts(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> Iterator[Component]:
+    yield component
+    for _, kind, reference in component.references(params):
+        yield from _parts(catalog, catalog.find(kind, reference["name"]), reference["params"])

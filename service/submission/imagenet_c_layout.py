@@ -12,56 +12,22 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_inside
+from assay.service.catalog.catalog import Checked
+from assay.service.catalog.class_lists import class_list
+from assay.service.contract.corruption_cells import TASK, Cell, cells_of
+from assay.service.contract.problems import Loc, Report
+from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside
 
-Cell = tuple[str, int]
-
-# The task of data whose images are corrupted already.
-TASK = "stored_corruptions"
-FIFTEEN = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-SEVERITIES = (1, 2, 3, 4, 5)
 # What the archives of ImageNet-C are called; some people keep their folders in folders of these names.
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
 LAYOUT = "CORRUPTION/SEVERITY/CLASS/IMAGE"
 # Names, and cells, that a message lists of each kind.
 LISTED = 5
 
-
-def cells_of(params: Mapping[str, Any]) -> list[Cell]:
-    """The corruptions, as they were named, each at every severity, in rising order; none of them twice."""
-    severities = sorted(set(params["severities"]))
-    return [(name, severity) for name in dict.fromkeys(params["corruptions"]) for severity in severities]
-
-
-def content_label(label: str, params: Mapping[str, Any]) -> str:
-    """What the content hash of an evaluation's data is kept under: of stored images also which were read.
-
-    Args:
-        label: the data set's, `data_label`.
-        params: the evaluation's.
-    """
-    if params.get("source") != "stored":
-        return label
-    return f"{label} {' '.join(f'{name}/{severity}' for name, severity in sorted(cells_of(params)))}"
+# ImageNet-C has 3.75 million files. A request waits until so many names have been compared; the plan compares
+# all of them.
+NAMES_AT_SUBMISSION = 200_000
 
 
 @dataclass(frozen=True)
@@ -252,3 +218,39 @@ def _place(tree: Tree, cell: Cell) -> Path:
 
 def _text(cell: Cell) -> str:
     return f"{cell[0]}/{cell[1]}"
+
+
+def check_stored(
+    evaluation: Checked, data: Checked, data_root: Path | None, report: Report, loc: Loc
+) -> None:
+    """Report what a folder of stored corrupted images lacks of what is asked for, where its root is seen.
+
+    Args:
+        evaluation: Of these images; its parameters are right.
+        data: Whose folder is looked at.
+        data_root: The data root, or None.
+        report: Receives the one message.
+        loc: Where the data stand in the body.
+    """
+    folder = data.params.get("folder")
+    stored = TASK in data.component.tasks and evaluation.params.get("source") == "stored"
+    if not stored or not isinstance(folder, str) or data_root is None or not data_root.is_dir():
+        return
+    if check_folder(folder, data_root) is not None:  # reported already
+        return
+    listed = (data.component.facts or {}).get("class_list")
+    place, base = (data_root / folder).resolve(), data_root.resolve()
+    tree = Tree(place, base, cells_of(evaluation.params), None if listed is None else class_list(listed))
+    try:
+        gaps = find_gaps(tree, NAMES_AT_SUBMISSION)
+    except ValueError:
+        gaps = "a symbolic link in it leads out of the data root"
+    except OSError as error:
+        gaps = f"it cannot be read ({error.strerror})"
+    if gaps is not None:
+        report.add(
+            (*loc, "params", "folder"),
+            f"{folder!r} is wanted as {LAYOUT}: {gaps}",
+            given=folder,
+            allowed=LAYOUT,
+        )

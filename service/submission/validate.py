@@ -15,11 +15,8 @@ from typing import Any
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.catalog.rules import Namespaces
-from assay.service.contract.execution import check_execution
-from assay.service.contract.offers import check_offers, known_of_model
 from assay.service.contract.problems import Loc, Report
 from assay.service.contract.specs import JOB_SPEC
-from assay.service.contract.stored_check import check_stored
 from assay.service.submission.backbone import check_backbone, with_backbone
 from assay.service.submission.compatibility import (
     BACKBONE_FIT,
@@ -27,13 +24,16 @@ from assay.service.submission.compatibility import (
     MadeFor,
     check_data_tasks,
     check_fit,
+    check_offers,
     check_tasks,
     facts_of,
+    known_of_model,
     misfits,
 )
 from assay.service.submission.data_folders import check_folders
 from assay.service.submission.estimate import estimate
-from assay.service.submission.shape import check_shape
+from assay.service.submission.imagenet_c_layout import check_stored
+from assay.service.submission.shape import check_execution, check_shape
 from assay.service.submission.suites import expand, expand_fitting
 from assay.service.submission.warnings import submission_warnings
 from assay.service.submission.weights import (

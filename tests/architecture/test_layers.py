@@ -64,7 +64,7 @@ def test_measuring_code_imports_without_the_service_packages() -> None:
         "assay.workers.evaluation",
         "assay.workers.training",
         "assay.workers.data",
-        "assay.workers.metrics",
+        "assay.service.metrics",
     ]
     run = import_without(SERVER, [module for package in packages for module in modules_under(package)])
     assert run.returncode == 0, run.stderr

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from assay.service.answers import authorization
 from assay.service.client import AssayClient
+from assay.service.client.transport import authorization
 from assay.service.contract.errors import InvalidSpec, InvalidState, NoResults
 from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, rows, training, weights
 from tests.e2e.running import RunningService, wait_for

@@ -15,7 +15,7 @@ import threading
 from typing import Any
 
 from assay.workers import evaluator as real
-from assay.workers.pipes import REPORTS, REQUESTS
+from assay.workers.evaluator_link import REPORTS, REQUESTS
 from tests.support import fake_evaluator as fake
 
 REAL = "real"

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from assay.service.store.payload import unpack
+from assay.service.store.columns import unpack
 from tests.storm.cluster import Site
 from tests.storm.jobs import Wish
 

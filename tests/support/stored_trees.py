@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from assay.service.submission.imagenet_c_layout import Cell
+from assay.service.contract.corruption_cells import Cell
 
 # Different pictures; every file of a tree is a link to one of them.
 PICTURES = 6

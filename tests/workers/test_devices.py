@@ -59,5 +59,6 @@ def test_workers_share_the_cores_unless_told_otherwise(tmp_path: Path) -> None:
 
 
 def test_looking_does_not_import_torch() -> None:
-    code = "import sys, workers.devices, workers.supervision.supervisor, workers.supervision.reaper; sys.exit('torch' in sys.modules)"
+    modules = "assay.workers.devices, assay.workers.supervision.supervisor, assay.workers.supervision.reaper"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0

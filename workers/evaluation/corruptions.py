@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
+from assay.service.contract.corruption_cells import cells_of
 from assay.service.metrics.corruption import ALEXNET_ERRORS
-from assay.service.submission.imagenet_c_layout import cells_of
 from assay.workers import catalog
 from assay.workers.evaluation.engine.ledger import Ledger, Outcomes
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
-from assay.service.submission.imagenet_c_layout import cells_of
+from assay.service.contract.corruption_cells import cells_of
 from assay.workers import catalog
 from assay.workers.data.formats.prefetch import load_ahead
-from assay.workers.evaluation.cell_tally import CellTally
 from assay.workers.evaluation.corruptions import FIFTEEN, OF_CHANNELS, CorruptionName
+from assay.workers.evaluation.engine.corrupted_segmentation import CellTally
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.loader import DType, Progress
 from assay.workers.evaluation.engine.segmentation import PixelCounts

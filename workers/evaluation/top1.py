@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from assay.workers.evaluation.confidence import classify_with_confidence
+from assay.workers.evaluation.engine.anomalies import classify_with_confidence
 from assay.workers.evaluation.engine.protocols import Evaluation
 
 __all__ = ["top1"]

@@ -1,6 +1,6 @@
 """From the rows of an analysis to what it found: the analysis's own part of the merge.
 
-The function is `summarise` in the module of `workers/metrics/` that has the analysis's name.
+The function is `summarise` in the module of `service/metrics/analyses/` that has the analysis's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def summarise(
     name = rows[0].extra.get("analysis") if rows else None
     if name is None:
         return None
-    merge: Summarise = importlib.import_module(f"assay.workers.metrics.{name}").summarise
+    merge: Summarise = importlib.import_module(f"assay.service.metrics.analyses.{name}").summarise
     ordered = sorted(rows, key=lambda row: row.number)
     evidence = [row.extra["evidence"] for row in ordered]
     return merge(columns, params=params, evidence=evidence, device=ordered[0].extra["provenance"]["device"])

@@ -17,8 +17,6 @@ from assay.models.weights.layouts import Layout
 from assay.service.contract.checkpoints import Verdict, WrongShape
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
-from assay.workers.jobs.dtypes import read_dtypes, wrong_dtypes
-from assay.workers.jobs.finite import not_finite
 from assay.workers.jobs.session import Session
 from assay.workers.training.files import CONTENT, content_sha256
 from assay.workers.weights import program_check
@@ -33,7 +31,7 @@ from assay.workers.weights.headers import (
     state_of,
 )
 from assay.workers.weights.training_record import TrainedOn, parse_trained_on
-from assay.workers.weights.verify import recognised
+from assay.workers.weights.verify import not_finite, read_dtypes, recognised, wrong_dtypes
 
 
 def run(

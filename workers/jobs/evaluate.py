@@ -19,7 +19,7 @@ from assay.attacks.kernel import Attack, frozen
 from assay.attacks.randomness import Randomness
 from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.submission.imagenet_c_layout import Cell
+from assay.service.contract.corruption_cells import Cell
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
@@ -34,7 +34,7 @@ from assay.workers.evaluation.engine.corrupted_segmentation import segment_corru
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Outcomes, Stage
 from assay.workers.evaluation.engine.loader import Images
-from assay.workers.evaluation.engine.probe import IMAGES, probe
+from assay.workers.evaluation.engine.probe import IMAGES, keyed_answers, probe
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 from assay.workers.evaluation.engine.segmentation import PixelCounts, segment
 from assay.workers.evaluation.engine.stored_corruptions import CellOutcomes, StoredCells
@@ -44,10 +44,8 @@ from assay.workers.evaluation.perplexity import DocumentLosses, Perplexity
 from assay.workers.evaluation.sliding_window import SlidingWindow
 from assay.workers.evaluation.sliding_window_corruptions import CorruptedWindows
 from assay.workers.jobs import artifacts, provenance
-from assay.workers.jobs.answers import keyed_answers
-from assay.workers.jobs.examples import examples_of
 from assay.workers.jobs.segmentation_attacks import attack_pixels, save_attacked
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.session import Loaded, Session, examples_of
 from assay.workers.jobs.sources import shard_sources
 from assay.workers.jobs.text_attacks import attack_text, data_root
 from assay.workers.jobs.text_attacks import save_adversarial as save_texts

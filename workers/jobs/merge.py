@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.catalog import load as load_catalog
+from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference
 from assay.service.metrics.analyses.summary import Summary
 from assay.service.metrics.anomaly import anomaly_metrics
@@ -24,7 +25,7 @@ from assay.service.metrics.classification import classification_metrics
 from assay.service.metrics.corrupted_pixel_counts import COLUMN as CORRUPTED_PIXELS
 from assay.service.metrics.corrupted_segmentation import corrupted_segmentation_metrics
 from assay.service.metrics.corruption import corruption_metrics
-from assay.service.metrics.perplexity_metrics import perplexity_metrics
+from assay.service.metrics.perplexity import perplexity_metrics
 from assay.service.metrics.pixel_counts import COUNTS
 from assay.service.metrics.segmentation import segmentation_metrics
 from assay.service.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
@@ -32,10 +33,9 @@ from assay.service.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
 from assay.service.metrics.worst_case import is_attacked, worst_case
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
-from assay.service.submission.imagenet_c_layout import cells_of
 from assay.workers.jobs import artifacts
 from assay.workers.jobs.analyses import summarise
-from assay.workers.jobs.final import final_evaluation
+from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.stages import candidate_breakdown, stage_breakdown
 from assay.workers.jobs.warnings import Row, of_evaluation
 from assay.workers.published.analyses import analysis_references

@@ -17,9 +17,18 @@ import torch
 from assay.service.catalog.catalog import load
 from assay.workers.discovery.packages import packages_of
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "cleverhans", "safetensors")
-CODE = ("models", "attacks", "workers", "service/contract")
+CODE = (
+    "models",
+    "attacks",
+    "workers",
+    "service/catalog",
+    "service/contract",
+    "service/files",
+    "service/metrics",
+    "service/submission",
+)
 # With what is read beside it, such as the classes of ImageNet-A among those of ImageNet.
 SUFFIXES = (".py", ".json")
 

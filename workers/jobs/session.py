@@ -16,9 +16,11 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_words
+from assay.service.contract.corruption_cells import cells_of
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.training.files import content_sha256
@@ -296,3 +298,13 @@ def _image_size(model: Mapping[str, Any], backbone: nn.Module) -> int:
 
 def _key(*parts: object) -> str:
     return json.dumps(parts, sort_keys=True)
+
+
+def examples_of(session: Session, spec: Mapping[str, Any], item: Mapping[str, Any]) -> ExampleSet:
+    """The data set of an evaluation; of stored corrupted images those that it asks for.
+
+    Raises:
+        MissingData: they are not there.
+    """
+    data = session.data(item["data"] or spec["data"], "test")
+    return data.of_cells(cells_of(item["params"])) if isinstance(data, StoredCorruptions) else data

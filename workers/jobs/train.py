@@ -18,7 +18,7 @@ from assay.workers.data.formats.sampling import evaluation_order
 from assay.workers.jobs import provenance
 from assay.workers.jobs.artifacts import describe
 from assay.workers.jobs.evaluate import Shard, answer
-from assay.workers.jobs.final import final_evaluation
+from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.plan import facts_of
 from assay.workers.jobs.session import Loaded, Session, state_sha256
 from assay.workers.jobs.trainer import Report, shared_examples, train_model

@@ -16,9 +16,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import Reference
-from assay.service.submission.imagenet_c_layout import TASK
 from assay.workers.data.formats.imagenet_classes import PUBLISHED, class_list
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import (

@@ -8,9 +8,9 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.states import JobState
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
-from assay.workers.away import DATABASE_AWAY
 from assay.workers.jobs import merge
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.outcome_spool import DATABASE_AWAY
 
 log = logging.getLogger(__name__)
 CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py names them; that module needs torch

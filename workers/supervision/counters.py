@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from assay.service.store.counters import SHARD_BOUNDS, Counters, Key
 from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.workers import SHARD_BOUNDS, Counters, Key
 
 SHARD_SECONDS = "assay_shard_seconds"
 ERROR_TYPE = re.compile(r"[a-z][a-z_]{0,39}")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from assay.service.contract import logs
-from assay.workers.pipes import REPORTS, REQUESTS
+from assay.workers.evaluator_link import REPORTS, REQUESTS
 from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[
     if settings.data_root is not None:
         kept["ASSAY_DATA_ROOT"] = str(settings.data_root)
     threads = str(settings.torch_threads)
-    packages = str(Path(__file__).absolute().parents[2])
+    packages = str(Path(__file__).absolute().parents[3])
     path = os.pathsep.join(filter(None, [packages, kept.get("PYTHONPATH")]))
     return (
         ALLOCATOR

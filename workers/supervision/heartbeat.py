@@ -11,9 +11,9 @@ import time
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
-from assay.workers.away import DATABASE_AWAY
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.evaluator_process import Message
+from assay.workers.supervision.outcome_spool import DATABASE_AWAY
 
 log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5

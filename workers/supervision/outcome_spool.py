@@ -20,15 +20,19 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoFreeConnection
+
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.store import Store
-from assay.workers.away import DATABASE_AWAY
 from assay.workers.supervision import lease_owner
 
 log = logging.getLogger(__name__)
 # The owner of an older file is cut off or stuck, whatever its lease. By two machines' clocks, which may
 # differ: being wrong does no harm.
 ABANDONED_SECONDS = 120.0
+
+DATABASE_AWAY = (OperationalError, InterfaceError, NoFreeConnection)
 
 
 class Spool:

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 from assay.service.store.store import Store
-from assay.workers.away import DATABASE_AWAY
 from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import lease_owner
 from assay.workers.supervision.completion import finish_job
 from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.outcome_spool import DATABASE_AWAY
 from assay.workers.supervision.retention import Retention
 
 log = logging.getLogger(__name__)

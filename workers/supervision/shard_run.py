@@ -26,13 +26,12 @@ from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
 from assay.service.submission.dependencies import needs_of
-from assay.workers.away import DATABASE_AWAY
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import Tally
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, Message
 from assay.workers.supervision.heartbeat import Reports, Watch
-from assay.workers.supervision.outcome_spool import Spool
+from assay.workers.supervision.outcome_spool import DATABASE_AWAY, Spool
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
 log = logging.getLogger(__name__)

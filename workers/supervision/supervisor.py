@@ -18,13 +18,12 @@ from assay.service.contract.states import JobState
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
-from assay.workers.away import DATABASE_AWAY
 from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import lease_owner
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import Tally
-from assay.workers.supervision.outcome_spool import Spool
+from assay.workers.supervision.outcome_spool import DATABASE_AWAY, Spool
 from assay.workers.supervision.shard_run import ShardRun, Workplace
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
+import torch
+from torch import Tensor, nn
+
+from assay.models.layers.layers import Classifier
 from assay.workers.data.formats.dataset import ExampleSet, chosen_logits, model_class_names, model_classes
 from assay.workers.data.formats.text import TextSet, is_text
-from assay.workers.evaluation.some_classes import restricted
 from assay.workers.jobs.session import Loaded
 
 FACTS = ("classes", "channels")
@@ -86,3 +89,25 @@ def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str 
                 " words. Labelled texts take the vocabulary of a language data set by their parameter"
                 " vocabulary; texts for language models have that of their own training part"
             )
+
+
+class SomeClasses(nn.Module):
+    """The backbone, and then the chosen ones of its logits: (B, K) to (B, k)."""
+
+    chosen: Tensor
+
+    def __init__(self, backbone: nn.Module, chosen: Sequence[int]) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.register_buffer("chosen", torch.tensor(list(chosen), dtype=torch.int64))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The chosen logits (B, k) of normalised images (B, C, H, W)."""
+        logits: Tensor = self.backbone(images)
+        return logits.index_select(1, self.chosen)
+
+
+def restricted(classifier: Classifier, chosen: Sequence[int]) -> Classifier:
+    """The same classifier with the chosen logits alone, in their order; parameters are shared, not copied."""
+    mean, std = (values.flatten().tolist() for values in (classifier.mean, classifier.std))
+    return Classifier(SomeClasses(classifier.backbone, chosen), mean, std).to(classifier.mean).eval()

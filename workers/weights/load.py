@@ -13,9 +13,9 @@ from torch import Tensor
 from assay.models.layers.layers import Classifier
 from assay.models.layers.position_embeddings import Grid, Resizing, resize_positions, square_grid
 from assay.workers.data.formats.dataset import ExampleSet, model_classes
-from assay.workers.jobs.dtypes import PRECISIONS, read_dtypes
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.headers import Fit, fit, in_words, read_shapes
+from assay.workers.weights.verify import PRECISIONS, read_dtypes
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import safetensors
+import torch
+from torch import Tensor
 
 from assay.models.weights.key_maps import Shape
+from assay.models.weights.layouts import Layout
 from assay.workers.weights.headers import Fit, resizable
 
 BY_TIMM = "evaluate it as the model 'timm' with its `architecture`"
@@ -32,6 +38,10 @@ KINDS: tuple[tuple[str, str], ...] = (
         "its names are those of Hugging Face transformers: save it with the names of timm",
     ),
 )
+
+# By the names that the format has for them.
+PRECISIONS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+INTEGERS = frozenset({"I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"})
 
 
 def recognised(given: Mapping[str, Shape], found: Fit) -> Iterator[str]:
@@ -69,3 +79,45 @@ def _of_attention(found: Fit) -> Iterator[str]:
                 return
     if any(name.endswith(".attn.kv.weight") for name in found.unexpected):
         yield "its queries have a matrix of their own (attn.q, attn.kv): the model's attention is another"
+
+
+def read_dtypes(path: Path) -> dict[str, str]:
+    """The dtype of each tensor of a safetensors file, by the format's names; no tensor is read."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        return {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+
+
+def wrong_dtypes(given: Mapping[str, str], layout: Layout, state: Mapping[str, Tensor]) -> Iterator[str]:
+    """Each tensor of a file whose numbers are not of the kind that the model's are, in words.
+
+    Args:
+        given: the dtypes of the file's tensors.
+        layout: whose names the file has.
+        state: the Classifier's state dict, on any device.
+    """
+    for key, tensor in state.items():
+        for part in layout.parts(key):
+            dtype = given.get(part.name)
+            if dtype is None or dtype in PRECISIONS:
+                continue
+            if tensor.is_floating_point():
+                yield (
+                    f"{part.name} is of dtype {dtype}, allowed: {', '.join(PRECISIONS)}"
+                    " (quantised weights lack the scales that belong to them)"
+                )
+            elif dtype not in INTEGERS:
+                yield f"{part.name} is of dtype {dtype}, allowed: integers"
+
+
+def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[str]:
+    """Each tensor that has NaNs or infinities, in words; one after the other is looked at.
+
+    Args:
+        tensors: names and tensors; those that are not floating are left out.
+    """
+    for name, tensor in tensors:
+        if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:  # torch cannot ask float8
+            continue
+        bad = tensor.numel() - int(torch.isfinite(tensor).sum())
+        if bad:
+            yield f"{name} has {bad} values of {tensor.numel()} that are NaN or infinite"

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, insert, select
 
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
-from assay.service.store.payload import pack
+from assay.service.store.columns import pack
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.tables import outcomes, shards
 from assay.service.store.transactions.progress import set_done

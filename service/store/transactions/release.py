@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import ColumnElement, Connection, Row, select
 
 from assay.service.contract.states import JobState, ShardState
+from assay.service.store.clock import now
+from assay.service.store.database import Database
 from assay.service.store.tables import shards
 from assay.service.store.transactions.end_job import cancel_when_idle, end_job, problem
 from assay.service.store.transactions.progress import set_done
-from assay.service.store.transactions.transitions import CLAIMABLE, move_job, move_shards
+from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, move_job, move_shards
 
 
 def leave(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:
@@ -44,3 +47,45 @@ def give_up(
     leave(connection, shard, ShardState.FAILED, **values)
     error = problem(error_type, message)
     end_job(connection, job.id, {JobState(job.state)}, JobState.FAILED, error=error)
+
+
+def expire(database: Database, cap: int, dead_owners: Sequence[str]) -> int:
+    """Takes back every lost shard; returns how many there were.
+
+    One transaction for each job: the locks of two jobs are never held together.
+    """
+    lost = _lost(dead_owners)
+    with database.reading() as connection:
+        job_ids = connection.execute(select(shards.c.job_id).where(lost).distinct()).scalars().all()
+    return sum(_expire_job(database, job_id, lost, cap) for job_id in sorted(job_ids))
+
+
+def _lost(dead_owners: Sequence[str]) -> ColumnElement[bool]:
+    gone: ColumnElement[bool] = shards.c.lease_until < now()
+    if dead_owners:
+        gone = gone | shards.c.owner.in_(list(dead_owners))
+    return (shards.c.state == str(ShardState.RUNNING)) & gone
+
+
+def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap: int) -> int:
+    with database.writing() as connection:
+        if lock_job(connection, job_id) is None:
+            return 0
+        # The rows too: a renewal takes no job lock, and one that was quicker must win.
+        statement = select(shards).where(shards.c.job_id == job_id, lost).order_by(shards.c.id)
+        rows = connection.execute(statement.with_for_update(key_share=True)).all()
+        for shard in rows:
+            # Read anew each time: the shard before may have ended the job.
+            job = lock_job(connection, job_id)
+            assert job is not None
+            _lose(connection, job, shard, cap)
+    return len(rows)
+
+
+def _lose(connection: Connection, job: Row[Any], shard: Row[Any], cap: int) -> None:
+    losses = shard.losses + 1
+    if JobState(job.state) in CLAIMABLE and losses >= cap:
+        message = f"shard {shard.id} was lost {losses} times: its worker died or could not reach the database"
+        give_up(connection, job, shard, "lost_too_often", message, losses=losses)
+    else:
+        put_back(connection, job, shard, losses=losses)

@@ -10,7 +10,7 @@ import torch
 
 from assay.models.layers.segmentation_decoders import LinearDecoder, MaskTransformer
 
-VECTOR = Path(__file__).parents[1] / "vectors" / "segm_mask_transformer.npz"
+VECTOR = Path(__file__).parents[2] / "vectors" / "segm_mask_transformer.npz"
 
 
 def decoder(width: int = 12, classes: int = 5, depth: int = 2, dropout: float = 0.1) -> MaskTransformer:

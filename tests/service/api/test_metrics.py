@@ -19,9 +19,9 @@ from sqlalchemy.exc import OperationalError
 
 from assay.service.api import metrics
 from assay.service.settings import Settings
-from assay.service.store.counters import Key
-from assay.service.store.redis_up import redis_answers
+from assay.service.store.live import redis_answers
 from assay.service.store.store import Store
+from assay.service.store.workers import Key
 from tests.support.servers import PrivateRedis
 
 Sample = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -6,8 +6,8 @@ import pytest
 
 from assay.service.api.views import device_of, iso
 from assay.service.contract.states import JobState
-from assay.service.store.remaining import eta_seconds
 from assay.service.store.rows import JobRow
+from assay.service.store.transactions.event_log import eta_seconds
 
 
 def row(**changes: Any) -> JobRow:

@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from assay.service.app import create_app
+from assay.service.cli.commands import applied, follow
 from assay.service.client import AssayClient, BadAnswer, Unreachable, events
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import Event
-from assay.service.following import applied, follow
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 from tests.support.serving import LiveServer

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.corruption_cells import FIFTEEN, SEVERITIES
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import path_text
-from assay.service.submission.imagenet_c_layout import FIFTEEN, SEVERITIES
 from assay.service.submission.validate import validate
 from tests.support.stored_trees import write_cells
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.results import EvaluationResult, Metric, Warning, data_label
 from assay.service.metrics.comparison import Comparison, JobResults, PairedTest, compare
 from assay.service.metrics.intervals import mcnemar, paired_bootstrap
-from assay.service.submission.imagenet_c_layout import content_label
 
 
 def metric(value: float | None, n: int) -> Metric:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from assay.service.metrics.perplexity_metrics import perplexity_metrics
+from assay.service.metrics.perplexity import perplexity_metrics
 
 
 def test_is_the_exponential_of_the_mean_over_all_words() -> None:

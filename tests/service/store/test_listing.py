@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from assay.service.contract.errors import InvalidSpec
-from assay.service.store.cursor import encode
+from assay.service.store.ids import encode_cursor
 from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec, states, train_spec
 
@@ -82,9 +82,9 @@ def test_filters_are_joined_by_and(store: Store) -> None:
         "not base64!",
         base64.urlsafe_b64encode(b"0" * 25).decode(),
         base64.urlsafe_b64encode(b"0' OR 1=1 --0000000000000a").decode(),
-        encode("0" * 26) + "=",
-        encode("0" * 26) + "\n",
-        encode("0" * 26)[:-1] + "B",
+        encode_cursor("0" * 26) + "=",
+        encode_cursor("0" * 26) + "\n",
+        encode_cursor("0" * 26)[:-1] + "B",
     ],
 )
 def test_a_malformed_cursor_is_an_invalid_query(store: Store, cursor: str) -> None:

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from assay.service.store.payload import MARK, pack, unpack
+from assay.service.store.columns import MARK, pack, unpack
 
 
 def bits(value: float) -> bytes:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.submission.imagenet_c_layout import Cell, Tree, cells_of, content_label, find_gaps
+from assay.service.contract.corruption_cells import Cell, cells_of, content_label
+from assay.service.submission.imagenet_c_layout import Tree, find_gaps
 from tests.support.stored_trees import write_cells
 
 CELLS: list[Cell] = [("fog", 1), ("fog", 2), ("snow", 1), ("snow", 2)]

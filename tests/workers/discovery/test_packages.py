@@ -14,7 +14,7 @@ import pytest
 from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import Catalog, load, load_with
 from assay.service.catalog.component import Component
-from assay.workers import catalog, extending
+from assay.workers import catalog, embedded
 from assay.workers.discovery import packages
 from assay.workers.jobs.failures import describe
 from tests.support.packages import install
@@ -226,12 +226,12 @@ def test_embedded_says_where_it_found_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("ASSAY_CATALOG", raising=False)
-    extending.extend_catalog(tmp_path)
+    embedded.extend_catalog(tmp_path)
     assert list(tmp_path.iterdir()) == []
     found = [packages.Extension(packages.Package(name="gone", version="1"), "gone")]
-    monkeypatch.setattr(extending, "installed", lambda: found)
-    monkeypatch.setattr(extending.sys, "executable", "/bin/false")
-    extending.extend_catalog(tmp_path)
+    monkeypatch.setattr(embedded, "installed", lambda: found)
+    monkeypatch.setattr(embedded.sys, "executable", "/bin/false")
+    embedded.extend_catalog(tmp_path)
     assert "serving without the components of other packages" in caplog.text
     assert "ended with code 1" in caplog.text
     assert load() is load_with("")

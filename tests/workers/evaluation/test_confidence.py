@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
-from assay.workers.evaluation.confidence import classify_with_confidence, confidence_of
-from assay.workers.evaluation.engine.anomalies import score_anomalies
-from assay.workers.evaluation.some_classes import restricted
+from assay.workers.evaluation.engine.anomalies import classify_with_confidence, confidence_of, score_anomalies
+from assay.workers.weights.fit import restricted
 
 LOGITS = torch.tensor(
     [

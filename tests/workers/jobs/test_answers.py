@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.workers.jobs.answers import keyed_answers
+from assay.workers.evaluation.engine.probe import keyed_answers
 
 CPU = torch.device("cpu")
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from assay.service.catalog.catalog import load
-from assay.service.metrics.perplexity_metrics import perplexity_metrics
+from assay.service.metrics.perplexity import perplexity_metrics
 from assay.service.submission.validate import validate
 from assay.workers.jobs import evaluate, plan, train
 from assay.workers.jobs.failures import BadWeights
-from assay.workers.jobs.final import final_evaluation
+from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.session import Session
 from tests.support.texts import write_sst, write_wikitext
 

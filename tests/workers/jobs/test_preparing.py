@@ -7,10 +7,9 @@ from typing import Any, get_args
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.submission.imagenet_c_layout import FIFTEEN, SEVERITIES
+from assay.service.contract.corruption_cells import FIFTEEN, SEVERITIES
 from assay.workers.evaluation.corruptions import CorruptionName
-from assay.workers.jobs.plan import cut, example_seconds
-from assay.workers.jobs.preparing import FIXED, MAKING, preparation_seconds
+from assay.workers.jobs.plan import FIXED, MAKING, cut, example_seconds, preparation_seconds
 
 ALL = {"corruptions": [*FIFTEEN], "severities": [*SEVERITIES], "source": "generated"}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from assay.service.contract.corruption_cells import FIFTEEN, SEVERITIES
 from assay.service.contract.results import Breakdown
-from assay.service.submission.imagenet_c_layout import FIFTEEN, SEVERITIES
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import plan
 from tests.support.stored_trees import write_cells

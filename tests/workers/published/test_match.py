@@ -9,10 +9,10 @@ import pytest
 from timm.data import ImageNetInfo
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.corruption_cells import FIFTEEN
 from assay.service.contract.results import Reference
 from assay.service.metrics.corruption import ALEXNET_ERRORS
 from assay.service.store.store import Store
-from assay.service.submission.imagenet_c_layout import FIFTEEN
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.jobs import merge
 from assay.workers.jobs.plan import facts_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from assay.service.store.counters import Counters
 from assay.service.store.store import Store
+from assay.service.store.workers import Counters
 from assay.workers.supervision import lease_owner
 from assay.workers.supervision.counters import Tally
 from assay.workers.supervision.reaper import Reaper

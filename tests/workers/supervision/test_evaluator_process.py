@@ -19,7 +19,7 @@ from assay.workers.supervision.evaluator_process import ALLOCATOR, EvaluatorDied
 from tests.support.jobs import evaluate_spec
 from tests.support.workers import CLEAN, group, running, settings, wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 REAL = f"{sys.executable} -m assay.workers.evaluator"
 # A supervisor in small: it starts an evaluator, hands it work, says who it is and waits to be killed.
 PARENT = """

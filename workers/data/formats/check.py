@@ -1,4 +1,4 @@
-"""`python -m assay.workers.data.formats.check`: which data sets this worker sees, with counts and content hashes."""
+"""The data sets that a worker sees, with counts and content hashes: `assay data check`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from assay.service.submission.imagenet_c_layout import EXTRA, FIFTEEN, SEVERITIES
+from assay.service.contract.corruption_cells import EXTRA, FIFTEEN, SEVERITIES
 from assay.workers.data.ade20k import ARCHIVE, ade20k
 from assay.workers.data.camvid import camvid
 from assay.workers.data.cifar10 import BINARY, PYTHON, cifar10

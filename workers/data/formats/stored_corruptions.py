@@ -20,18 +20,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from assay.service.submission.imagenet_c_layout import (
-    EXTRA,
-    FIFTEEN,
-    LAYOUT,
-    SEVERITIES,
-    TASK,
-    Cell,
-    Tree,
-    find_gaps,
-    folder_names,
-    image_names,
-)
+from assay.service.contract.corruption_cells import EXTRA, FIFTEEN, SEVERITIES, TASK, Cell
+from assay.service.submission.imagenet_c_layout import LAYOUT, Tree, find_gaps, folder_names, image_names
 from assay.workers.data.formats.dataset import CorruptData, MissingData, Subset, checked_indices, checked_size
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, STD

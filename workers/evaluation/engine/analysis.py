@@ -1,7 +1,7 @@
 """Analyses: evaluations that look into a model, or at what it costs, instead of judging its answers.
 
-Each one is a component of this folder whose function returns an `Analysis`. What it measured is merged by the
-function `summarise` of the module of the same name in `workers/metrics/`, in a process that holds no tensors.
+Each one is an evaluation whose function returns an `Analysis`. What it measured is merged by the function
+`summarise` of the module of the same name in `service/metrics/analyses/`, in a process without tensors.
 
 n = examples, or repeats of one that measures the machine.
 """

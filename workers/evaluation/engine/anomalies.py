@@ -6,16 +6,17 @@ Legend: n examples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from assay.attacks.judgement import judge
+from assay.attacks.judgement import finite, judge
 from assay.attacks.kernel import frozen
-from assay.workers.evaluation.confidence import confidence_of
+from assay.workers.evaluation.engine.ledger import Outcomes
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.protocols import classify
 
 
 @dataclass(frozen=True)
@@ -113,3 +114,22 @@ def score_anomalies(
         nonfinite=int(confidence.isnan().sum()),
         noted=loader.noted(),
     )
+
+
+def confidence_of(logits: Tensor) -> Tensor:
+    """The largest softmax of logits (B, K), float64 (B,) on the CPU; NaN where they are not finite."""
+    confidence = logits.double().softmax(1).amax(1)
+    return confidence.masked_fill(~finite(logits), torch.nan).cpu()
+
+
+def classify_with_confidence(
+    model: nn.Module, images_of: Images, labels: Tensor, ids: Sequence[str], **options: Any
+) -> Outcomes:
+    """Runs the model on unattacked images and notes its confidence; the rest is as in `classify`."""
+    confidence = torch.full((len(ids),), torch.nan, dtype=torch.float64)
+
+    def note(rows: Tensor, logits: Tensor) -> None:
+        confidence[rows] = confidence_of(logits)
+
+    outcomes = classify(model, images_of, labels, ids, observe=note, **options)
+    return replace(outcomes, confidence=confidence)

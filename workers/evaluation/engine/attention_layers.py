@@ -15,7 +15,7 @@ from assay.models.layers.attention_probe import QueriesKeysValues, observed, sof
 from assay.models.parameters import Layers, layer_rule, select_layers
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
 
-# `model.depth` is that of the encoder (`service/contract/offers.py`).
+# `model.depth` is that of the encoder (`service/submission/compatibility.py`).
 LAYER_RULES = (
     (
         layer_rule("layers", "model.depth")[0].replace("model.layers", "params.layers"),

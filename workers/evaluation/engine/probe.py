@@ -6,10 +6,14 @@ than it is. Source: Athalye et al. 2018, "Obfuscated Gradients"; AutoAttack's ch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from assay.attacks.kernel import Forward
+from assay.workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
 
 IMAGES = 16
 # Of the largest logit. The same pass repeats exactly; another batch changes the rounding, which some
@@ -44,3 +48,18 @@ def changed(one: Tensor, other: Tensor, tolerance: float) -> int:
     # Not finite in both is a case of its own (`nonfinite`), not a change.
     difference = torch.where(one == other, 0.0, (one - other).abs()).amax(1)
     return int((difference > tolerance * scale).sum())
+
+
+@contextmanager
+def keyed_answers(seed: int, evaluation: str, first: str, device: torch.device) -> Iterator[None]:
+    """Seeds torch's global generators inside the block, and leaves them as they were found.
+
+    Args:
+        seed: The job's.
+        evaluation: Name of the evaluation or attack.
+        first: Id of the shard's first example.
+        device: Where the model is; its generator is seeded, and the CPU's.
+    """
+    with caller_generators_restored(device):
+        seed_generators(derive_seed(seed, f"answers/{evaluation}/{first}", 0), device)
+        yield

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
-from assay.service.submission.imagenet_c_layout import Cell
+from assay.service.contract.corruption_cells import Cell
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
 
 

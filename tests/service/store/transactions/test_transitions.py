@@ -73,8 +73,8 @@ def test_a_move_is_compare_and_set(store: Store) -> None:
 def test_no_other_code_sets_a_state() -> None:
     folder = Path(assay.service.store.__file__).parent
     setting = re.compile(r"\.values\([^)]*\bstate=")
-    found = [path.name for path in sorted(folder.glob("*.py")) if setting.search(path.read_text())]
-    assert found == ["moves.py"]
+    found = [path.name for path in sorted(folder.rglob("*.py")) if setting.search(path.read_text())]
+    assert found == ["transitions.py"]
 
 
 def watch(connection: Connection) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from assay.service.submission.imagenet_c_layout import Cell
+from assay.service.contract.corruption_cells import Cell
 from assay.workers.data.corrupted_folder import corrupted_folder
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.models.layers.layers import Classifier
-from assay.service.submission.imagenet_c_layout import Cell
+from assay.service.contract.corruption_cells import Cell
 from assay.workers.catalog import build
 from assay.workers.evaluation.engine.ledger import Outcomes
 from assay.workers.evaluation.engine.stored_corruptions import StoredCells

@@ -16,7 +16,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
+sys.path.insert(0, str(Path(__file__).parents[4]))
 
 from assay.models.layers.auxiliary import add_loss
 from assay.workers.data.formats.segmentation import IGNORE, SegmentationArrays

@@ -1,0 +1,48 @@
+"""The cells of corrupted test sets: one corruption at one severity each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Cell = tuple[str, int]
+
+# The task of data whose images are corrupted already.
+TASK = "stored_corruptions"
+FIFTEEN = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+SEVERITIES = (1, 2, 3, 4, 5)
+
+
+def cells_of(params: Mapping[str, Any]) -> list[Cell]:
+    """The corruptions, as they were named, each at every severity, in rising order; none of them twice."""
+    severities = sorted(set(params["severities"]))
+    return [(name, severity) for name in dict.fromkeys(params["corruptions"]) for severity in severities]
+
+
+def content_label(label: str, params: Mapping[str, Any]) -> str:
+    """What the content hash of an evaluation's data is kept under: of stored images also which were read.
+
+    Args:
+        label: the data set's, `data_label`.
+        params: the evaluation's.
+    """
+    if params.get("source") != "stored":
+        return label
+    return f"{label} {' '.join(f'{name}/{severity}' for name, severity in sorted(cells_of(params)))}"
