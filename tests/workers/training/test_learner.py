@@ -15,6 +15,8 @@ from assay.workers.training.learner import Learner
 from assay.workers.training.randomness import caller_generators_restored
 from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe
 
+pytestmark = pytest.mark.trains
+
 CPU = torch.device("cpu")
 B, CLASSES, SIDE = 6, 3, 8
 IMAGES = torch.rand(B, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
