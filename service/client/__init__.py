@@ -7,7 +7,13 @@ job = client.wait(client.submit(spec).id)
 results = client.results(job.id)
 """
 
-from assay.service.client.jobs import AssayClient, BadAnswer
-from assay.service.client.transport import DEFAULT_URL, KEY_VARIABLE
+from assay.service.client.jobs import (
+    DEFAULT_URL,
+    ERRORS,
+    KEY_VARIABLE,
+    AssayClient,
+    BadAnswer,
+    Unreachable,
+)
 
-__all__ = ["DEFAULT_URL", "KEY_VARIABLE", "AssayClient", "BadAnswer"]
+__all__ = ["DEFAULT_URL", "ERRORS", "KEY_VARIABLE", "AssayClient", "BadAnswer", "Unreachable"]

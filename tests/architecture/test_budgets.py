@@ -43,6 +43,12 @@ def long_functions(source: str) -> list[str]:
     return [f"{node.name}: {code_lines(node)}" for node in functions if code_lines(node) > FUNCTION_LINES]
 
 
+def only_reexports(source: str) -> bool:
+    """Whether an `__init__.py` is empty, or a docstring, imports and their `__all__`."""
+    allowed = ast.ImportFrom | ast.Expr | ast.Assign
+    return all(isinstance(node, allowed) for node in ast.parse(source).body)
+
+
 def test_the_packages_have_sources() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in SOURCES} == set(PACKAGES)
 
@@ -54,7 +60,7 @@ def test_file_is_within_its_budget(path: Path) -> None:
     assert not long_functions(source)
     assert not UNFINISHED.findall(source)
     if path.name == "__init__.py":
-        assert source == ""
+        assert only_reexports(source)
 
 
 def test_a_long_function_is_noticed_and_a_long_docstring_is_not() -> None:

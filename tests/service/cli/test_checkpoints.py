@@ -140,5 +140,5 @@ def test_import_pickle_becomes_the_worker_that_converts(monkeypatch: pytest.Monk
     called: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda path, argv, env: called.append(argv))
     main.main(["import-pickle", "a.pth", "b.safetensors", "--key", "model_ema"])
-    module = [sys.executable, "-m", "assay.workers.import_pickle"]
+    module = [sys.executable, "-P", "-m", "assay.workers.import_pickle"]
     assert called == [[*module, "a.pth", "b.safetensors", "--key", "model_ema"]]

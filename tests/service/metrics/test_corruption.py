@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from assay.service.contract.corruption_cells import FIFTEEN as NAMES
+from assay.service.contract.corruption_cells import SEVERITIES, cells_of
 from assay.service.metrics.corruption import ALEXNET_ERRORS, corruption_metrics
 from assay.service.metrics.intervals import wilson
-from assay.service.submission.imagenet_c_layout import SEVERITIES, cells_of
 
 FIFTEEN = list(ALEXNET_ERRORS)
 VECTORS = Path(__file__).parents[2] / "vectors" / "published.csv"

@@ -121,9 +121,9 @@ OWN: dict[str, Callable[[TenantStore, str | None, str], bool]] = {
 
 @pytest.mark.parametrize("caller", SIZES)
 def test_every_method_of_checkpoints_means_the_callers_own(store: Store, caller: str | None) -> None:
-    methods = inspect.getmembers(store.seen_by(OURS).checkpoints, inspect.ismethod)
+    methods = inspect.getmembers(TenantStore(store, OURS).checkpoints, inspect.ismethod)
     assert {name for name, _ in methods if not name.startswith("_")} == set(OWN)
-    views = {tenant: store.seen_by(view) for tenant, view in VIEWS.items()}
+    views = {tenant: TenantStore(store, view) for tenant, view in VIEWS.items()}
     ids = {tenant: upload(views[tenant], tenant) for tenant in SIZES}
     assert len(set(ids.values())) == len(SIZES), "a name is free in every tenant"
     for method, means_own in OWN.items():
