@@ -166,10 +166,6 @@ def _lock_file(state: Path) -> IO[str]:
         raise CannotStart(f"cannot use the state folder {state}: {error.strerror}") from None
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def extend_catalog(state: Path) -> None:
     """Write a file for ASSAY_CATALOG and set that variable, if packages bring components and it is not set.
 
@@ -218,3 +214,7 @@ def _written(file: Path) -> str | None:
         return None
     said = " ".join((done.stderr or done.stdout).split())[-1000:]
     return f"looking for them ended with code {done.returncode}: {said}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
