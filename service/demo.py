@@ -229,10 +229,6 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def accuracy_against_epsilon(results: Mapping[str, Results], path: Path) -> None:
     """One panel per attack, one curve per model, with 95 % intervals; written as PNG."""
     import matplotlib as mpl
@@ -271,3 +267,7 @@ def _curve(
     axis.errorbar(  # type: ignore[attr-defined]
         x, y, yerr=[below, above], label=label, color=colour, marker=marker, capsize=3, linewidth=1.5
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
