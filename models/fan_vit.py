@@ -11,7 +11,7 @@ from assay.models.layers.attention_lookup import find_attention
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
 from assay.models.layers.heads import AttentionFactory
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,

@@ -10,7 +10,7 @@ from assay.models.fan_vit import PAPER as FAN_PAPER
 from assay.models.fan_vit import fan_vit
 from assay.models.layers.conv_stem import StemPatchSize
 from assay.models.layers.heads import AttentionFactory
-from assay.models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize
+from assay.models.layers.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize
 
 __all__ = ["fan_vit_base", "fan_vit_small", "fan_vit_tiny"]
 

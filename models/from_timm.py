@@ -10,7 +10,7 @@ from timm.models import get_arch_pretrained_cfgs
 from torch import nn
 
 import assay.models.timm_names  # noqa: F401  registers Assay's own models, so that the list below never depends on imports
-from assay.models.parameters import ImageSize
+from assay.models.layers.parameters import ImageSize
 
 __all__ = ["timm"]
 

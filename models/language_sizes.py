@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from assay.models.attention import rpc
-from assay.models.parameters import LANGUAGE_FACTS, DropRate, SequenceLength
+from assay.models.layers.parameters import LANGUAGE_FACTS, DropRate, SequenceLength
 from assay.models.rpc_symmlm import rpc_symmlm
 from assay.models.symmlm import symmlm
 

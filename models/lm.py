@@ -10,7 +10,7 @@ from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.attention_lookup import find_attention
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
 from assay.models.layers.heads import AttentionFactory, CausalFactory, has_causal_form
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
     PUBLISHED_CUTOFFS,

@@ -12,8 +12,7 @@ from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.transformer import VisionTransformer
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
@@ -28,6 +27,7 @@ from assay.models.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.transformer import VisionTransformer
 
 __all__ = ["rpc_asymvit"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from assay.models.attention import rpc
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     DropRate,

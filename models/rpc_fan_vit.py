@@ -12,7 +12,7 @@ from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,

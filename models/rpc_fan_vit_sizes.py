@@ -6,7 +6,7 @@ from torch import nn
 
 from assay.models.attention import rpc
 from assay.models.layers.conv_stem import StemPatchSize
-from assay.models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, layer_rule
+from assay.models.layers.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, Layers, layer_rule
 from assay.models.rpc_fan_vit import rpc_fan_vit
 
 __all__ = ["rpc_fan_vit_tiny"]

@@ -11,7 +11,7 @@ from assay.models.attention.rpc_causal import CausalRPCAttention, MuTokens
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
 from assay.models.layers.heads import CausalFactory, Dropout
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
     PUBLISHED_CUTOFFS,

@@ -10,8 +10,7 @@ from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.transformer import VisionTransformer
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
@@ -26,6 +25,7 @@ from assay.models.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.transformer import VisionTransformer
 
 __all__ = ["rpc_symvit"]
 

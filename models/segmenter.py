@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
 from assay.models.layers.encoders import Encoder
+from assay.models.layers.parameters import Depth, DropRate, Heads, ImageSize
 from assay.models.layers.segmentation_decoders import LinearDecoder, MaskTransformer, set_epsilon
 from assay.models.layers.transformer import VisionTransformer
-from assay.models.parameters import Depth, DropRate, Heads, ImageSize
 from assay.models.vit import vit
 
 __all__ = ["segmenter"]

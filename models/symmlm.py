@@ -10,7 +10,7 @@ from assay.models.attention import symmetric
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
 from assay.models.layers.heads import CausalFactory, Dropout
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     LANGUAGE_FACTS,
     LANGUAGE_RULES,
     PUBLISHED_CUTOFFS,

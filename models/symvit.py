@@ -9,8 +9,7 @@ from torch import nn
 from assay.models.attention import symmetric
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.transformer import VisionTransformer
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
@@ -22,6 +21,7 @@ from assay.models.parameters import (
     PatchSize,
     Width,
 )
+from assay.models.layers.transformer import VisionTransformer
 
 __all__ = ["symvit"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from assay.models.attention import symmetric
-from assay.models.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, PatchSize
+from assay.models.layers.parameters import ENCODER_FACTS, PATCH_RULES, DropRate, ImageSize, PatchSize
 from assay.models.symvit import symvit
 
 __all__ = ["symvit_base", "symvit_tiny"]

@@ -23,8 +23,8 @@ from torch.nn.functional import dropout as drop
 
 from assay.models.attention import rpc
 from assay.models.layers.language import PAD
+from assay.models.layers.parameters import DropRate
 from assay.models.lm import lm
-from assay.models.parameters import DropRate
 
 __all__ = ["text_classifier"]
 

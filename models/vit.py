@@ -9,8 +9,7 @@ from torch import nn
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.attention_lookup import find_attention
 from assay.models.layers.heads import AttentionFactory
-from assay.models.layers.transformer import VisionTransformer
-from assay.models.parameters import (
+from assay.models.layers.parameters import (
     ENCODER_FACTS,
     PATCH_RULES,
     WIDTH_RULES,
@@ -25,6 +24,7 @@ from assay.models.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.transformer import VisionTransformer
 
 __all__ = ["vit"]
 

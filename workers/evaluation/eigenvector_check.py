@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from assay.attacks.randomness import Randomness
 from assay.models.layers.attention_probe import QueriesKeysValues
-from assay.models.parameters import Layers
+from assay.models.layers.parameters import Layers
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
 from assay.workers.evaluation.engine.loader import DType, Images, Progress

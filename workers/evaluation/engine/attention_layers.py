@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from assay.attacks.kernel import frozen
 from assay.models.layers.attention_probe import QueriesKeysValues, observed, softmax_layers
-from assay.models.parameters import Layers, layer_rule, select_layers
+from assay.models.layers.parameters import Layers, layer_rule, select_layers
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
 
 # `model.depth` is that of the encoder (`service/submission/compatibility.py`).

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from assay.models.parameters import layer_rule, select_layers
+from assay.models.layers.parameters import layer_rule, select_layers
 
 
 @pytest.mark.parametrize(
