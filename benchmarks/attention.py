@@ -23,10 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from assay.models import rpc_symvit, symvit
 from assay.models.attention.rpc import RPCAttention
 from assay.models.layers.heads import merge_heads, split_heads
-from assay.models.rpc_symvit_sizes import rpc_symvit_tiny
-from assay.models.symvit_sizes import symvit_tiny
 from assay.workers.supervision.evaluator_process import ALLOCATOR
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,6 +35,8 @@ ITERATIONS, CLASSES, TOKENS, WIDTH, HEADS = 6, 1000, 197, 192, 3
 GOALS = {"cuda": {"training step": 1.08, "forward": 1.10}, "cpu": {"training step": 1.15, "forward": 1.12}}
 FUSED_GOAL = 1.3
 MIB = 2**20
+SYMMETRIC = symvit.PRESETS["symvit_tiny"].build
+RPC = rpc_symvit.PRESETS["rpc_symvit_tiny"].build
 
 
 class Explicit(RPCAttention):
@@ -137,8 +138,8 @@ def main() -> None:
     torch.manual_seed(0)
     images = torch.rand(BATCH, 3, 224, 224, device=DEVICE)
     labels = torch.randint(CLASSES, (BATCH,), device=DEVICE)
-    symmetric = symvit_tiny(CLASSES, 3, drop_path=0.0).to(DEVICE)
-    robust = rpc_symvit_tiny(CLASSES, 3, iterations=ITERATIONS, drop_path=0.0).to(DEVICE)
+    symmetric = SYMMETRIC(CLASSES, 3, drop_path=0.0).to(DEVICE)
+    robust = RPC(CLASSES, 3, iterations=ITERATIONS, drop_path=0.0).to(DEVICE)
     robust.load_state_dict(symmetric.state_dict())
     sides = {"symmetric": symmetric, "rpc": robust}
 
@@ -155,7 +156,7 @@ def main() -> None:
         write(f"{kind:19}  {one:12.1f}  {two:8.1f}  {two / one:5.3f}  {goal:5.2f}   {memory}\n")
 
     layer = RPCAttention(WIDTH, HEADS, iterations=ITERATIONS).to(DEVICE)
-    everywhere = rpc_symvit_tiny(CLASSES, 3, rpc_layers="all", iterations=2, drop_path=0.0).to(DEVICE)
+    everywhere = RPC(CLASSES, 3, rpc_layers="all", iterations=2, drop_path=0.0).to(DEVICE)
     tokens = torch.randn(BATCH, TOKENS, WIDTH, device=DEVICE)
     cases: list[tuple[str, nn.Module, Tensor, str]] = [
         (f"one layer, {ITERATIONS} iterations", layer, tokens, f"{FUSED_GOAL:5.2f}"),

@@ -25,6 +25,7 @@ from assay.models.layers.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.presets import Preset
 
 __all__ = ["fan_vit"]
 
@@ -88,3 +89,28 @@ def fan_vit(
         dropout=dropout,
         drop_path=drop_path,
     )
+
+
+COMMON = {"mlp_ratio": 4.0, "layers": "all", "dropout": 0.0}
+PRESETS = {
+    "fan_vit_tiny": Preset(
+        fan_vit,
+        "FAN-ViT-tiny: 12 layers of width 192 with 4 heads; 7,319,920 parameters for 1000 classes.",
+        {"width": 192, "depth": 12, "heads": 4},
+        COMMON,
+    ),
+    "fan_vit_small": Preset(
+        fan_vit,
+        "FAN-ViT-small: 12 layers of width 384 with 8 heads; 28,345,336 parameters for 1000 classes.",
+        {"width": 384, "depth": 12, "heads": 8},
+        COMMON,
+        defaults={"drop_path": 0.2},
+    ),
+    "fan_vit_base": Preset(
+        fan_vit,
+        "FAN-ViT-base: 18 layers of width 448 with 8 heads; 54,350,320 parameters for 1000 classes.",
+        {"width": 448, "depth": 18, "heads": 8},
+        COMMON,
+        defaults={"drop_path": 0.35},
+    ),
+}

@@ -27,6 +27,7 @@ from assay.models.layers.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
 __all__ = ["rpc_asymvit"]
@@ -119,3 +120,27 @@ def rpc_asymvit(
         dropout=dropout,
         drop_path=drop_path,
     )
+
+
+FORM = {
+    "rpc_form": 'the attention of those layers: "rpc_asymmetric" (the paper\'s "4iter/layer1") or "rpc" (its'
+    ' "Sym/Asym").'
+}
+# The paper has the tiny one. With rpc_form = "rpc" in the first layer there are 5,680,360 and 85,977,064
+# parameters, because that layer has no queries.
+PRESETS = {
+    "rpc_asymvit_tiny": Preset(
+        rpc_asymvit,
+        "RPC-AsymViT-tiny: 12 layers of width 192 with 3 heads; 5,717,416 parameters for 1000 classes.",
+        VIT_TINY,
+        VIT_COMMON,
+        descriptions=FORM,
+    ),
+    "rpc_asymvit_base": Preset(
+        rpc_asymvit,
+        "RPC-AsymViT-base: 12 layers of width 768 with 12 heads; 86,567,656 parameters for 1000 classes.",
+        VIT_BASE,
+        VIT_COMMON,
+        descriptions=FORM,
+    ),
+}

@@ -26,6 +26,7 @@ from assay.models.layers.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.presets import VIT_COMMON, Preset
 
 __all__ = ["rpc_fan_vit"]
 
@@ -108,3 +109,13 @@ def rpc_fan_vit(
         dropout=dropout,
         drop_path=drop_path,
     )
+
+
+PRESETS = {
+    "rpc_fan_vit_tiny": Preset(
+        rpc_fan_vit,
+        "RPC-FAN-tiny: 12 layers of width 192 with 4 heads; 6,875,248 parameters for 1000 classes.",
+        {"width": 192, "depth": 12, "heads": 4},
+        VIT_COMMON,
+    ),
+}

@@ -26,6 +26,8 @@ from assay.models.layers.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.presets import Preset
+from assay.models.symmlm import TINY, TINY_COMMON
 
 __all__ = ["rpc_symmlm"]
 
@@ -117,3 +119,21 @@ def rpc_symmlm(
         dropout=dropout,
         initialization=initialization,
     )
+
+
+PRESETS = {
+    "rpc_symmlm_tiny": Preset(
+        rpc_symmlm,
+        "The same size with causal RPC-Attention in the first layer: 832,593 parameters for 10,000 words.",
+        TINY,
+        TINY_COMMON
+        | {
+            "rpc_layers": "first",
+            "threshold": "code",
+            "mu_width": "full",
+            "mu_tokens": "prefix",
+            "dual_sign": -1,
+        },
+        defaults={"length": 64},
+    )
+}

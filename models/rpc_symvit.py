@@ -25,6 +25,7 @@ from assay.models.layers.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
 __all__ = ["rpc_symvit"]
@@ -110,3 +111,19 @@ def rpc_symvit(
         dropout=dropout,
         drop_path=drop_path,
     )
+
+
+PRESETS = {
+    "rpc_symvit_tiny": Preset(
+        rpc_symvit,
+        "RPC-SymViT-tiny: 12 layers of width 192 with 3 heads; 5,272,744 parameters for 1000 classes.",
+        VIT_TINY,
+        VIT_COMMON,
+    ),
+    "rpc_symvit_base": Preset(
+        rpc_symvit,
+        "RPC-SymViT-base: 12 layers of width 768 with 12 heads; 79,480,552 parameters for 1000 classes.",
+        VIT_BASE,
+        VIT_COMMON,
+    ),
+}

@@ -22,6 +22,7 @@ from assay.models.layers.parameters import (
     SequenceLength,
     Width,
 )
+from assay.models.layers.presets import Preset
 
 __all__ = ["symmlm"]
 
@@ -84,3 +85,19 @@ def symmlm(
         dropout=dropout,
         initialization=initialization,
     )
+
+
+# A size that a laptop trains in minutes. With a plain softmax over 30,000 words most of a step on a CPU
+# would be the softmax.
+TINY = {"width": 64, "depth": 4, "heads": 4, "hidden": 256}
+TINY_COMMON = {"cutoffs": [2_000, 10_000], "initialization": "scaled", "attention_dropout": 0.0}
+PRESETS = {
+    "symmlm_tiny": Preset(
+        symmlm,
+        "Symmlm with 4 layers of width 64, cut-offs at 2,000 and 10,000; 832,593 parameters for 10,000"
+        " words.",
+        TINY,
+        TINY_COMMON,
+        defaults={"length": 64},
+    )
+}

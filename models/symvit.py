@@ -21,6 +21,7 @@ from assay.models.layers.parameters import (
     PatchSize,
     Width,
 )
+from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
 __all__ = ["symvit"]
@@ -82,3 +83,19 @@ def symvit(
         dropout=dropout,
         drop_path=drop_path,
     )
+
+
+PRESETS = {
+    "symvit_tiny": Preset(
+        symvit,
+        "SymViT-tiny: 12 layers of width 192 with 3 heads; 5,272,744 parameters for 1000 classes.",
+        VIT_TINY,
+        VIT_COMMON,
+    ),
+    "symvit_base": Preset(
+        symvit,
+        "SymViT-base: 12 layers of width 768 with 12 heads; 79,480,552 parameters for 1000 classes.",
+        VIT_BASE,
+        VIT_COMMON,
+    ),
+}

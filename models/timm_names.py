@@ -15,9 +15,8 @@ from typing import Any
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import nn
 
-from assay.models.rpc_asymvit import rpc_asymvit
-from assay.models.rpc_symvit import rpc_symvit
-from assay.models.symvit import symvit
+from assay.models import rpc_asymvit, rpc_symvit, symvit
+from assay.models.layers.presets import Preset
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -34,16 +33,14 @@ PREPROCESSING = {
     "classifier": "head",
 }
 
-default_cfgs = generate_default_cfgs(
-    {
-        "symvit_tiny_patch16_224": PREPROCESSING,
-        "symvit_base_patch16_224": PREPROCESSING,
-        "rpc_symvit_tiny_patch16_224": PREPROCESSING,
-        "rpc_symvit_base_patch16_224": PREPROCESSING,
-        "rpc_asymvit_tiny_patch16_224": PREPROCESSING,
-        "rpc_asymvit_base_patch16_224": PREPROCESSING,
-    }
-)
+# timm's name to the published size that it is.
+NAMED = {
+    f"{name}_patch16_224": preset
+    for presets in (symvit.PRESETS, rpc_symvit.PRESETS, rpc_asymvit.PRESETS)
+    for name, preset in presets.items()
+}
+
+default_cfgs = generate_default_cfgs(dict.fromkeys(NAMED, PREPROCESSING))
 
 
 def _from_timm_arguments(builder: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
@@ -73,52 +70,25 @@ def _from_timm_arguments(builder: Callable[..., nn.Module]) -> Callable[..., nn.
     return build
 
 
-TINY = {"width": 192, "depth": 12, "heads": 3, "patch_size": 16}
-BASE = {"width": 768, "depth": 12, "heads": 12, "patch_size": 16}
+def _register(variant: str, preset: Preset) -> None:
+    """Tell timm of one name: `register_model` goes by the name and the module of a function."""
+
+    def create(pretrained: bool = False, **options: Any) -> nn.Module:
+        if pretrained:
+            raise ValueError(f"{variant} has no pretrained weights: pass pretrained=False")
+        builder = _from_timm_arguments(preset.builder)
+        # Only the size, so that timm's users may change it as everything else.
+        size = {**preset.size, "patch_size": 16}
+        model: nn.Module = build_model_with_cfg(builder, variant, pretrained, **{**size, **options})
+        return model
+
+    create.__name__ = variant
+    create.__doc__ = preset.summary
+    register_model(create)
 
 
-def _create(builder: Callable[..., nn.Module], variant: str, pretrained: bool, **options: Any) -> nn.Module:
-    if pretrained:
-        raise ValueError(f"{variant} has no pretrained weights: pass pretrained=False")
-    model: nn.Module = build_model_with_cfg(_from_timm_arguments(builder), variant, pretrained, **options)
-    return model
-
-
-@register_model
-def symvit_tiny_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
-    """SymViT-tiny at 224 pixels."""
-    return _create(symvit, "symvit_tiny_patch16_224", pretrained, **{**TINY, **options})
-
-
-@register_model
-def symvit_base_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
-    """SymViT-base at 224 pixels."""
-    return _create(symvit, "symvit_base_patch16_224", pretrained, **{**BASE, **options})
-
-
-@register_model
-def rpc_symvit_tiny_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
-    """RPC-SymViT-tiny at 224 pixels, by default with four iterations in the first layer."""
-    return _create(rpc_symvit, "rpc_symvit_tiny_patch16_224", pretrained, **{**TINY, **options})
-
-
-@register_model
-def rpc_symvit_base_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
-    """RPC-SymViT-base at 224 pixels, by default with four iterations in the first layer."""
-    return _create(rpc_symvit, "rpc_symvit_base_patch16_224", pretrained, **{**BASE, **options})
-
-
-@register_model
-def rpc_asymvit_tiny_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
-    """RPC-AsymViT-tiny at 224 pixels, by default with four asymmetric iterations in the first layer."""
-    return _create(rpc_asymvit, "rpc_asymvit_tiny_patch16_224", pretrained, **{**TINY, **options})
-
-
-@register_model
-def rpc_asymvit_base_patch16_224(pretrained: bool = False, **options: Any) -> nn.Module:
-    """RPC-AsymViT-base at 224 pixels, by default with four asymmetric iterations in the first layer."""
-    return _create(rpc_asymvit, "rpc_asymvit_base_patch16_224", pretrained, **{**BASE, **options})
-
+for _variant, _preset in NAMED.items():
+    _register(_variant, _preset)
 
 # register_model has added every name to __all__, and a name in __all__ would be a component of the catalog.
 del globals()["__all__"]

@@ -121,15 +121,17 @@ def repeats(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = N
 
 
 def resolve(component: Component) -> Any:
-    """The function or class of a catalog entry, imported now.
+    """The function or class of a catalog entry, imported now; of a preset, with its fixed arguments.
 
     Raises:
         ComponentMissing: it is of another package, which this worker does not have as the catalog says.
     """
     if component.package is not None:
-        return extensions.resolve(component)
-    module, _, name = component.target.partition(":")
-    return getattr(importlib.import_module(module), name)
+        target = extensions.resolve(component)
+    else:
+        module, _, name = component.target.partition(":")
+        target = getattr(importlib.import_module(module), name)
+    return functools.partial(target, **component.fixed) if component.fixed else target
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

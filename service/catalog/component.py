@@ -63,6 +63,7 @@ class Component(BaseModel):
         leaves_out: Of a suite: parts that do not fit the model or the data are left out, with the reason.
         repeats: Of an evaluation that measures the machine: how often, as an expression over the
             parameters. It has so many outcomes, not one for each example.
+        fixed: Of a preset: the arguments with which the target is called beside the parameters.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,6 +85,7 @@ class Component(BaseModel):
     needs: list[str] = []
     repeats: str | None = None
     leaves_out: bool = False
+    fixed: dict[str, Any] = {}
 
     def references(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """The parameters that name another component: (parameter, kind, {"name", "params"})."""

@@ -11,21 +11,21 @@ import torch
 from torch import nn
 
 from assay.models import fan_vit as module
-from assay.models import fan_vit_sizes, rpc_fan_vit_sizes
 from assay.models import rpc_fan_vit as rpc_module
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.fan_vit import fan_vit
-from assay.models.fan_vit_sizes import fan_vit_base, fan_vit_small, fan_vit_tiny
 from assay.models.rpc_fan_vit import rpc_fan_vit
-from assay.models.rpc_fan_vit_sizes import rpc_fan_vit_tiny
 from tests.support.weights import disturb
 
 SMALL: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 3, "heads": 3}
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 0.1}  # share of the largest value
 LAYERS = [("first", [0]), ("last", [2]), ([0, 1], [0, 1]), ("all", [0, 1, 2])]
+
+PRESETS = module.PRESETS | rpc_module.PRESETS
+FAN_TINY, RPC_TINY = PRESETS["fan_vit_tiny"].build, PRESETS["rpc_fan_vit_tiny"].build
 
 Builder = Callable[..., nn.Module]
 
@@ -39,12 +39,12 @@ def count(builder: Callable[[], nn.Module]) -> int:
     ("builder", "parameters"),
     [
         (fan_vit, 7_319_920),
-        (fan_vit_tiny, 7_319_920),
-        (fan_vit_small, 28_345_336),
-        (fan_vit_base, 54_350_320),
+        (FAN_TINY, 7_319_920),
+        (PRESETS["fan_vit_small"].build, 28_345_336),
+        (PRESETS["fan_vit_base"].build, 54_350_320),
         (rpc_fan_vit, 6_875_248),
-        (rpc_fan_vit_tiny, 6_875_248),
-        (functools.partial(fan_vit_tiny, attention="symmetric"), 6_875_248),
+        (RPC_TINY, 6_875_248),
+        (functools.partial(FAN_TINY, attention="symmetric"), 6_875_248),
     ],
 )
 def test_published_sizes(builder: Builder, parameters: int) -> None:
@@ -54,10 +54,10 @@ def test_published_sizes(builder: Builder, parameters: int) -> None:
 @pytest.mark.parametrize(
     ("builder", "depth", "width", "heads", "drop_path"),
     [
-        (fan_vit_tiny, 12, 192, 4, 0.0),
-        (fan_vit_small, 12, 384, 8, 0.2),
-        (fan_vit_base, 18, 448, 8, 0.35),
-        (rpc_fan_vit_tiny, 12, 192, 4, 0.0),
+        (FAN_TINY, 12, 192, 4, 0.0),
+        (PRESETS["fan_vit_small"].build, 12, 384, 8, 0.2),
+        (PRESETS["fan_vit_base"].build, 18, 448, 8, 0.35),
+        (RPC_TINY, 12, 192, 4, 0.0),
     ],
 )
 def test_published_shapes(builder: Builder, depth: int, width: int, heads: int, drop_path: float) -> None:
@@ -70,7 +70,7 @@ def test_published_shapes(builder: Builder, depth: int, width: int, heads: int, 
     assert {block.drop_path.rate for block in model.blocks} == {drop_path}
 
 
-@pytest.mark.parametrize("builder", [fan_vit_tiny, rpc_fan_vit_tiny])
+@pytest.mark.parametrize("builder", [FAN_TINY, RPC_TINY])
 def test_geometry_and_drop_path_are_free(builder: Builder) -> None:
     model = builder(10, 1, image_size=32, patch_size=8, drop_path=0.1).eval()
     assert model(torch.zeros(1, 1, 32, 32)).shape == (1, 10)
@@ -94,7 +94,7 @@ def test_chosen_layers_are_rpc_and_the_others_symmetric(layers: Any, chosen: lis
         assert type(block.attn) is (RPCAttention if layer in chosen else SymmetricAttention)
 
 
-@pytest.mark.parametrize("builder", [functools.partial(rpc_fan_vit, **SMALL), rpc_fan_vit_tiny])
+@pytest.mark.parametrize("builder", [functools.partial(rpc_fan_vit, **SMALL), RPC_TINY])
 def test_parameters_of_rpc_reach_the_attention(builder: Builder) -> None:
     own = {"iterations": 5, "regularization": 3.0, "threshold": "paper", "mu_width": "head", "dual_sign": 1}
     with torch.device("meta"):
@@ -138,10 +138,6 @@ def test_rules(broken: Callable[..., list[str]]) -> None:
         assert broken(one, **{**SMALL, "image_size": 18, parameter: "first"}) == [
             "patch_size must divide image_size"
         ]
-    assert broken(fan_vit_sizes, image_size=224, patch_size=16) == []
-    assert broken(fan_vit_sizes, image_size=56, patch_size=16) == ["patch_size must divide image_size"]
-    assert broken(rpc_fan_vit_sizes, image_size=224, patch_size=16, rpc_layers=[11]) == []
-    assert len(broken(rpc_fan_vit_sizes, image_size=224, patch_size=16, rpc_layers=[12])) == 1
 
 
 @pytest.mark.parametrize(

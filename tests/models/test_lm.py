@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention.scaled_learned import LearnedScaledAttention
-from assay.models.language_sizes import rpc_symmlm_tiny, symmlm_tiny
 from assay.models.layers.causal_transformer import CausalTransformer, sinusoids
 from assay.models.layers.language import LanguageModel
 from assay.models.lm import lm
+from assay.models.rpc_symmlm import PRESETS as RPC_PRESETS
 from assay.models.rpc_symmlm import rpc_symmlm
-from assay.models.symmlm import symmlm
+from assay.models.symmlm import PRESETS, symmlm
 
 WORDS = 60
 SMALL: dict[str, Any] = {
@@ -54,9 +54,10 @@ def test_the_published_size(builder: Any, count: int) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
-@pytest.mark.parametrize(("builder", "rpc"), [(symmlm_tiny, 0), (rpc_symmlm_tiny, 1)])
-def test_the_size_for_a_laptop(builder: Any, rpc: int) -> None:
-    model = builder(10_000, 10_000)
+@pytest.mark.parametrize(("name", "rpc"), [("symmlm_tiny", 0), ("rpc_symmlm_tiny", 1)])
+def test_the_size_for_a_laptop(name: str, rpc: int) -> None:
+    model: Any = (PRESETS | RPC_PRESETS)[name].build(10_000, 10_000)
+    assert model.sequence_length == 64
     assert sum(parameter.numel() for parameter in model.parameters()) == 832_593
     assert [block.attn.name for block in model.blocks] == ["rpc_causal"] * rpc + ["symmetric"] * (4 - rpc)
 

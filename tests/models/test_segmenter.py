@@ -11,8 +11,7 @@ from torch.nn.functional import interpolate, pad
 
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.fan_vit import fan_vit
-from assay.models.fan_vit_sizes import fan_vit_tiny
+from assay.models.fan_vit import PRESETS, fan_vit
 from assay.models.from_timm import timm
 from assay.models.rpc_symvit import rpc_symvit
 from assay.models.segmenter import Segmenter, segmenter
@@ -51,7 +50,8 @@ def test_parameter_counts() -> None:
     # projections, an MLP, two LayerNorms and two vectors of scales.
     class_attention = 4 * (width + 1) * width + 8 * width**2 + 5 * width + 4 * width + 2 * width
     fan = 7_319_920 - 193_000 - width - 2 * class_attention
-    assert count(backbone=fan_vit_tiny, decoder="linear") == fan + (width + 1) * classes == 6_265_182
+    tiny = PRESETS["fan_vit_tiny"].build
+    assert count(backbone=tiny, decoder="linear") == fan + (width + 1) * classes == 6_265_182
 
 
 @each_backbone

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from assay.models import rpc_asymvit_sizes, rpc_symvit_sizes, symvit_sizes
-from assay.models.rpc_asymvit_sizes import rpc_asymvit_base, rpc_asymvit_tiny
-from assay.models.rpc_symvit_sizes import rpc_symvit_base, rpc_symvit_tiny
-from assay.models.symvit_sizes import symvit_base, symvit_tiny
+from assay.models import rpc_asymvit, rpc_symvit, symvit
 from assay.models.vit import vit
+
+PRESETS = symvit.PRESETS | rpc_symvit.PRESETS | rpc_asymvit.PRESETS
 
 
 def count(builder: Callable[[], nn.Module]) -> int:
@@ -20,14 +20,14 @@ def count(builder: Callable[[], nn.Module]) -> int:
         return sum(parameter.numel() for parameter in builder().parameters())
 
 
-@pytest.mark.parametrize("builder", [symvit_tiny, rpc_symvit_tiny])
-def test_tiny(builder: Callable[..., nn.Module]) -> None:
-    assert count(lambda: builder(1000, 3)) == 5_272_744
+@pytest.mark.parametrize("name", ["symvit_tiny", "rpc_symvit_tiny"])
+def test_tiny(name: str) -> None:
+    assert count(lambda: PRESETS[name].build(1000, 3)) == 5_272_744
 
 
-@pytest.mark.parametrize("builder", [symvit_base, rpc_symvit_base])
-def test_base(builder: Callable[..., nn.Module]) -> None:
-    assert count(lambda: builder(1000, 3)) == 79_480_552
+@pytest.mark.parametrize("name", ["symvit_base", "rpc_symvit_base"])
+def test_base(name: str) -> None:
+    assert count(lambda: PRESETS[name].build(1000, 3)) == 79_480_552
 
 
 def test_asymmetric_base_is_vit_base() -> None:
@@ -35,27 +35,27 @@ def test_asymmetric_base_is_vit_base() -> None:
 
 
 def test_asymmetric_rpc_has_the_parameters_of_vit() -> None:
-    assert count(lambda: rpc_asymvit_tiny(1000, 3)) == 5_717_416
-    assert count(lambda: rpc_asymvit_base(1000, 3)) == 86_567_656
+    assert count(lambda: PRESETS["rpc_asymvit_tiny"].build(1000, 3)) == 5_717_416
+    assert count(lambda: PRESETS["rpc_asymvit_base"].build(1000, 3)) == 86_567_656
 
 
 def test_symmetric_rpc_in_the_first_layer_saves_the_queries_of_one_layer() -> None:
-    assert count(lambda: rpc_asymvit_tiny(1000, 3, rpc_form="rpc")) == 5_680_360
-    assert count(lambda: rpc_asymvit_base(1000, 3, rpc_form="rpc")) == 85_977_064
+    assert count(lambda: PRESETS["rpc_asymvit_tiny"].build(1000, 3, rpc_form="rpc")) == 5_680_360
+    assert count(lambda: PRESETS["rpc_asymvit_base"].build(1000, 3, rpc_form="rpc")) == 85_977_064
 
 
-@pytest.mark.parametrize("builder", [symvit_tiny, rpc_symvit_tiny, rpc_asymvit_tiny])
-def test_geometry_and_drop_path_are_free(builder: Callable[..., nn.Module]) -> None:
-    model = builder(10, 1, image_size=32, patch_size=8, drop_path=0.2).eval()
+@pytest.mark.parametrize("name", ["symvit_tiny", "rpc_symvit_tiny", "rpc_asymvit_tiny"])
+def test_geometry_and_drop_path_are_free(name: str) -> None:
+    model: Any = PRESETS[name].build(10, 1, image_size=32, patch_size=8, drop_path=0.2).eval()
     assert model(torch.zeros(1, 1, 32, 32)).shape == (1, 10)
     assert len(model.blocks) == 12
     assert model.blocks[11].drop_path.rate == pytest.approx(0.2)
 
 
 def test_parameters_of_rpc_reach_the_attention() -> None:
-    for builder in (rpc_symvit_tiny, rpc_symvit_base, rpc_asymvit_tiny, rpc_asymvit_base):
+    for name in ("rpc_symvit_tiny", "rpc_symvit_base", "rpc_asymvit_tiny", "rpc_asymvit_base"):
         with torch.device("meta"):
-            model = builder(
+            model: Any = PRESETS[name].build(
                 10,
                 3,
                 rpc_layers=[11],
@@ -71,9 +71,7 @@ def test_parameters_of_rpc_reach_the_attention() -> None:
         assert not hasattr(model.blocks[0].attn, "iterations")
 
 
-def test_rules(broken: Callable[..., list[str]]) -> None:
-    assert broken(symvit_sizes, image_size=224, patch_size=16) == []
-    assert broken(symvit_sizes, image_size=224, patch_size=15) == ["patch_size must divide image_size"]
-    assert broken(rpc_symvit_sizes, image_size=224, patch_size=16, rpc_layers=[11]) == []
-    for module in (rpc_symvit_sizes, rpc_asymvit_sizes):
-        assert len(broken(module, image_size=224, patch_size=16, rpc_layers=[12])) == 1
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_size_is_fixed(name: str) -> None:
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'width'"):
+        PRESETS[name].build(10, 1, width=96)

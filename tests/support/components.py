@@ -17,5 +17,6 @@ def foreign(kind: str) -> dict[str, Any]:
 
 def foreign_modules(kind: str) -> list[ModuleType]:
     """The modules that they are in."""
-    names = dict.fromkeys(component.__module__ for component in foreign(kind).values())
+    components = [one for one in load().list(kind) if one.package is not None]
+    names = dict.fromkeys(one.target.partition(":")[0] for one in components)
     return [importlib.import_module(name) for name in names]

@@ -78,7 +78,7 @@ def walk(own: Sequence[Component], extensions: Sequence[Extension]) -> tuple[lis
 
 
 def resolve(component: Component) -> Any:
-    """The function or class of a foreign component, imported now.
+    """The function or class that the target of a foreign component names, imported now.
 
     Raises:
         ComponentMissing: its package is not installed here, in another version, or it is not what the catalog
@@ -101,7 +101,8 @@ def resolve(component: Component) -> Any:
             f"{what}, but {module!r} is in none of the packages that its entry points name ({named})"
         )
     try:
-        found = [part for part in _of_module(owners[0], module) if part.target == component.target]
+        own = (component.name, component.target)
+        found = [part for part in _of_module(owners[0], module) if (part.name, part.target) == own]
     except ValueError as error:
         raise ComponentMissing(f"{what}; on the worker {worker} {error}") from error
     if [_as_json(part) for part in found] != [_as_json(component)]:
@@ -165,8 +166,7 @@ def _of_module(extension: Extension, wanted: str) -> Iterator[Component]:
             module = importlib.import_module(name)
         except (Exception, SystemExit) as error:
             raise ValueError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
-        for export in names:
-            described = walker.describe(kind, module, export, names)
+        for described in walker.components_of(kind, module, names):
             yield described.model_copy(update={"package": extension.package})
 
 

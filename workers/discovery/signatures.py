@@ -118,7 +118,7 @@ def _schema_of_parameter(
     if choices is not None:
         _list_choices(schema, sorted(set(choices)))
     if parameter.default is not parameter.empty:
-        schema["default"] = _checked_default(schema, parameter.default)
+        schema["default"] = checked_default(schema, parameter.default)
     return schema
 
 
@@ -201,8 +201,12 @@ def _list_choices(schema: dict[str, Any], listed: list[str]) -> None:
     branches[0]["enum"] = listed
 
 
-def _checked_default(schema: dict[str, Any], default: object) -> object:
-    """The default as JSON, after the check that every value has to pass."""
+def checked_default(schema: dict[str, Any], default: object) -> object:
+    """A default as JSON, after the check that every value has to pass.
+
+    Raises:
+        ValueError: the schema refuses it.
+    """
     if "component" in schema and isinstance(default, str):
         return {"name": default, "params": {}}
     if "component" in schema and inspect.isfunction(default):

@@ -1,8 +1,9 @@
 """Walks the component packages and describes every component: the content of `catalog.json`.
 
-A component is a name in the `__all__` of a module in one of the folders below. `__all__` is read from the
-source, not from the imported module: helper modules without it are never imported for the catalog, and
-libraries that append to it at run time (timm's `register_model`) change nothing.
+A component is a name in the `__all__` of a module in one of the folders below, or in the `PRESETS` of such a
+module. `__all__` is read from the source, not from the imported module: helper modules without it are never
+imported for the catalog, and libraries that append to it at run time (timm's `register_model`) change
+nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import importlib.util
 import inspect
 import json
 import pkgutil
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +27,7 @@ from assay.service.catalog.rules import check_syntax
 from assay.service.contract.problems import Report, path_text
 from assay.service.contract.specs import Protocol
 from assay.service.submission.shape import check_evaluation_shape
+from assay.workers.discovery.presets import NAME, presets
 from assay.workers.discovery.signatures import schema_of_parameters
 
 PACKAGES: Mapping[str, str] = {
@@ -54,9 +55,8 @@ CONSTANTS = (
     "LEAVES_OUT",
 )
 # Left out of the file where they are empty.
-RARE = ("offers", "needs", "repeats", "package", "leaves_out")
+RARE = ("offers", "needs", "repeats", "package", "leaves_out", "fixed")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
-NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
@@ -73,8 +73,7 @@ def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
     for kind, package in packages.items():
         for module_name, names in exports(package):
             module = importlib.import_module(module_name)
-            for name in names:
-                component = describe(kind, module, name, names)
+            for component in components_of(kind, module, names):
                 key = (kind, component.name)
                 if key in found:
                     raise ValueError(
@@ -148,6 +147,17 @@ def stated_all(module: str, path: Path) -> list[str]:
             raise ValueError(f"{module}: __all__ must be a plain list of names") from error
         return names
     return []
+
+
+def components_of(kind: str, module: ModuleType, exports: list[str]) -> Iterator[Component]:
+    """The entries of a module: the names in its `__all__`, then its presets.
+
+    Raises:
+        ValueError: one cannot be described; the message names module and component.
+    """
+    described = {export: describe(kind, module, export, exports) for export in exports}
+    yield from described.values()
+    yield from presets(module, described)
 
 
 def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:

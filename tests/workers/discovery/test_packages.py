@@ -71,6 +71,23 @@ def test_modules_and_packages_called_after_kinds_have_components(write: Write) -
     assert one.protocols == ["pixel", "paper"]
 
 
+def test_presets_are_components_too(write: Write) -> None:
+    source = PROBE.format(name="net").replace("*,", "classes=0, channels=0, *,") + (
+        "\n\nfrom assay.models.layers.presets import Preset\n"
+        'PRESETS = {"net_tiny": Preset(net, "Tiny.", {"steps": 5}),\n'
+        '           "net_base": Preset(net, "Base.", {"steps": 9})}\n'
+    )
+    write("ext_sizes", assay__model__net=source)
+    found, left_out = walked()
+    assert left_out == {}
+    assert set(found) == {("model", "net"), ("model", "net_tiny"), ("model", "net_base")}
+    assert {name: catalog.resolve(found["model", name])() for name in ("net", "net_tiny", "net_base")} == {
+        "net": 3,
+        "net_tiny": 5,
+        "net_base": 9,
+    }
+
+
 def test_nothing_is_installed_here() -> None:
     assert packages.installed() == [], "else the tests of the committed catalog would not be about it alone"
 

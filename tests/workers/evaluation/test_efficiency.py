@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.models import rpc_symvit, symvit
 from assay.models.fan_vit import fan_vit
 from assay.models.layers.layers import Classifier
-from assay.models.rpc_symvit_sizes import rpc_symvit_tiny
 from assay.models.segmenter import segmenter
-from assay.models.symvit_sizes import symvit_tiny
 from assay.models.vit import vit
 from assay.workers.evaluation.efficiency import count_flops, efficiency, inference, peak_bytes, training
 from assay.workers.evaluation.engine.analysis import Measured
@@ -24,15 +23,17 @@ SYMMETRIC_LAYER = N * C * 2 * C + 2 * N * N * C + N * C * C + 2 * N * C * 4 * C
 EMBEDDING, HEAD = 196 * 3 * 16 * 16 * C, C * 1000
 SYMVIT = DEPTH * SYMMETRIC_LAYER + EMBEDDING + HEAD
 ITERATION = 2 * N * N * C
+SYMVIT_TINY = symvit.PRESETS["symvit_tiny"].build
+RPC_TINY = rpc_symvit.PRESETS["rpc_symvit_tiny"].build
 SMALL = {"image_size": 32, "patch_size": 8, "width": 16, "heads": 2, "depth": 1}
 
 
 @pytest.mark.parametrize(
     ("make", "expected", "published"),
     [
-        (lambda: symvit_tiny(1000, 3), SYMVIT, 1.167),
-        (lambda: rpc_symvit_tiny(1000, 3, rpc_layers="all", iterations=2), SYMVIT + DEPTH * ITERATION, 1.345),
-        (lambda: rpc_symvit_tiny(1000, 3, iterations=4), SYMVIT + 3 * ITERATION, 1.211),
+        (lambda: SYMVIT_TINY(1000, 3), SYMVIT, 1.167),
+        (lambda: RPC_TINY(1000, 3, rpc_layers="all", iterations=2), SYMVIT + DEPTH * ITERATION, 1.345),
+        (lambda: RPC_TINY(1000, 3, iterations=4), SYMVIT + 3 * ITERATION, 1.211),
     ],
 )
 def test_multiply_adds_are_the_analytic_ones(

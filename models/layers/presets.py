@@ -1,0 +1,50 @@
+"""Published sizes of a model, stated beside its builder: `PRESETS = {"rpc_symvit_tiny": Preset(...)}`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+# ViT's sizes, as DeiT has them.
+VIT_TINY = {"width": 192, "depth": 12, "heads": 3}
+VIT_BASE = {"width": 768, "depth": 12, "heads": 12}
+# What ViT's published sizes have in common.
+VIT_COMMON = {"mlp_ratio": 4.0, "dropout": 0.0, "attention_dropout": 0.0}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A builder with some of its parameters fixed: a component of its own, under its name in `PRESETS`.
+
+    Attributes:
+        builder: The function in the `__all__` of the same module.
+        summary: What the catalog says of it, one line.
+        size: Parameters that are fixed and told as facts, for rules and for other components.
+        fixed: Further parameters that are fixed.
+        defaults: Defaults in which it differs from the builder.
+        descriptions: Descriptions of parameters in which it differs from the builder.
+    """
+
+    builder: Callable[..., nn.Module]
+    summary: str
+    size: Mapping[str, int]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+
+    def build(self, classes: int, channels: int, **parameters: Any) -> nn.Module:
+        """The model.
+
+        Args:
+            classes: Number of classes, or words of the vocabulary.
+            channels: Channels of the images, or the same words.
+            parameters: Those of the builder that the preset leaves free.
+
+        Raises:
+            TypeError: The preset fixes a parameter, or the builder has none of that name.
+            ValueError: The builder refuses a value.
+        """
+        return self.builder(classes, channels, **self.size, **self.fixed, **{**self.defaults, **parameters})
