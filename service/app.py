@@ -12,25 +12,11 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
-from assay.service.api import (
-    artifacts,
-    browser_sessions,
-    checkpoints,
-    compare,
-    docs,
-    errors,
-    events,
-    health,
-    jobs,
-    keys,
-    metrics,
-    openapi,
-    results,
-)
-from assay.service.api import catalog as catalog_routes
+from assay.service.api import docs, errors, metrics, openapi
 from assay.service.api.authentication import CHECKPOINTS_PATH, KeyGuard
 from assay.service.api.deps import StoreOpener
 from assay.service.api.event_feed import Feed
+from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.dispatch import Dispatcher, NullDispatcher
 from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard
@@ -96,11 +82,9 @@ def create_app(
     app.state.dispatcher = dispatcher or NullDispatcher()
     app.state.catalog = catalog or load()
     errors.install(app)
-    about_jobs = (jobs, events, results, artifacts, checkpoints, compare, catalog_routes)
-    routers = [module.router for module in (*about_jobs, keys, browser_sessions, health, metrics)]
-    for router in routers:
+    for router in ROUTERS:
         app.include_router(router)
-    app.state.routes = [route for router in routers for route in router.routes]
+    app.state.routes = [route for router in ROUTERS for route in router.routes]
     openapi.install(app)
     docs.install(app)
     return app

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -19,26 +18,20 @@ from assay.service.api.upload_file import Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.checkpoints import NAME_PATTERN, Checkpoint
-from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
-from assay.service.contract.problems import Loc, Report
+from assay.service.contract.errors import InvalidState, NotFound, TooLarge
 from assay.service.contract.results import Page
-from assay.service.contract.strict_json import parse_json
-from assay.service.contract.weights_options import Positions, check_reading, normalization_in
+from assay.service.contract.weights_options import Positions, normalization_in
 from assay.service.dispatch import Dispatcher
-from assay.service.files.program_file import BadProgram, is_archive, open_program
-from assay.service.files.safetensors_header import read_header
 from assay.service.settings import Settings
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
-from assay.service.submission.uploads import GIVEN, INSIDE, model_of_weights
-from assay.service.submission.weights import EXPORTED
+from assay.service.submission.uploads import GIVEN, model_of_file, reference_in
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=CHECKPOINTS_PATH, tags=["checkpoints"])
 
-MAX_DEPTH = 16
 PathName = Annotated[str, Path(description="the checkpoint's name", max_length=200)]
 Name = Annotated[str, Query(pattern=NAME_PATTERN, description="jobs use it as `weights.checkpoint`")]
 Model = Annotated[
@@ -169,9 +162,7 @@ def _register(
     catalog: Catalog,
     settings: Settings,
 ) -> tuple[CheckpointRow, bool]:
-    model = model_of_weights(catalog, given, _model_inside(upload, reading))
-    if model["name"] == EXPORTED and not is_archive(upload.path):
-        _refuse(GIVEN, f"the model {EXPORTED!r} is an exported program (.pt2), and this file is none")
+    model = model_of_file(catalog, given, upload.path, reading)
     return store.checkpoints.add(
         name,
         model=model,
@@ -183,38 +174,6 @@ def _register(
     )
 
 
-def _model_inside(upload: Upload, reading: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The model that a file names; None when it names none.
-
-    Raises:
-        InvalidSpec: the file is none that is taken, or has itself what the upload states.
-    """
-    if is_archive(upload.path):
-        return _program(upload, reading)
-    header = read_header(upload.path)
-    check_reading(reading, header.shapes)
-    stated = header.metadata.get("model")
-    return None if stated is None else reference_in(stated, INSIDE)
-
-
-def _program(upload: Upload, reading: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        open_program(upload.path)
-    except BadProgram as error:
-        _refuse(("body",), f"this is no exported program that can be taken: {error}")
-    for name, stated in reading.items():
-        if stated is not None:
-            _refuse(("query", name), "an exported program takes pixels in [0, 1], and has everything inside")
-    return {"name": EXPORTED}
-
-
-def _refuse(loc: Loc, message: str) -> NoReturn:
-    report = Report()
-    report.add(loc, message, allowed="a file that torch.export.save (.pt2) or safetensors has written")
-    report.raise_if_any()
-    raise AssertionError("there is a remark")
-
-
 def quota_of(settings: Settings) -> Quota:
     """What a tenant may keep."""
     return Quota(count=settings.max_checkpoints, size=settings.max_checkpoints_bytes)
@@ -224,26 +183,6 @@ def declared_size(request: Request) -> int:
     """The size that a body says it has; 0 without one, or with nonsense, which the server refuses."""
     text = request.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
-
-
-def reference_in(text: str, loc: Loc) -> dict[str, Any]:
-    """The model that a text means: a name alone, or {"name", "params"} as JSON; other fields are left out.
-
-    Raises:
-        InvalidSpec: it is neither.
-    """
-    report, reference = Report(), None
-    try:
-        reference = parse_json(text.encode(), MAX_DEPTH) if text.lstrip().startswith("{") else {"name": text}
-    except (MalformedJson, UnicodeEncodeError) as error:
-        report.add(loc, f"it begins like JSON and is none: {error}", given=text)
-    if reference is not None and not isinstance(reference.get("name"), str):
-        report.add((*loc, "name"), "must be a model's name", given=reference.get("name"))
-    if reference is not None and not isinstance(reference.get("params", {}), dict):
-        report.add((*loc, "params"), "must be an object", given=json.dumps(reference["params"])[:200])
-    report.raise_if_any()
-    assert reference is not None
-    return {key: reference[key] for key in ("name", "params") if key in reference}
 
 
 def _ring(dispatcher: Dispatcher, row: CheckpointRow) -> None:

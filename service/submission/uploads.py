@@ -1,16 +1,44 @@
-"""The model of uploaded weights: as the caller states it, and as the header of the file does."""
+"""The model of an uploaded file: as the caller states it, and as the file does."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from assay.service.catalog.catalog import Catalog, Checked
+from assay.service.contract.errors import MalformedJson
 from assay.service.contract.problems import Loc, Report
-from assay.service.submission.weights import check_same_model
+from assay.service.contract.strict_json import parse_json
+from assay.service.contract.weights_options import check_reading
+from assay.service.files.program_file import BadProgram, is_archive, open_program
+from assay.service.files.safetensors_header import read_header
+from assay.service.submission.weights import EXPORTED, check_same_model
 
 GIVEN: Loc = ("query", "model")
 INSIDE: Loc = ("body", "__metadata__", "model")
+MAX_DEPTH = 16
+
+
+def model_of_file(
+    catalog: Catalog, given: Mapping[str, Any] | None, path: Path, reading: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The model of an uploaded file, with every parameter filled in.
+
+    Args:
+        catalog: has the models.
+        given: {"name", "params"} as the caller says; None when nothing was said.
+        path: the file.
+        reading: `normalization` and `positions` as the caller states them, None where not.
+
+    Raises:
+        InvalidSpec: the file is none that is taken, or what the caller says does not fit it.
+    """
+    model = model_of_weights(catalog, given, _model_inside(path, reading))
+    if model["name"] == EXPORTED and not is_archive(path):
+        _refuse(GIVEN, f"the model {EXPORTED!r} is an exported program (.pt2), and this file is none")
+    return model
 
 
 def model_of_weights(
@@ -68,3 +96,55 @@ def _check_heads(given: Mapping[str, Any], report: Report, loc: Loc, params: Map
         inner = params.get(name)
         if isinstance(value, Mapping) and isinstance(inner, Mapping):
             _check_heads(value, report, (*loc, name, "params"), inner.get("params", {}))
+
+
+def reference_in(text: str, loc: Loc) -> dict[str, Any]:
+    """The model that a text means: a name alone, or {"name", "params"} as JSON; other fields are left out.
+
+    Raises:
+        InvalidSpec: it is neither.
+    """
+    report, reference = Report(), None
+    try:
+        reference = parse_json(text.encode(), MAX_DEPTH) if text.lstrip().startswith("{") else {"name": text}
+    except (MalformedJson, UnicodeEncodeError) as error:
+        report.add(loc, f"it begins like JSON and is none: {error}", given=text)
+    if reference is not None and not isinstance(reference.get("name"), str):
+        report.add((*loc, "name"), "must be a model's name", given=reference.get("name"))
+    if reference is not None and not isinstance(reference.get("params", {}), dict):
+        report.add((*loc, "params"), "must be an object", given=json.dumps(reference["params"])[:200])
+    report.raise_if_any()
+    assert reference is not None
+    return {key: reference[key] for key in ("name", "params") if key in reference}
+
+
+def _model_inside(path: Path, reading: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The model that a file names; None when it names none.
+
+    Raises:
+        InvalidSpec: the file is none that is taken, or has itself what the upload says of it.
+    """
+    if is_archive(path):
+        return _program(path, reading)
+    header = read_header(path)
+    check_reading(reading, header.shapes)
+    stated = header.metadata.get("model")
+    return None if stated is None else reference_in(stated, INSIDE)
+
+
+def _program(path: Path, reading: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        open_program(path)
+    except BadProgram as error:
+        _refuse(("body",), f"this is no exported program that can be taken: {error}")
+    for name, stated in reading.items():
+        if stated is not None:
+            _refuse(("query", name), "an exported program takes pixels in [0, 1], and has everything inside")
+    return {"name": EXPORTED}
+
+
+def _refuse(loc: Loc, message: str) -> NoReturn:
+    report = Report()
+    report.add(loc, message, allowed="a file that torch.export.save (.pt2) or safetensors has written")
+    report.raise_if_any()
+    raise AssertionError("there is a remark")

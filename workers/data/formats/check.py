@@ -18,28 +18,17 @@ from assay.workers.data.camvid import camvid
 from assay.workers.data.cifar10 import BINARY, PYTHON, cifar10
 from assay.workers.data.corrupted_folder import corrupted_folder
 from assay.workers.data.digits import digits
-from assay.workers.data.formats.dataset import ExampleSet, ImageSet, MissingData
-from assay.workers.data.formats.imagenet_classes import ALL, class_list
-from assay.workers.data.formats.imagenet_files import PARTS
+from assay.workers.data.formats.dataset import ExampleSet, MissingData
+from assay.workers.data.formats.imagenet_classes import ALL
+from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.image_folder import image_folder
-from assay.workers.data.imagenet import imagenet
-from assay.workers.data.imagenet_a import imagenet_a
 from assay.workers.data.imagenet_c import imagenet_c
-from assay.workers.data.imagenet_o import imagenet_o
-from assay.workers.data.imagenet_r import imagenet_r
 from assay.workers.data.imdb import imdb
 from assay.workers.data.pydoc import pydoc
 from assay.workers.data.shapes import shapes
 from assay.workers.data.sst import sst
 from assay.workers.data.wikitext import wikitext
-
-IMAGENETS: dict[str, Callable[..., ImageSet]] = {
-    "imagenet": imagenet,
-    "imagenet_a": imagenet_a,
-    "imagenet_o": imagenet_o,
-    "imagenet_r": imagenet_r,
-}
 
 
 @dataclass(frozen=True)
@@ -113,7 +102,7 @@ def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
         return _report("camvid", name, lambda split: camvid(root, split, folder=name), hashes)
     if places := [root / name / one for one in (*FIFTEEN, *EXTRA) if (root / name / one).is_dir()]:
         return _stored_report(root, name, places, hashes)
-    title = _of_imagenet(root / name)
+    title = set_of_imagenet(root / name)
     if title is not None:
         load = IMAGENETS[title]
         return _report(title, name, lambda split: load(root, split, folder=name), hashes)
@@ -123,7 +112,7 @@ def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
 def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) -> SetReport:
     """Stored corrupted images: of the corruptions and severities that are there, compared with each other."""
     cells = [place / str(severity) for place in places for severity in SEVERITIES]
-    title = next((found for cell in cells if (found := _of_imagenet(cell)) is not None), None)
+    title = next((found for cell in cells if (found := set_of_imagenet(cell)) is not None), None)
     kind = imagenet_c if title == ALL else corrupted_folder
 
     def load(split: Literal["train", "test"]) -> StoredCorruptions:
@@ -132,21 +121,6 @@ def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) 
         return data
 
     return _report("imagenet_c" if title == ALL else "corrupted_folder", name, load, hashes)
-
-
-def _of_imagenet(folder: Path) -> str | None:
-    """The set of ImageNet whose classes most of the folders are, and that are most of its classes."""
-    for place in (folder, *(folder / part for part in PARTS["val"])):
-        if not place.is_dir():
-            continue
-        if next(place.glob("ILSVRC2012_val_*"), None) is not None:
-            return ALL
-        found = {entry.name for entry in place.iterdir()}.intersection(class_list(ALL))
-        for name in IMAGENETS:
-            wanted = set(class_list(name))
-            if len(found & wanted) > 0.9 * len(found | wanted):
-                return name
-    return None
 
 
 def _report(

@@ -1,0 +1,24 @@
+"""All routes of the service, in the order of its documentation."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from assay.service.api import (
+    artifacts,
+    browser_sessions,
+    catalog,
+    checkpoints,
+    compare,
+    events,
+    health,
+    jobs,
+    keys,
+    metrics,
+    results,
+)
+
+ABOUT_JOBS = (jobs, events, results, artifacts, checkpoints, compare, catalog)
+ROUTERS: list[APIRouter] = [
+    module.router for module in (*ABOUT_JOBS, keys, browser_sessions, health, metrics)
+]
