@@ -1,12 +1,25 @@
-"""House rules that no linter has: no import circles, `TYPE_CHECKING` included."""
+"""House rules that no linter has: no circles, component folders hold components, one name means one thing."""
 
 from __future__ import annotations
 
 import ast
+import json
+from collections import defaultdict
 from pathlib import Path
+
+import pytest
+
+from assay.service.catalog.catalog import CATALOG_FILE
+from assay.workers.discovery import walk
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["service", "workers", "models", "attacks"]
+COMPONENT_FOLDERS = [package.removeprefix("assay.").replace(".", "/") for package in walk.PACKAGES.values()]
+# Users import it from here: `import assay.models.timm_names` tells timm of the models.
+NO_COMPONENTS = {"models/timm_names.py"}
+# Examples of requests, and the demo.
+MAY_NAME_COMPONENTS = {"service/api/catalog.py", "service/api/openapi.py", "service/demo.py"}
+MAX_IMPORTS = 20
 
 Graph = dict[str, set[str]]
 
@@ -64,3 +77,42 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_a_circle_is_noticed() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+
+
+@pytest.mark.parametrize("folder", COMPONENT_FOLDERS)
+def test_a_component_folder_holds_components_only(folder: str) -> None:
+    files = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / folder).glob("*.py"))}
+    assert files
+    others = [name for name, path in files.items() if "\n__all__" not in path.read_text()]
+    assert set(others) - NO_COMPONENTS == {f"{folder}/__init__.py"}
+
+
+def test_a_public_class_name_is_defined_once_in_a_package() -> None:
+    where: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, path in sources().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where[name.partition(".")[0], node.name].append(name)
+    assert {key: files for key, files in where.items() if len(files) > 1} == {}
+
+
+def test_the_service_names_no_component() -> None:
+    """What the service knows of an attack or a corruption comes from the catalog."""
+    entries = json.loads(CATALOG_FILE.read_text(encoding="utf-8"))
+    names = {entry["name"] for entry in entries if entry["kind"] in ("attack", "corruption")}
+    assert {"pgd", "fog"} <= names
+    found = {}
+    for path in (ROOT / "service").rglob("*.py"):
+        texts = {
+            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+        }
+        if texts & names:
+            found[str(path.relative_to(ROOT))] = sorted(map(str, texts & names))
+    assert {file: named for file, named in found.items() if file not in MAY_NAME_COMPONENTS} == {}
+    assert found.keys() >= MAY_NAME_COMPONENTS
+
+
+def test_no_module_imports_too_much_of_the_house() -> None:
+    known = sources()
+    counts = {name: len(imports(path, known)) for name, path in known.items()}
+    assert {name: count for name, count in counts.items() if count > MAX_IMPORTS} == {}
