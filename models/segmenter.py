@@ -11,26 +11,18 @@ B = batch, H and W = height and width in pixels, h and w = the same in patches, 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol, cast
+from typing import Annotated, Literal, cast
 
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
-from assay.models.layers.encoders import Encoder
+from assay.models.layers.encoders import Backbone, Encoder
 from assay.models.layers.parameters import Depth, DropRate, Heads, ImageSize
 from assay.models.layers.segmentation_decoders import LinearDecoder, MaskTransformer, set_epsilon
 from assay.models.layers.transformer import VisionTransformer
 from assay.models.vit import vit
 
 __all__ = ["segmenter"]
-
-
-class Backbone(Protocol):
-    """Makes the encoder: a model of the catalog, or one with the user's parameters bound."""
-
-    def __call__(self, classes: int, channels: int) -> nn.Module:
-        """Make a model; with 0 classes it has no head."""
-        ...
 
 
 # Channels of a head of the mask transformer.

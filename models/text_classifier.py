@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
 from assay.models.attention import rpc
+from assay.models.layers.encoders import Backbone
 from assay.models.layers.language import PAD
 from assay.models.layers.parameters import DropRate
 from assay.models.lm import lm
@@ -49,14 +50,6 @@ class WordEncoder(Protocol):
 
     def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """Vectors (B, N, C) of tokens, int64 (B, N); padding, where `present` is false, changes no other."""
-
-
-class Backbone(Protocol):
-    """Makes the language model: one of the catalog, or one with the user's parameters bound."""
-
-    def __call__(self, classes: int, channels: int) -> nn.Module:
-        """Make a model for so many words, which are its classes and its channels."""
-        ...
 
 
 def text_classifier(

@@ -19,7 +19,7 @@ import torch
 from annotated_types import Ge, Interval
 from torch import Tensor
 
-from assay.attacks.adversarial.kernels.square_draws import Draws, Keyed, Streamed
+from assay.attacks.adversarial.kernels.square_draws import Keyed, SquareDraws, Streamed
 from assay.attacks.adversarial.kernels.square_proposals import L2Proposals, LinfProposals, Proposals
 from assay.attacks.adversarial.kernels.square_windows import SCHEDULE_LENGTH
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
@@ -110,7 +110,7 @@ class _Square:
         return chosen(self.ball.epsilon, self.share)
 
     @cached_property
-    def _draws(self) -> Draws:
+    def _draws(self) -> SquareDraws:
         return Streamed() if self.backend == "compatible" else Keyed()
 
     def start(self, setting: Setting, examples: Examples) -> State:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
+
+
+class Backbone(Protocol):
+    """Makes the model that another is built on: one of the catalog, or one with parameters bound."""
+
+    def __call__(self, classes: int, channels: int) -> nn.Module:
+        """Make a model.
+
+        Args:
+            classes: Classes; with 0 it has no head. Of a language model the words.
+            channels: Channels of the images. Of a language model the words again.
+        """
+        ...
 
 
 class Encoder(Protocol):

@@ -6,11 +6,11 @@ import hashlib
 import os
 from pathlib import Path
 
-from assay.service.client.transport import API, BadAnswer, Caller, error_of, parsed, part, reaching
+from assay.service.client.transport import API, BadAnswer, Connection, error_of, parsed, part, reaching
 from assay.service.contract.results import Artifact, Page
 
 
-class ArtifactCalls(Caller):
+class ArtifactCalls(Connection):
     """Lists and downloads what jobs left."""
 
     def artifacts(self, job_id: str) -> list[Artifact]:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assay.service.client.transport import API, Caller, parsed, part
+from assay.service.client.transport import API, Connection, parsed, part
 from assay.service.contract.checkpoints import Checkpoint
 from assay.service.contract.results import Page
 
 
-class CheckpointCalls(Caller):
+class CheckpointCalls(Connection):
     """Uploads, lists, awaits and deletes weights and exported programs."""
 
     def upload_checkpoint(

@@ -23,7 +23,7 @@ SILENCE_SECONDS = 45.0
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Caller:
+class Connection:
     """The connections to one service. Close it, or use it in a `with` block.
 
     Args:

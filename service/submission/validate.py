@@ -39,7 +39,7 @@ from assay.service.submission.warnings import submission_warnings
 from assay.service.submission.weights import (
     FindCheckpoint,
     FindJob,
-    Source,
+    WeightsSource,
     check_exported,
     check_same_model,
     check_source,
@@ -114,7 +114,7 @@ class _Validation:
         self.find_job, self.find_checkpoint = find_job, find_checkpoint
         self.model: Checked | None = None
         self.data: Checked | None = None
-        self.source: Source | None = None
+        self.source: WeightsSource | None = None
         self.protocol: str | None = None
         self.left_out: list[dict[str, str]] = []
         self.fit: tuple[str, ...] = FIT

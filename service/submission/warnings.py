@@ -7,11 +7,11 @@ from typing import Any
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.submission.suites import left_out_warnings
-from assay.service.submission.weights import Source
+from assay.service.submission.weights import WeightsSource
 
 
 def submission_warnings(
-    catalog: Catalog, spec: Mapping[str, Any], source: Source | None
+    catalog: Catalog, spec: Mapping[str, Any], source: WeightsSource | None
 ) -> list[dict[str, Any]]:
     """The warnings of a valid job: {"code", "message", "evidence"} each.
 

@@ -79,7 +79,7 @@ FindCheckpoint = Callable[[str], CheckpointLike | None]
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSource:
     """Where a model's weights come from.
 
     Attributes:
@@ -104,7 +104,7 @@ def find_source(
     report: Report,
     find_job: FindJob | None,
     find_checkpoint: FindCheckpoint | None,
-) -> Source | None:
+) -> WeightsSource | None:
     """Where a model's weights come from, if from a job or a checkpoint; what is wrong is reported.
 
     Args:
@@ -122,12 +122,12 @@ def find_source(
     if "job" not in weights or find_job is None:
         return None
     spec = check_source(weights["job"], report, (*LOC, "job"), find_job)
-    return None if spec is None else Source(spec["model"], spec["data"]["name"], {})
+    return None if spec is None else WeightsSource(spec["model"], spec["data"]["name"], {})
 
 
 def _check_checkpoint(
     weights: Mapping[str, Any], report: Report, checkpoint: CheckpointLike | None
-) -> Source | None:
+) -> WeightsSource | None:
     """An uploaded checkpoint as a source; it may still be checked: whoever needs it waits."""
     loc, given = (*LOC, "checkpoint"), weights["checkpoint"]
     if checkpoint is None:
@@ -147,10 +147,12 @@ def _check_checkpoint(
             message = f"the checkpoint was uploaded with another {name}: it is part of the checkpoint"
             report.add((*LOC, name), message, given=weights[name], allowed=[stated])
     stated = {"sha256": checkpoint.sha256, **checkpoint.reading}
-    return Source(checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign, checkpoint.dtypes)
+    return WeightsSource(
+        checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign, checkpoint.dtypes
+    )
 
 
-def check_exported(job: Mapping[str, Any], source: Source | None, report: Report) -> None:
+def check_exported(job: Mapping[str, Any], source: WeightsSource | None, report: Report) -> None:
     """Report what an exported program cannot do: be trained, be without its file, run in some type.
 
     Args:

@@ -28,7 +28,7 @@ CLASS_NAMES = {
 HEADER = ["sentence", "label"]
 
 
-class Row(NamedTuple):
+class LabelledSentence(NamedTuple):
     """A sentence of words with single spaces between them, its label, and the line that it stands in."""
 
     sentence: str
@@ -100,7 +100,7 @@ def _find(where: Path, part: str, classes: int) -> Path:
     )
 
 
-def read(path: Path, classes: int) -> list[Row]:
+def read(path: Path, classes: int) -> list[LabelledSentence]:
     """The rows of a file.
 
     Raises:
@@ -116,7 +116,7 @@ def read(path: Path, classes: int) -> list[Row]:
     return rows
 
 
-def _rows(path: Path, lines: Sequence[str], classes: int) -> Iterator[Row]:
+def _rows(path: Path, lines: Sequence[str], classes: int) -> Iterator[LabelledSentence]:
     tabs = path.suffix == ".tsv"
     for number, line in enumerate(lines, start=1):
         cells = line.strip().split("\t")
@@ -130,4 +130,4 @@ def _rows(path: Path, lines: Sequence[str], classes: int) -> Iterator[Row]:
                 f"{path} line {number}: {line[:80]!r} is not {form} in [0, {classes}). GLUE's test.tsv has no"
                 " labels: evaluate on its dev.tsv with evaluated = 'dev'."
             )
-        yield Row(sentence, int(label), number)
+        yield LabelledSentence(sentence, int(label), number)

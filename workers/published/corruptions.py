@@ -9,12 +9,12 @@ beside rows of these with a protocol and a note that say so.
 from __future__ import annotations
 
 from assay.service.contract.corruption_cells import FIFTEEN
-from assay.workers.published.imagenet import BASE_MODELS, BOTH, TINY_MODELS, Attacked
+from assay.workers.published.imagenet import BASE_MODELS, BOTH, TINY_MODELS, PublishedEvaluation
 
 WHOLE = ("corrupted_top1", "mce")
 # Of each corruption the mean over severities; in the breakdown as CORRUPTION/top1.
 EACH = tuple(f"{name}/top1" for name in FIFTEEN)
-STORED = Attacked(
+STORED = PublishedEvaluation(
     "corruptions", {"source": "stored"}, protocols=BOTH, protocol="stored ImageNet-C", data="imagenet_c"
 )
 GENERATED = STORED._replace(
@@ -58,10 +58,10 @@ def _each() -> dict[str, tuple[float, ...]]:
     return dict(zip(ORDER, columns, strict=True))
 
 
-Table = tuple[str, Attacked, dict[str, tuple[float, ...]]]
+Table = tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]
 
 
-def _tables(attacked: Attacked) -> list[Table]:
+def _tables(attacked: PublishedEvaluation) -> list[Table]:
     each: Table = ("accuracy by corruption", attacked._replace(metrics=EACH), _each())
     whole: list[Table] = [
         (table, attacked._replace(metrics=WHOLE), dict(zip(models, values, strict=True)))

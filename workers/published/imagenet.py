@@ -31,7 +31,7 @@ class Architecture(NamedTuple):
     preparation: Preparation = Preparation("bicubic", 0.875)
 
 
-class Attacked(NamedTuple):
+class PublishedEvaluation(NamedTuple):
     """Parameters of a published evaluation that differ from the catalog's defaults, or must not change.
 
     Rows that were measured under one of `protocols` are comparable. `protocol` is what the publication says
@@ -83,30 +83,30 @@ MODELS = {
 }
 
 BOTH = ("paper", "pixel")
-CLEAN = Attacked("clean", {}, protocols=BOTH)
+CLEAN = PublishedEvaluation("clean", {}, protocols=BOTH)
 TOP1 = CLEAN._replace(name="top1")
-SHIFT_A = Attacked("top1", {}, protocols=BOTH, data="imagenet_a", metrics=("top1",))
+SHIFT_A = PublishedEvaluation("top1", {}, protocols=BOTH, data="imagenet_a", metrics=("top1",))
 SHIFT_R = SHIFT_A._replace(data="imagenet_r")
-SHIFT_O = Attacked("aupr", {}, protocols=BOTH, data="imagenet_o", metrics=("aupr",))
-PGD = Attacked(
+SHIFT_O = PublishedEvaluation("aupr", {}, protocols=BOTH, data="imagenet_o", metrics=("aupr",))
+PGD = PublishedEvaluation(
     "pgd",
     {"epsilon": 6 / 255, "norm": "Linf", "steps": 20, "step_size": None, "relative_step_size": 0.15},
     "step 0.15 epsilon as in the released code",
 )
-FGSM = Attacked("fgsm", {"epsilon": 6 / 255, "norm": "Linf"})
-SPSA = Attacked(
+FGSM = PublishedEvaluation("fgsm", {"epsilon": 6 / 255, "norm": "Linf"})
+SPSA = PublishedEvaluation(
     "spsa",
     {"epsilon": 0.1, "steps": 10, "samples": 128, "gradient_point": "shifted"},
     "10 steps as in the released code; the text says 40",
 )
-SLD = Attacked("sparse_l1_descent", {"epsilon": 10.0})
-CW = Attacked(
+SLD = PublishedEvaluation("sparse_l1_descent", {"epsilon": 10.0})
+CW = PublishedEvaluation(
     "carlini_wagner",
     {"confidence": 0.03, "shared_constant": True},
     "the released code clips normalised images to [0, 1], which alone costs much of the accuracy",
 )
-NOISE = Attacked("uniform_noise", {"epsilon": 0.3, "norm": "Linf", "draws": 1})
-AUTOATTACK = Attacked(
+NOISE = PublishedEvaluation("uniform_noise", {"epsilon": 0.3, "norm": "Linf", "draws": 1})
+AUTOATTACK = PublishedEvaluation(
     "autoattack",
     {"epsilon": 1 / 255, "norm": "Linf", "version": "standard"},
     "no code was released, and the space of epsilon is not stated",
@@ -138,7 +138,7 @@ CORRUPTED_NOTE = (
 # Segmenter's released inference on ADE20K.
 WINDOWS = {"short_side": 512, "window": 512, "stride": 512, "average": "logits"}
 # (table, evaluation) to (top-1, top-5) by model.
-TABLES: list[tuple[str, Attacked, dict[str, tuple[float, ...]]]] = [
+TABLES: list[tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]] = [
     (table, attacked, dict(zip(TINY_MODELS, values, strict=True)))
     for table, attacked, *values in (
         ("table 1", CLEAN, (70.44, 90.17), (70.94, 90.47), (71.31, 90.59), (71.49, 90.68), (70.59, 90.15)),

@@ -30,8 +30,8 @@ from assay.workers.published.imagenet import (
     SEGMENTED_NOTE,
     TABLES,
     WINDOWS,
-    Attacked,
     Preparation,
+    PublishedEvaluation,
 )
 from assay.workers.published.language import language_references
 
@@ -213,7 +213,9 @@ def _preparation(params: Mapping[str, Any]) -> Preparation:
     return Preparation(str(params.get("resize")), float(params.get("crop_fraction", 0.0)))
 
 
-def _same_evaluation(attacked: Attacked, evaluation: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+def _same_evaluation(
+    attacked: PublishedEvaluation, evaluation: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> bool:
     params = {key: value for key, value in evaluation["params"].items() if key not in EXECUTION}
     if evaluation["name"] != attacked.name or not attacked.params.keys() <= params.keys():
         return False
@@ -234,7 +236,7 @@ def _equal(given: Any, expected: Any) -> bool:
 
 
 def _reference(
-    model: str, table: str, attacked: Attacked, protocol: str, metric: str, percent: float
+    model: str, table: str, attacked: PublishedEvaluation, protocol: str, metric: str, percent: float
 ) -> Reference:
     note = f"; {attacked.note}" if attacked.note else ""
     return Reference(

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from assay.workers.evaluator_link import die_with_parent
-from assay.workers.training.batches import Batch
+from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.examples import Example, Examples
 from assay.workers.training.order import Order
@@ -122,7 +122,7 @@ class MadeBatches:
         """Batches in an epoch."""
         return self._order.steps_per_epoch
 
-    def between(self, start: int, stop: int) -> Generator[Batch, None, None]:
+    def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1.
 
         Raises:
@@ -152,9 +152,9 @@ class MadeBatches:
                 raise (ValueError if chunk.wrong_data else MakingFailed)(chunk.message)
             yield chunk
 
-    def _joined(self, chunks: Sequence[Chunk]) -> Batch:
+    def _joined(self, chunks: Sequence[Chunk]) -> TrainingBatch:
         images = torch.cat([_images(chunk, self._device) for chunk in chunks])
-        return Batch(images, torch.cat([chunk.truth for chunk in chunks]).to(self._device))
+        return TrainingBatch(images, torch.cat([chunk.truth for chunk in chunks]).to(self._device))
 
 
 def _images(chunk: Chunk, device: torch.device) -> Tensor:

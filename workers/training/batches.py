@@ -30,7 +30,7 @@ CACHE_BYTES = 512 * 2**20
 LOAD_CHUNK = 1024
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """What a step trains on, on the device; of several processes, this one's part of it.
 
     Attributes:
@@ -55,7 +55,7 @@ class Source(Protocol):
     def steps_per_epoch(self) -> int:
         """Batches in an epoch."""
 
-    def between(self, start: int, stop: int) -> Generator[Batch, None, None]:
+    def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1: the same whatever the start was."""
 
 
@@ -91,7 +91,7 @@ class Batches:
             raise ValueError(f"data set {data.name!r} has no training examples")
         self._order = Order(n, seed=seed, batch_size=batch_size, repeats=self._augmentation.repeats)
         self._part: Part = processes.part(self._order.batch_size)
-        self._cache: Batch | None = None
+        self._cache: TrainingBatch | None = None
         if n * data.channels * image_size**2 * 4 <= CACHE_BYTES:
             self._cache = self._load_all(n)
 
@@ -105,19 +105,19 @@ class Batches:
         """Batches in an epoch."""
         return self._order.steps_per_epoch
 
-    def between(self, start: int, stop: int) -> Generator[Batch, None, None]:
+    def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1."""
         for step, batch in self._still(start, stop):
             yield self._moved(batch, step)
 
-    def _moved(self, batch: Batch, step: int) -> Batch:
+    def _moved(self, batch: TrainingBatch, step: int) -> TrainingBatch:
         images, truth = batch
         moved = move_pixels(images, self._augmentation, seed=self._seed, step=step, part=self._part)
         if truth.dim() > 1 and self._augmentation.moves:
             truth = move_maps(truth, self._augmentation, seed=self._seed, step=step, part=self._part)
-        return Batch(moved, truth)
+        return TrainingBatch(moved, truth)
 
-    def _still(self, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
+    def _still(self, start: int, stop: int) -> Iterator[tuple[int, TrainingBatch]]:
         """Step and batch, as the data set has the images."""
         visits = self._order.between(start, stop)
         if self._cache is None:
@@ -125,21 +125,21 @@ class Batches:
             return
         for step, _, _, indices in visits:
             chosen = self._part.of(indices).to(self._device)
-            yield step, Batch(self._cache.images[chosen], self._cache.truth[chosen])
+            yield step, TrainingBatch(self._cache.images[chosen], self._cache.truth[chosen])
 
-    def _loaded_ahead(self, visits: Iterator[Visit]) -> Iterator[tuple[int, Batch]]:
-        def load(visit: Visit) -> tuple[int, Batch]:
+    def _loaded_ahead(self, visits: Iterator[Visit]) -> Iterator[tuple[int, TrainingBatch]]:
+        def load(visit: Visit) -> tuple[int, TrainingBatch]:
             return visit.step, self._load(self._part.of(visit.indices))
 
         with closing(load_ahead(load, visits)) as ahead:
             for step, (images, truth) in ahead:
-                yield step, Batch(images.to(self._device), truth.to(self._device))
+                yield step, TrainingBatch(images.to(self._device), truth.to(self._device))
 
-    def _load(self, indices: Tensor) -> Batch:
+    def _load(self, indices: Tensor) -> TrainingBatch:
         chosen = indices.tolist()
-        return Batch(self._data.images(chosen, self._size), truth_of(self._data, chosen, self._size))
+        return TrainingBatch(self._data.images(chosen, self._size), truth_of(self._data, chosen, self._size))
 
-    def _load_all(self, n: int) -> Batch:
+    def _load_all(self, n: int) -> TrainingBatch:
         chunks = [self._load(chunk) for chunk in torch.arange(n).split(LOAD_CHUNK)]
         images, truth = (torch.cat(parts).to(self._device) for parts in zip(*chunks, strict=True))
-        return Batch(images, truth)
+        return TrainingBatch(images, truth)

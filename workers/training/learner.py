@@ -15,7 +15,7 @@ from assay.models.layers.token_model import TokenModel
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.training.augment import mix
 from assay.workers.training.batch_norm import share_batch_norms
-from assay.workers.training.batches import Batch
+from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Part, Processes, everything
 from assay.workers.training.objective import Objective, attack, plain, robust
 from assay.workers.training.optimisers import optimiser_of
@@ -101,7 +101,7 @@ class Learner:
         """The classifier with averaged weights; None when the recipe keeps no average."""
         return None if self._average is None else self._average.module
 
-    def update(self, batch: Batch, *, step: int, learning_rate: float) -> StepResult:
+    def update(self, batch: TrainingBatch, *, step: int, learning_rate: float) -> StepResult:
         """Do one optimiser step.
 
         Args:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.workers.data.formats.text import LanguageSet, SentenceSet, TextSet
-from assay.workers.training.batches import Batch
+from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.order import Order
 
@@ -67,11 +67,11 @@ class TokenBatches:
         """Batches in an epoch."""
         return self._order.steps_per_epoch
 
-    def between(self, start: int, stop: int) -> Generator[Batch, None, None]:
+    def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1: the whole batch of this process each."""
         for visit in self._order.between(start, stop):
             tokens, truth = self._load(self._part.of(visit.indices).tolist())
-            yield Batch(tokens.to(self._device), truth.to(self._device))
+            yield TrainingBatch(tokens.to(self._device), truth.to(self._device))
 
 
 def _windows(data: TextSet, length: int) -> tuple[Load, int]:

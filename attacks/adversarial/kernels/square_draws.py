@@ -24,7 +24,7 @@ Plan = Callable[[Tensor, Tensor], Tensor]
 """Makes plans of draws (B, K, width) for queries (B, K) or (1, K), on the CPU: (B, K, plan width)."""
 
 
-class Draws(Protocol):
+class SquareDraws(Protocol):
     """Where the numbers come from."""
 
     def state(self, count: int, width: int, device: torch.device) -> State:

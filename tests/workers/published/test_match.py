@@ -23,8 +23,8 @@ from assay.workers.published.imagenet import (
     SEGMENTED_CORRUPTED,
     TABLES,
     WINDOWS,
-    Attacked,
     Preparation,
+    PublishedEvaluation,
 )
 from assay.workers.published.match import ADE20K, IMAGENET, architecture, known_as, references
 from tests.support.jobs import add, evaluate_spec
@@ -106,10 +106,10 @@ def found(
 @pytest.mark.parametrize(
     ("table", "attacked", "model", "values"),
     [(t, a, m, v) for t, a, columns in TABLES for m, v in columns.items()],
-    ids=lambda value: value.name if isinstance(value, Attacked) else str(value),
+    ids=lambda value: value.name if isinstance(value, PublishedEvaluation) else str(value),
 )
 def test_every_cell_of_the_tables_is_found_by_its_own_row_alone(
-    table: str, attacked: Attacked, model: str, values: tuple[float, ...]
+    table: str, attacked: PublishedEvaluation, model: str, values: tuple[float, ...]
 ) -> None:
     crop = MODELS[model].preparation.crop_fraction
     (protocol, *_) = attacked.protocols
@@ -252,10 +252,10 @@ def test_a_shift_has_the_numbers_of_its_own_set_only() -> None:
 @pytest.mark.parametrize(
     ("table", "attacked", "model", "values"),
     [(t, a, m, v) for t, a, columns in CORRUPTION_TABLES for m, v in columns.items()],
-    ids=lambda value: str(value.data) if isinstance(value, Attacked) else str(value),
+    ids=lambda value: str(value.data) if isinstance(value, PublishedEvaluation) else str(value),
 )
 def test_corrupted_images_have_the_numbers_of_the_stored_set_and_say_so(
-    table: str, attacked: Attacked, model: str, values: tuple[float, ...]
+    table: str, attacked: PublishedEvaluation, model: str, values: tuple[float, ...]
 ) -> None:
     defaults = load_defaults("corruptions", "evaluation")
     stored = attacked.data == "imagenet_c"

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from assay.workers.training.batch_workers import CHUNK, MadeBatches, MakingFailed, makers_for
-from assay.workers.training.batches import Batch
+from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.examples import Example
 
 CPU = torch.device("cpu")
@@ -40,12 +40,12 @@ class Noise:
         return Example(image if random.random() < 1 / 3 else whole, torch.tensor(index))
 
 
-def batches(start: int, stop: int, makers: int = 0, examples: Noise | None = None) -> list[Batch]:
+def batches(start: int, stop: int, makers: int = 0, examples: Noise | None = None) -> list[TrainingBatch]:
     made = MadeBatches(examples or Noise(), seed=3, batch_size=BATCH, device=CPU, repeats=2, makers=makers)
     return list(made.between(start, stop))
 
 
-def equal(one: list[Batch], other: list[Batch]) -> bool:
+def equal(one: list[TrainingBatch], other: list[TrainingBatch]) -> bool:
     pairs = zip(one, other, strict=True)
     return all(torch.equal(a.images, b.images) and torch.equal(a.truth, b.truth) for a, b in pairs)
 

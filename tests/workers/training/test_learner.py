@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.workers.training.batches import Batch
+from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.learner import Learner
 from assay.workers.training.randomness import caller_generators_restored
 from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe
@@ -23,9 +23,9 @@ IMAGES = torch.rand(B, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0)
 LABELS = torch.arange(B) % CLASSES
 TOKENS = torch.arange(B * 4).reshape(B, 4)
 BATCHES = {
-    "labels": Batch(IMAGES, LABELS),
-    "maps": Batch(IMAGES, LABELS[:, None, None].expand(B, SIDE, SIDE)),
-    "words": Batch(TOKENS, TOKENS + 1),
+    "labels": TrainingBatch(IMAGES, LABELS),
+    "maps": TrainingBatch(IMAGES, LABELS[:, None, None].expand(B, SIDE, SIDE)),
+    "words": TrainingBatch(TOKENS, TOKENS + 1),
 }
 PLAIN = Recipe(epochs=1, learning_rate=0.01)
 ATTACK = AdversarialTraining("pgd_at", epsilon=0.1, steps=1, step_size=0.05)

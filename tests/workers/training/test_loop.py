@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.workers.training import loop
-from assay.workers.training.batches import Batch
+from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.files import CONTENT
 from assay.workers.training.learner import Learner
 from assay.workers.training.recipe import Recipe
@@ -212,7 +212,7 @@ def test_float16_leaves_out_steps_whose_gradients_overflow(standins: ModuleType,
     assert learner.state()["scaler"]["scale"] == 2.0**16
     changed = []
     for step in range(8):
-        learner.update(Batch(images, data.labels), step=step, learning_rate=0.01)
+        learner.update(TrainingBatch(images, data.labels), step=step, learning_rate=0.01)
         changed.append(not torch.equal(before, model.linear.weight))
         before = model.linear.weight.detach().clone()
     assert not changed[0]

@@ -18,7 +18,7 @@ from assay.attacks.kernel import Attack, Examples, Setting, frozen
 from assay.attacks.randomness import Randomness
 from assay.models.layers.auxiliary import add_loss
 from assay.workers.data.digits import digits
-from assay.workers.training.batches import Batch
+from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.learner import Learner
 from assay.workers.training.loop import train
 from assay.workers.training.objective import TRADES_START, Attacked, attack, plain, robust
@@ -222,9 +222,9 @@ def test_what_parts_of_the_model_add_is_minimised_once_and_in_training_passes_on
     learner = Learner(
         model, recipe, seed=0, data=standins.Stripes(), device=torch.device("cpu"), dtype=torch.float64
     )
-    added = learner.update(Batch(images, labels), step=0, learning_rate=0.0)
+    added = learner.update(TrainingBatch(images, labels), step=0, learning_rate=0.0)
     model.forward = lambda images: model.linear(images.flatten(1))  # type: ignore[method-assign]
-    without = learner.update(Batch(images, labels), step=0, learning_rate=0.0)
+    without = learner.update(TrainingBatch(images, labels), step=0, learning_rate=0.0)
     assert added.loss - without.loss == pytest.approx(0.5 * 64 * 3, rel=1e-12)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from assay.workers.data.formats.text import Documents, Sentences
 from assay.workers.data.formats.vocabulary import Vocabulary
-from assay.workers.training.batches import Batch
+from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import Processes
 from assay.workers.training.tokens import TokenBatches
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def batches(
     start: int = 0, stop: int = 2, *, length: int = 4, seed: int = 0, batch_size: int = 2
-) -> list[Batch]:
+) -> list[TrainingBatch]:
     source = TokenBatches(TEXT, length=length, seed=seed, batch_size=batch_size, device=CPU)
     return list(source.between(start, stop))
 
