@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.client import ERRORS, AssayClient, BadAnswer, Unreachable
+from assay.service.client import AssayClient, BadAnswer
 from assay.service.client import jobs as client_module
+from assay.service.client.transport import ERRORS, Unreachable
 from assay.service.contract import errors
 from assay.service.contract.results import Job
 

@@ -10,7 +10,8 @@ import pytest
 
 from assay.service.app import create_app
 from assay.service.cli.commands import applied, follow
-from assay.service.client import AssayClient, BadAnswer, Unreachable, events
+from assay.service.client import AssayClient, BadAnswer, events
+from assay.service.client.transport import Unreachable
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import Event
 from assay.service.settings import Settings

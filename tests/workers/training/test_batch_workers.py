@@ -142,7 +142,7 @@ def test_makers_end_when_the_batches_are_closed() -> None:
 
 PROGRAM = """
 import torch
-from assay.workers.training.making import MadeBatches
+from assay.workers.training.batch_workers import MadeBatches
 from assay.workers.training.examples import Example
 
 class Slow:
