@@ -20,15 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention import rpc
-from assay.models.layers.heads import (
-    Causal,
-    Dropout,
-    PrefixTokens,
-    attend,
-    check_heads,
-    merge_heads,
-    split_heads,
-)
+from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend
 
 __all__ = ["AlphaScaledAttention"]
 
@@ -38,7 +31,7 @@ FACTS = {"causal_form": True}
 PAPER = rpc.PAPER
 
 
-class AlphaScaledAttention(nn.Module):
+class AlphaScaledAttention(DotProductAttention):
     """Softmax attention whose values lose a learned share of their symmetric attention.
 
     The weights have the layout of timm and DeiT, `qkv` (3C, C) with the row blocks q, k, v, and `proj`, and
@@ -67,28 +60,11 @@ class AlphaScaledAttention(nn.Module):
         causal: Causal = False,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
-        self.heads = heads
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
-        self.causal = causal
-        self.qkv = nn.Linear(dim, 3 * dim)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
         self.alpha = nn.Parameter(torch.zeros(1))
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = self.queries_keys_values(x, mask)
-        dropout = self.dropout if self.training else 0.0
-        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
-        output: Tensor = self.proj(merge_heads(attended))
-        return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What the softmax attends with, each (B, H, N, D); v is V - alpha A_sym V."""
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        queries, keys, values = self.project(x)
         symmetric = attend(keys, keys, values, mask, 0.0, causal=self.causal)
         return queries, keys, values - self.alpha * symmetric

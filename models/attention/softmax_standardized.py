@@ -13,18 +13,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.models.attention import rpc
-from assay.models.layers.heads import (
-    Causal,
-    Dropout,
-    PrefixTokens,
-    attend,
-    check_heads,
-    merge_heads,
-    split_heads,
-)
+from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens
 
 __all__ = ["StandardizedSoftmaxAttention"]
 
@@ -46,7 +39,7 @@ def standardize(features: Tensor) -> Tensor:
     return ((wide - mean) / variance.clamp(min=SMALLEST_VARIANCE).sqrt()).to(features.dtype)
 
 
-class StandardizedSoftmaxAttention(nn.Module):
+class StandardizedSoftmaxAttention(DotProductAttention):
     """Softmax attention whose queries and keys have mean 0 and standard deviation 1, token by token.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
@@ -74,29 +67,12 @@ class StandardizedSoftmaxAttention(nn.Module):
         causal: Causal = False,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
         if dim == heads:
             raise ValueError(f"width must be more than heads: one feature cannot be standardised, got {dim}")
-        self.heads = heads
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
-        self.causal = causal
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = self.queries_keys_values(x)
-        dropout = self.dropout if self.training else 0.0
-        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
-        output: Tensor = self.proj(merge_heads(attended))
-        return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What the softmax attends with, each (B, H, N, D), q and k standardised."""
         del mask
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        queries, keys, values = self.project(x)
         return standardize(queries), standardize(keys), values

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from assay.models.layers.heads import (
-    Causal,
-    Dropout,
-    PrefixTokens,
-    attend,
-    check_heads,
-    merge_heads,
-    split_heads,
-)
+from assay.models.layers.dot_product import DotProductAttention
 
 __all__ = ["SymmetricAttention"]
 
@@ -30,7 +22,7 @@ PAPER = (
 )
 
 
-class SymmetricAttention(nn.Module):
+class SymmetricAttention(DotProductAttention):
     """Softmax attention whose keys are also its queries.
 
     The weights have the layout of the authors: `qkv` (2C, C) with the row blocks k, v, and `proj`.
@@ -48,37 +40,10 @@ class SymmetricAttention(nn.Module):
 
     name: ClassVar[str] = "symmetric"
     permutation_equivariant: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        prefix_tokens: PrefixTokens = 1,
-        causal: Causal = False,
-        dropout: Dropout = 0.0,
-    ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
-        self.heads = heads
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
-        self.causal = causal
-        self.qkv = nn.Linear(dim, 2 * dim)
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = self.queries_keys_values(x)
-        dropout = self.dropout if self.training else 0.0
-        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
-        output: Tensor = self.proj(merge_heads(attended))
-        return output
+    projections: ClassVar[int] = 2
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What the softmax attends with, each (B, H, N, D); q is k."""
         del mask
-        keys, values = split_heads(self.qkv(x), 2, self.heads)
+        keys, values = self.project(x)
         return keys, keys, values
