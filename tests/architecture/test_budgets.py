@@ -61,12 +61,6 @@ def long_functions(source: str) -> list[str]:
     return [f"{node.name}: {code_lines(node)}" for node in functions if code_lines(node) > FUNCTION_LINES]
 
 
-def only_reexports(source: str) -> bool:
-    """Whether an `__init__.py` is empty, or a docstring, imports and their `__all__`."""
-    allowed = ast.ImportFrom | ast.Expr | ast.Assign
-    return all(isinstance(node, allowed) for node in ast.parse(source).body)
-
-
 def test_the_packages_have_sources() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in SOURCES} == set(PACKAGES)
 
