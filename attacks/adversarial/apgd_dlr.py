@@ -19,6 +19,12 @@ from assay.attacks.threat import Ball, Fraction, Norm
 __all__ = ["apgd_dlr"]
 
 TASKS = ("classification",)
+THREAT = {
+    "knowledge": "white_box",
+    "search": "iterative",
+    "needs_classes": 3,
+    "batch_draws": {"compatible": "True"},
+}
 PAPER = (
     "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
     "Parameter-free Attacks"

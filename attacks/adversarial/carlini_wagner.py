@@ -19,6 +19,7 @@ from assay.attacks.threat import Fraction
 __all__ = ["carlini_wagner"]
 
 TASKS = ("classification",)
+THREAT = {"knowledge": "white_box", "search": "iterative", "norm": "L2", "minimum_norm": True}
 PAPER = "Carlini and Wagner 2017, Towards Evaluating the Robustness of Neural Networks"
 # One pass for the clean image; the library's result takes one more.
 PASSES = (

@@ -18,6 +18,13 @@ from assay.attacks.threat import Ball, Fraction, Norm
 __all__ = ["fab"]
 
 TASKS = ("classification",)
+# The first restart begins at the image and draws nothing.
+THREAT = {
+    "knowledge": "white_box",
+    "search": "iterative",
+    "minimum_norm": True,
+    "batch_draws": {"compatible": "params.restarts > 1", "pyautoattack": "params.restarts > 1"},
+}
 PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack"
 # Two passes in each iteration, one for the clean image; the library's function judges the images and its
 # result in each run, and we the result. One backward pass for each class in each iteration: what the data's

@@ -19,6 +19,7 @@ from assay.attacks.threat import Fraction
 __all__ = ["gaussian_noise"]
 
 TASKS = ("classification",)
+THREAT = {"knowledge": "noise"}
 PAPER = "Ford et al. 2019, Adversarial Examples Are a Natural Consequence of Test Error in Noise"
 PASSES = ("params.draws + 1", "0")
 

@@ -23,6 +23,7 @@ from assay.attacks.threat import Ball, Fraction, Norm
 __all__ = ["pgd"]
 
 TASKS = ("classification",)
+THREAT = {"knowledge": "white_box", "search": "iterative", "mean_loss_in": ["cleverhans"]}
 PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
 PASSES = (
     "params.restarts * (params.steps * params.eot + 1) + 1",

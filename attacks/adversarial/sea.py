@@ -21,6 +21,13 @@ from assay.attacks.threat import Ball, Fraction
 __all__ = ["sea"]
 
 TASKS = ("segmentation",)
+THREAT = {
+    "knowledge": "white_box",
+    "search": "ensemble",
+    "upper_bound": "SEA gives an upper bound on true robustness, and has no attack without gradients: where"
+    " gradients are masked it finds too little. An adaptive attack, made for this model, is needed before it"
+    " is called robust",
+}
 PAPER = "Croce et al., Towards Reliable Evaluation of Robust Semantic Segmentation Models, ECCV 2024"
 PROTOCOLS = ("pixel",)
 PASSES = ("3 * (params.steps + 4)", "3 * params.steps")

@@ -18,6 +18,7 @@ from assay.attacks.threat import Ball, Fraction
 __all__ = ["segmentation_apgd"]
 
 TASKS = ("segmentation",)
+THREAT = {"knowledge": "white_box", "search": "iterative"}
 PAPER = "Croce et al., Towards Reliable Evaluation of Robust Semantic Segmentation Models, ECCV 2024"
 PROTOCOLS = ("pixel",)
 PASSES = ("params.steps + 4", "params.steps")

@@ -19,6 +19,7 @@ from assay.attacks.threat import Fraction
 __all__ = ["segpgd"]
 
 TASKS = ("segmentation",)
+THREAT = {"knowledge": "white_box", "search": "iterative"}
 PAPER = "Gu et al., SegPGD, ECCV 2022"
 PROTOCOLS = ("pixel",)
 PASSES = ("params.steps + 2", "params.steps")

@@ -29,6 +29,12 @@ from assay.attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_spars
 __all__ = ["sparse_l1_descent"]
 
 TASKS = ("classification",)
+THREAT = {
+    "knowledge": "white_box",
+    "search": "iterative",
+    "norm": "L1",
+    "mean_loss_in": ["cleverhans"],
+}
 PAPER = "Tramer and Boneh 2019, Adversarial Training and Robustness for Multiple Perturbations"
 PASSES = (
     "params.restarts * (params.steps * params.eot + 1) + 1",

@@ -30,6 +30,11 @@ from assay.attacks.threat import Ball, Fraction, Norm, as_column
 __all__ = ["square"]
 
 TASKS = ("classification",)
+THREAT = {
+    "knowledge": "black_box",
+    "search": "iterative",
+    "batch_draws": {"compatible": "True", "pyautoattack": "True"},
+}
 PAPER = "Andriushchenko et al. 2020, Square Attack: a query-efficient black-box attack via random search"
 # One pass for the clean image; in each restart one for the start and one for each query; the library's
 # function judges the images at the beginning and at the end, and we its result.

@@ -26,6 +26,7 @@ from assay.attacks.threat import PIXELS, Ball, Fraction, Norm
 __all__ = ["transfer"]
 
 TASKS = ("classification",)
+THREAT = {"knowledge": "transfer", "search": "iterative"}
 PAPER = "Papernot et al. 2016, Transferability in Machine Learning"
 # Judged by the worst case within [0, 1], whatever the job's protocol.
 PROTOCOLS = ("pixel",)

@@ -19,6 +19,7 @@ from assay.attacks.threat import Ball, Fraction, Norm
 __all__ = ["uniform_noise"]
 
 TASKS = ("classification",)
+THREAT = {"knowledge": "noise"}
 PAPER = "Athalye et al. 2018, Obfuscated Gradients Give a False Sense of Security"
 PASSES = ("params.draws + 1", "0")
 RULES = (

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from assay.service.api.deps import StoreDep, find_job, only
+from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
+from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.results import EvaluationResult
 from assay.service.metrics.comparison import Columns, Comparison, JobResults, compare
@@ -33,9 +34,9 @@ JobIds = Annotated[
     responses=documented(NotFound, NoResults),
     dependencies=[only("jobs")],
 )
-def compare_jobs(jobs: JobIds, store: StoreDep) -> Comparison:
+def compare_jobs(jobs: JobIds, store: StoreDep, catalog: CatalogDep) -> Comparison:
     """The same metrics side by side, with paired intervals and tests on the common examples."""
-    return compare([_side(store, job_id) for job_id in _split(jobs)])
+    return compare([_side(store, catalog, job_id) for job_id in _split(jobs)])
 
 
 def _split(jobs: str) -> list[str]:
@@ -46,9 +47,9 @@ def _split(jobs: str) -> list[str]:
     return ids
 
 
-def _side(store: TenantStore, job_id: str) -> JobResults:
+def _side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:
     row = find_job(store, job_id)
-    results = finished_results(store, row)
+    results = finished_results(store, row, catalog)
     evaluations = {
         position: EvaluationResult.model_validate(result)
         for position, result in store.results.of(row.id).items()

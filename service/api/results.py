@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from assay.service.api.deps import JobDep, StoreDep, only
+from assay.service.api.deps import CatalogDep, JobDep, StoreDep, only
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, results_view
+from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.states import JobState
@@ -55,10 +56,11 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 def get_results(
     job: JobDep,
     store: StoreDep,
+    catalog: CatalogDep,
     format: Annotated[Literal["json", "csv"], Query()] = "json",  # noqa: A002 (the contract's name)
 ) -> Response | Results:
     """Every evaluation that has finished; `complete` is false while some are missing."""
-    results = finished_results(store, job)
+    results = finished_results(store, job, catalog)
     if format == "json":
         return results
     return Response(
@@ -68,8 +70,8 @@ def get_results(
     )
 
 
-def finished_results(store: TenantStore, job: JobRow) -> Results:
-    """The results so far.
+def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
+    """The results so far, with the checks across them.
 
     Raises:
         NoResults: no evaluation has finished, and the job has not succeeded without any (training).
@@ -78,7 +80,7 @@ def finished_results(store: TenantStore, job: JobRow) -> Results:
     if not rows and job.state != JobState.SUCCEEDED:
         reason = f": {job.error['message']}" if job.error else ""
         raise NoResults(f"job {job.id} is {job.state.value} and has no results yet{reason}")
-    return results_view(job, rows)
+    return results_view(job, rows, catalog.threat_of)
 
 
 def to_csv(results: Results) -> str:

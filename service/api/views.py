@@ -19,6 +19,7 @@ from assay.service.contract.results import (
     Results,
 )
 from assay.service.contract.states import JobState
+from assay.service.contract.threat import ThreatOf
 from assay.service.metrics.sanity_checks import cross_checks
 from assay.service.store.live import Live
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
@@ -157,15 +158,15 @@ def links(job_id: str) -> Links:
     return Links(self=path, results=f"{path}/results", events=f"{path}/events", artifacts=f"{path}/artifacts")
 
 
-def results_view(row: JobRow, results: dict[int, dict[str, object]]) -> Results:
-    """The results so far, in the order of the spec."""
+def results_view(row: JobRow, results: dict[int, dict[str, object]], threat_of: ThreatOf) -> Results:
+    """The results so far, in the order of the spec; the threats of attacks are for checks across them."""
     evaluations = [EvaluationResult.model_validate(results[index]) for index in sorted(results)]
     expected = len(row.spec.get("evaluations", []))
     return Results(
         job=row.id,
         complete=row.state == JobState.SUCCEEDED and len(evaluations) >= expected,
         evaluations=evaluations,
-        warnings=[*left_out_warnings(row.spec), *cross_checks(evaluations)],
+        warnings=[*left_out_warnings(row.spec), *cross_checks(evaluations, threat_of)],
         error=job_error(row),
         provenance=None if row.provenance is None else Provenance.model_validate(row.provenance),
     )

@@ -25,6 +25,7 @@ from assay.service.catalog.parameters import INVALID, check, numbers
 from assay.service.catalog.rules import Namespaces, UnknownName, check_syntax, evaluate
 from assay.service.contract.errors import NotFound
 from assay.service.contract.problems import Loc, Report, nearest, path_text, readable
+from assay.service.contract.threat import Threat
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 
@@ -146,6 +147,11 @@ class Catalog:
             NotFound: there is none.
         """
         return self._get(EVALUATIONS, name)
+
+    def threat_of(self, name: str) -> Threat | None:
+        """The threat of the attack of a name; None where there is no such attack, as in old results."""
+        attack = self._components.get(("attack", name))
+        return None if attack is None else attack.threat
 
     def look_up(self, kinds: Sequence[str], name: str, report: Report, loc: Loc) -> Component | None:
         """The component of a name in the first of some kinds that has it; None, and a remark, without one."""

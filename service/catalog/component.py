@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from assay.service.catalog.parameters import numbers
 from assay.service.contract.specs import Protocol
+from assay.service.contract.threat import Threat
 
 # What `evaluations[].name` may name; no name is in both kinds.
 EVALUATIONS = ("evaluation", "attack")
@@ -54,8 +55,9 @@ class Component(BaseModel):
         paper: Citation of the source.
         passes: Model passes per example, for attacks and evaluations.
         protocols: Under which an attack can run; in a job with another it runs under the first.
+        threat: What an attack knows of the model and how it searches; null for everything else.
         facts: What is known about a data set without loading it, or about a model beside its parameters;
-            the group of a corruption.
+            the group and the cost of a corruption.
         evaluations: What a suite stands for; null for everything else.
         package: The package that brings it; null for Assay's own.
         offers: What a model, or a component that is a part of it, lets an evaluation look at.
@@ -78,6 +80,7 @@ class Component(BaseModel):
     paper: str | None
     passes: Passes | None
     protocols: list[Protocol] = []
+    threat: Threat | None = None
     facts: dict[str, Any] | None
     evaluations: list[dict[str, Any]] | None = None
     package: Package | None = None

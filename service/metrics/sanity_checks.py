@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Warning
+from assay.service.contract.threat import Threat, ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 
 TOLERANCE = 0.002
@@ -28,62 +29,94 @@ LARGE_EPSILON = 64 / 255
 # What is compared: the first where there is one.
 ACCURACIES = ("top1", "pixel_accuracy")
 NEAR_ZERO = 0.05
-NOISE = frozenset({"uniform_noise"})
-SINGLE_STEP = frozenset({"fgsm"})
-ON_PIXELS = frozenset({"segmentation_pgd", "segpgd", "segmentation_apgd", "sea"})
-ITERATIVE = frozenset({"pgd", "apgd_ce", "apgd_dlr", "apgd_t", "autoattack"}) | ON_PIXELS
-BLACK_BOX = frozenset({"square", "spsa", "transfer"})
-# Plain cross-entropy spends its steps on pixels that are wrong already: it stays high at any epsilon.
-WEAK = frozenset({"segmentation_pgd"})
-# Attacks that state no norm but are bounded in another one than Linf.
-NORMS = {"sparse_l1_descent": "L1", "carlini_wagner": "L2"}
 # Parameters of which more can only help an attack.
 EFFORT = ("steps", "restarts", "queries", "samples", "iterations", "searches", "draws", "targets")
 # A grid over epsilon may scale the step with it.
 SCALED = ("epsilon", "step_size")
 
 
+_Attack = tuple[EvaluationResult, Threat]
+# Parameters that ask more of an attack than any wrong answer: it then breaks less than it could.
+HARDER = ("targeted", "confidence")
+
+
 class _Order(NamedTuple):
-    """Attacks of which the weaker kind should break less than the stronger at the same epsilon."""
+    """Attacks of which the weaker kind should break less than the stronger at the same epsilon.
+
+    Attributes:
+        code: of the warning.
+        weaker: whether a threat is of the weaker kind.
+        stronger: whether it is of the stronger kind.
+        by_name: whether every stronger attack has to beat the weaker by itself; else the best of them.
+        remedy: the end of the message.
+    """
 
     code: WarningCode
-    weaker: frozenset[str]
-    stronger: frozenset[str]
+    weaker: Callable[[Threat], bool]
+    stronger: Callable[[Threat], bool]
+    by_name: bool
     remedy: str
+
+
+def _of_gradients(threat: Threat) -> bool:
+    return threat.knowledge == "white_box"
+
+
+def _single_step(threat: Threat) -> bool:
+    return _of_gradients(threat) and threat.search == "single_step"
+
+
+def _iterative(threat: Threat) -> bool:
+    return _of_gradients(threat) and threat.search != "single_step"
+
+
+def _fills_the_ball(threat: Threat) -> bool:
+    """Whether more room helps an iterative attack; one for the smallest perturbation makes no use of it."""
+    return _iterative(threat) and not threat.minimum_norm
 
 
 ORDERS = (
     _Order(
         "noise_stronger_than_gradient",
-        NOISE,
-        SINGLE_STEP | ITERATIVE,
+        lambda threat: threat.knowledge == "noise",
+        _of_gradients,
+        True,
         "the gradients do not point uphill; try attacks that need none (square, spsa)",
     ),
     _Order(
         "single_step_stronger_than_iterative",
-        SINGLE_STEP,
-        ITERATIVE,
+        _single_step,
+        _fills_the_ball,
+        True,
         "the iterative attack is badly tuned or gradients are masked; try apgd_ce, more restarts, another"
         " step size",
     ),
     _Order(
         "black_box_stronger_than_white_box",
-        BLACK_BOX,
-        ITERATIVE,
+        lambda threat: threat.without_gradients,
+        _iterative,
+        False,
         "gradients are masked: believe the lower accuracy, and attack through a smooth approximation (BPDA)"
         " or averaged gradients (EOT)",
     ),
 )
 
 
-def cross_checks(evaluations: Sequence[EvaluationResult]) -> list[Warning]:
-    """Every warning that follows from comparing the evaluations of a job with each other."""
+def cross_checks(evaluations: Sequence[EvaluationResult], threat_of: ThreatOf) -> list[Warning]:
+    """Every warning that follows from comparing the evaluations of a job with each other.
+
+    Args:
+        evaluations: of one job.
+        threat_of: what is known of an attack by its name. One of which nothing is known (old results may have
+            attacks that this version lacks) is compared with itself only.
+    """
     attacks = [e for e in evaluations if e.protocol == "pixel" and _is_attack(e)]
     bounded = [attack for attack in attacks if attack.params.get("epsilon") is not None]
+    known = [(attack, threat) for attack in bounded if (threat := threat_of(attack.name)) is not None]
     return [
         *_not_monotone(bounded),
-        *(warning for order in ORDERS for warning in _out_of_order(bounded, order)),
-        *_high_at_large_epsilon(bounded),
+        *(warning for order in ORDERS for warning in _out_of_order(known, order)),
+        *_high_at_large_epsilon(known),
         *_more_effort_less_success(attacks),
     ]
 
@@ -108,15 +141,16 @@ def _strongest_by_epsilon(group: Sequence[EvaluationResult]) -> list[EvaluationR
     return [next(same) for _, same in groupby(ordered, key=_epsilon)]
 
 
-def _out_of_order(attacks: Sequence[EvaluationResult], order: _Order) -> Iterable[Warning]:
+def _out_of_order(attacks: Sequence[_Attack], order: _Order) -> Iterable[Warning]:
     """Compares each weaker attack with the strongest setting of each stronger one on the same terms.
 
     For a white box that has to beat a black box, its best attack is enough; noise and single steps have to
     be beaten by every attack by name.
     """
-    for weaker in (attack for attack in attacks if attack.name in order.weaker):
-        rivals = [a for a in attacks if a.name in order.stronger and _same_terms(a, weaker)]
-        for stronger in _best(rivals, by_name=order.weaker != BLACK_BOX):
+    for attack in (attack for attack in attacks if order.weaker(attack[1])):
+        weaker = attack[0]
+        rivals = [other for other in attacks if order.stronger(other[1]) and _same_terms(other, attack)]
+        for stronger in _best([rival for rival, _ in rivals], by_name=order.by_name):
             if _clearly_more(stronger, weaker):
                 yield Warning(
                     code=order.code,
@@ -134,16 +168,16 @@ def _best(rivals: Sequence[EvaluationResult], *, by_name: bool) -> list[Evaluati
     return [min(same, key=_accuracy) for same in names.values()]
 
 
-def _high_at_large_epsilon(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
-    for attack in attacks:
+def _high_at_large_epsilon(attacks: Sequence[_Attack]) -> Iterable[Warning]:
+    for attack, threat in attacks:
         n = _metric(attack).n
         few = _of_examples(attack) and round(_accuracy(attack) * n) < FEWEST_EXAMPLES
         many = _accuracy(attack) > NEAR_ZERO and not few
         remedy = "try attacks that need none (square, spsa)"
-        if attack.name in ON_PIXELS:
+        if not _of_examples(attack):
             remedy = "look at zero_gradient, and attack through a smooth approximation (BPDA)"
-        full_strength = attack.name in ITERATIVE - WEAK and not attack.params.get("targeted")
-        if full_strength and _norm(attack) == "Linf" and _epsilon(attack) >= LARGE_EPSILON and many:
+        full_strength = _fills_the_ball(threat) and not threat.weak and not _harder(attack)
+        if full_strength and _norm(attack, threat) == "Linf" and _epsilon(attack) >= LARGE_EPSILON and many:
             yield Warning(
                 code="robust_at_large_epsilon",
                 message=f"{attack.name}: accuracy is {_accuracy(attack):.4f} at epsilon"
@@ -195,10 +229,15 @@ def _plain(value: Any) -> Any:
         return value
 
 
-def _same_terms(a: EvaluationResult, b: EvaluationResult) -> bool:
-    """Whether two attacks have the same ball around the same examples, and no targets of their own."""
-    same_ball = _norm(a) == _norm(b) and abs(_epsilon(a) - _epsilon(b)) <= 1e-9
-    return same_ball and a.data == b.data and not a.params.get("targeted") and not b.params.get("targeted")
+def _same_terms(one: _Attack, other: _Attack) -> bool:
+    """Whether two attacks have the same ball around the same examples, and look for any wrong answer."""
+    (a, _), (b, _) = one, other
+    same_ball = _norm(*one) == _norm(*other) and abs(_epsilon(a) - _epsilon(b)) <= 1e-9
+    return same_ball and a.data == b.data and not _harder(a) and not _harder(b)
+
+
+def _harder(evaluation: EvaluationResult) -> bool:
+    return any(evaluation.params.get(parameter) for parameter in HARDER)
 
 
 def _clearly_more(a: EvaluationResult, b: EvaluationResult) -> bool:
@@ -217,8 +256,8 @@ def _is_attack(evaluation: EvaluationResult) -> bool:
     return attacked and any(metric is not None and metric.value is not None for metric in known)
 
 
-def _norm(evaluation: EvaluationResult) -> str:
-    return str(evaluation.params.get("norm") or NORMS.get(evaluation.name, "Linf"))
+def _norm(evaluation: EvaluationResult, threat: Threat) -> str:
+    return str(evaluation.params.get("norm") or threat.norm)
 
 
 def _epsilon(evaluation: EvaluationResult) -> float:

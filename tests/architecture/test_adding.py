@@ -16,6 +16,22 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = re.compile(r"^`([a-z_/]+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ADDED = {("attack", "mifgsm"), ("attention", "cosine"), ("data", "stripes")}
 
+# Square leaves 30 % right, MI-FGSM with gradients 60 %.
+CHECK = """
+from assay.service.catalog.catalog import load
+from assay.service.contract.results import EvaluationResult, Metric
+from assay.service.metrics.sanity_checks import cross_checks
+
+def row(name, top1):
+    metric = Metric(value=top1, n=1000, ci_low=0, ci_high=1, ci_method="wilson", higher_is_better=True)
+    made = {"data": {}, "protocol": "pixel", "backend": "native", "metrics": {"top1": metric}, "seconds": 1.0}
+    passes = {"forward_passes": 1, "backward_passes": 1}
+    return EvaluationResult(name=name, params={"epsilon": "8/255"}, **made, **passes)
+
+for warning in cross_checks([row("square", 0.3), row("mifgsm", 0.6)], load().threat_of):
+    print(warning.code)
+"""
+
 
 def files_of_the_page() -> dict[str, str]:
     return dict(FILE.findall((ROOT / "docs" / "adding.md").read_text()))
@@ -61,6 +77,12 @@ def test_the_components_of_the_page_enter_the_catalog_and_pass_their_tests_and_t
     for _, name in ADDED:
         assert re.search(rf"test_{name}\.py::\S+ PASSED", output)
         assert re.search(rf"tests/laws/\S*\[\S*{name}\S*\] PASSED", output)
+
+
+def test_a_stronger_black_box_beside_the_attack_of_the_page_warns_of_masked_gradients(copy: Path) -> None:
+    run(copy, "assay.workers.catalog")
+    (copy / "found.py").write_text(CHECK)
+    assert run(copy, "found").split() == ["black_box_stronger_than_white_box"]
 
 
 def test_the_files_of_the_page_are_formatted_and_linted(copy: Path) -> None:

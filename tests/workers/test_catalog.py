@@ -29,12 +29,17 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MinLen, MultipleOf
 """
 
+NOISE = 'THREAT = {"knowledge": "noise"}\n'
+
 Tree = Callable[..., Mapping[str, str]]
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """Writes a package per kind, {"attack": {"pgd": source}}, and answers kind to package name."""
+    """Writes a package per kind, {"attack": {"pgd": source}}, and answers kind to package name.
+
+    Attacks that say nothing about it are noise.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
@@ -46,7 +51,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
             folder.mkdir()
             (folder / "__init__.py").write_text("")
             for name, source in modules.items():
-                (folder / f"{name}.py").write_text(HEADER + source)
+                noise = NOISE if kind == "attack" and "THREAT" not in source else ""
+                (folder / f"{name}.py").write_text(HEADER + source + noise)
         importlib.invalidate_caches()
         return packages
 
@@ -212,11 +218,13 @@ class TestWalk:
             "paper": "A paper",
             "passes": {"forward": "params.steps + 1", "backward": "params.steps"},
             "protocols": ["pixel", "paper"],
+            "threat": {"knowledge": "noise"},
             "facts": None,
         }
         packages = tree(attack={"pgd": attack(extra='PROTOCOLS = ("pixel",)')})
         assert [entry.protocols for entry in walk(packages)] == [["pixel"]]
-        assert "protocols" not in json.loads(to_json(walk(tree(recipe={"a": attack()}))))[0]
+        [other] = json.loads(to_json(walk(tree(recipe={"a": attack()}))))
+        assert not {"protocols", "threat"} & set(other)
 
     def test_what_is_rare_is_left_out_where_it_is_empty(self, tree: Tree) -> None:
         extra = 'NEEDS = ("softmax",)\nREPEATS = "params.n"\n'
@@ -290,6 +298,47 @@ class TestWalk:
         with pytest.raises(ValueError, match=reason) as caught:
             walk(tree(attack={"probe": source}))
         assert "probe" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("stated", "reason"),
+        [
+            ("None", r"states no THREAT; .*white_box.*knowledge: noise, black_box, white_box, transfer"),
+            ("'white_box'", "states THREAT = 'white_box'; every attack states one"),
+            ("{'knowlege': 'noise'}", r"has \['knowlege'\], allowed are knowledge, .*mean 'knowledge'"),
+            ("{'search': 'iterative'}", r"THREAT\.knowledge: Field required \(knowledge: noise, "),
+            ("{'knowledge': 'grey_box'}", r"THREAT\.knowledge: .*'black_box'.*, not 'grey_box'"),
+            ("{'knowledge': 'white_box'}", "noise states no search, every other attack one"),
+            ("{'knowledge': 'noise', 'search': 'iterative'}", "noise states no search"),
+            ("{'knowledge': 'noise', 'norm': 'L9'}", r"THREAT\.norm: .*'Linf'.*, not 'L9'"),
+            ("{'knowledge': 'noise', 'weak': 'yes'}", r"THREAT\.weak: .*boolean, not 'yes'"),
+            ("{'knowledge': 'noise', 'needs_classes': 0}", r"THREAT\.needs_classes: .*not 0"),
+            ("{'knowledge': 'noise', 'mean_loss_in': ['torch']}", r"\['torch'\], the attack has a, b"),
+            (
+                "{'knowledge': 'noise', 'batch_draws': {'c': 'True'}}",
+                r"backends \['c'\], the attack has a, b",
+            ),
+            (
+                "{'knowledge': 'noise', 'batch_draws': {'a': 'import os'}}",
+                r"batch_draws\.a: .*cannot be parsed",
+            ),
+            ("{'knowledge': 'noise', 'batch_draws': {'a': 'params.n > 1'}}", r"names \['params\.n'\]"),
+        ],
+    )
+    def test_threats_that_are_refused(self, tree: Tree, stated: str, reason: str) -> None:
+        source = attack('backend: Literal["a", "b"] = "a"', extra=f"THREAT = {stated}")
+        with pytest.raises(ValueError, match=rf"\.probe\.probe.*{reason}"):
+            walk(tree(attack={"probe": source}))
+
+    def test_only_attacks_state_a_threat_and_a_module_of_several_one_each(self, tree: Tree) -> None:
+        with pytest.raises(ValueError, match="only attacks state one, this is of kind recipe"):
+            walk(tree(recipe={"probe": attack(extra=NOISE)}))
+        white = {"knowledge": "white_box", "search": "iterative"}
+        both = f'THREAT = {{"big": {white}, "small": {{"knowledge": "noise"}}}}\n'
+        source = '__all__ = ["big", "small"]\ndef big():\n    """B."""\ndef small():\n    """S."""\n'
+        big, small = json.loads(to_json(walk(tree(attack={"probe": source + both}))))
+        assert (big["threat"], small["threat"]) == (white, {"knowledge": "noise"})
+        with pytest.raises(ValueError, match=r"probe\.small states no THREAT"):
+            walk(tree(attack={"probe": source + f'THREAT = {{"big": {white}}}\n'}))
 
     def test_rules_go_to_the_components_that_have_the_parameters(self, tree: Tree) -> None:
         source = (

@@ -29,6 +29,7 @@ from assay.service.contract.specs import Protocol
 from assay.service.submission.shape import check_evaluation_shape
 from assay.workers.discovery.presets import NAME, presets
 from assay.workers.discovery.signatures import schema_of_parameters
+from assay.workers.discovery.threats import check_threat
 
 PACKAGES: Mapping[str, str] = {
     "attack": "assay.attacks.adversarial",
@@ -47,6 +48,7 @@ CONSTANTS = (
     "PAPER",
     "PASSES",
     "PROTOCOLS",
+    "THREAT",
     "FACTS",
     "CHOICES",
     "OFFERS",
@@ -98,7 +100,9 @@ def entry_of(component: Component) -> dict[str, Any]:
     if component.kind != "suite":
         del entry["evaluations"]
     if component.kind != "attack":
-        del entry["protocols"]
+        del entry["protocols"], entry["threat"]
+    elif component.threat is not None:
+        entry["threat"] = component.threat.model_dump(exclude_defaults=True)
     for key in RARE:
         if not entry[key]:
             del entry[key]
@@ -204,6 +208,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "leaves_out": bool(stated["LEAVES_OUT"]),
         "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
         "facts": _facts(where, stated["FACTS"], schema) if stated["FACTS"] else None,
+        "threat": check_threat(kind, where, stated["THREAT"], schema),
         "evaluations": target() if kind == "suite" else None,
     }
     try:

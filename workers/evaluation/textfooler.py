@@ -23,6 +23,8 @@ from assay.workers.evaluation.engine.text_attack import TextAttack
 __all__ = ["textfooler"]
 
 TASKS = ("sequence",)
+# What the published recipe has and this one has not.
+FACTS = {"omitted_constraints": ["part_of_speech", "sentence_encoder"]}
 PAPER = "Jin et al. 2020, Is BERT Really Robust?"
 # Once without each word, then up to 50 others for each, until the prediction changes: of some 20 words.
 PASSES = ("150", "0")

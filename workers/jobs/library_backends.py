@@ -1,9 +1,10 @@
 """What is different about a row where a library ran the attack, or lent its draws: `library_backend`.
 
-Whether an example's result depends on the examples beside it is a property of backend and attack, held by
-`tests/laws/test_attack_laws.py`: of cleverhans and of pyautoattack's Auto-PGD the draws are ours, keyed by
-example; `compatible` kernels and the library's Square and FAB take one stream of draws for each batch. FAB
-draws nothing in its first restart. Passes of the library's Square and FAB are shared out evenly in a batch.
+Whether an example's result depends on the examples beside it is a property of backend and attack, stated by
+the attack (`THREAT`) and held by `tests/laws/test_attack_laws.py`: of cleverhans and of pyautoattack's
+Auto-PGD the draws are ours, keyed by example; `compatible` kernels and the library's Square and FAB take one
+stream of draws for each batch. FAB draws nothing in its first restart. Passes of the library's Square and FAB
+are shared out evenly in a batch.
 """
 
 from __future__ import annotations
@@ -12,10 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.catalog import load
-
-# Those of cleverhans that differentiate one mean over the batch; of the others each example stands alone.
-MEAN_LOSS = frozenset({"fgsm", "pgd", "sparse_l1_descent"})
-FAB = frozenset({"fab", "fab_t"})
+from assay.service.catalog.parameters import numbers
+from assay.service.catalog.rules import evaluate
 
 
 def draws_for_a_batch(backend: str, attack: str, params: Mapping[str, Any]) -> bool:
@@ -26,12 +25,13 @@ def draws_for_a_batch(backend: str, attack: str, params: Mapping[str, Any]) -> b
         attack: Its catalog name; not that of an ensemble, but of a stage.
         params: Its parameters; those that are missing have their defaults.
     """
-    if backend in ("native", "cleverhans"):
+    component = load().find("attack", attack)
+    condition = component.threat.batch_draws.get(backend) if component.threat is not None else None
+    if condition is None:
         return False
-    if attack in FAB:
-        default = load().find("attack", attack).parameters["properties"]["restarts"]["default"]
-        return bool(params.get("restarts", default) > 1)
-    return backend == "compatible" or attack == "square"
+    parts = component.parameters["properties"]
+    defaults = {name: part["default"] for name, part in parts.items() if "default" in part}
+    return bool(evaluate(condition, {"params": numbers(component.parameters, {**defaults, **params})}))
 
 
 def describe(backend: str, attack: str, params: Mapping[str, Any], stages: Sequence[str]) -> str:
@@ -49,7 +49,8 @@ def describe(backend: str, attack: str, params: Mapping[str, Any], stages: Seque
             " float32, and only the images that it returns were judged"
         )
         mean = "its loss is a mean over the batch, so that very small gradients depend on the batch size"
-        return f"{own}; {mean}" if attack in MEAN_LOSS else own
+        threat = load().threat_of(attack)
+        return f"{own}; {mean}" if threat is not None and backend in threat.mean_loss_in else own
     who = "our kernels" if backend == "compatible" else "the library's own code"
     ran = f"{who} ran the attack"
     parts: list[tuple[str, Mapping[str, Any]]] = [(name, {}) for name in stages] or [(attack, params)]

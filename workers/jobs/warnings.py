@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.warning_codes import WarningCode
-from assay.service.metrics.sanity_checks import BLACK_BOX, FEWEST_EXAMPLES, TOLERANCE
+from assay.service.metrics.sanity_checks import FEWEST_EXAMPLES, TOLERANCE
 from assay.workers.jobs.library_backends import describe
 
 # What is counted example by example, in the shards' evidence under the warning's code.
@@ -79,27 +80,9 @@ UNDEFINED = {
     "rms_calibration_error": "logits are not finite, or there is one bin, which the released code leaves out",
     "aurra": "logits are not finite",
 }
-# Smallest number of classes for which the DLR losses are defined (they take the third or fourth logit).
-DLR_CLASSES = {"apgd_dlr": 3, "apgd_t": 4}
 # Above this share of unknown words a reader must know.
 MANY_UNKNOWN = 0.1
 OF_TEXTS = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
-# Attacks on one target class after the other, and how many AutoAttack has them try.
-TARGETED = frozenset({"apgd_t", "fab_t"})
-TARGETS = 9
-
-
-UPPER_BOUNDS = {
-    "autoattack": "AutoAttack gives an upper bound on true robustness: an adaptive attack, made for this"
-    " model, is needed before it is called robust",
-    "sea": "SEA gives an upper bound on true robustness, and has no attack without gradients: where gradients"
-    " are masked it finds too little. An adaptive attack, made for this model, is needed before it is called"
-    " robust",
-}
-# What the published recipe of an attack has beyond ours.
-LEFT_OUT = {
-    "textfooler": ("part_of_speech", "sentence_encoder"),
-}
 
 
 @dataclass(frozen=True)
@@ -201,7 +184,9 @@ def _of_classes(row: Row) -> Iterator[Warning]:
     if classes is None or not row.attack:
         return
     attacks = [row.name, *(stage.stage for stage in row.breakdown)]
-    targets = row.params.get("targets", TARGETS) if TARGETED.intersection(attacks) else 0
+    threats = [threat for name in attacks if (threat := load().threat_of(name)) is not None]
+    tried = max((threat.targets or 0 for threat in threats), default=0)
+    targets = row.params.get("targets", tried) if tried else 0
     if targets > classes - 1:
         message = (
             f"{row.name} was to attack {targets} target classes, there are only {classes - 1} wrong ones:"
@@ -209,7 +194,7 @@ def _of_classes(row: Row) -> Iterator[Warning]:
         )
         evidence = {"targets": targets, "classes": classes}
         yield Warning(code="fewer_classes_than_targets", message=message, evidence=evidence)
-    needed = max(DLR_CLASSES.get(attack, 0) for attack in attacks)
+    needed = max((threat.needs_classes or 0 for threat in threats), default=0)
     if classes < needed:
         message = (
             f"the DLR loss of {row.name} needs {needed} classes, there are {classes}: it is not defined;"
@@ -224,7 +209,7 @@ def _of_stages(row: Row) -> Iterator[Warning]:
     n = row.planned["n"]
     for before, stage in zip(row.breakdown, row.breakdown[1:], strict=False):
         few = stage.broken < FEWEST_EXAMPLES or stage.broken <= TOLERANCE * n
-        if stage.stage in BLACK_BOX and before.stage not in BLACK_BOX and not few:
+        if _without_gradients(stage) and not _without_gradients(before) and not few:
             message = (
                 f"{stage.stage} broke {stage.broken} of the {stage.n} examples that the gradient attacks"
                 " before it had left: gradients are masked, and an attack made for this model may break many"
@@ -232,9 +217,15 @@ def _of_stages(row: Row) -> Iterator[Warning]:
             )
             evidence = {"stage": stage.stage, "broken": stage.broken, "n": n}
             yield Warning(code="black_box_stage_stronger", message=message, evidence=evidence)
-    if row.name in UPPER_BOUNDS:
-        message = UPPER_BOUNDS[row.name]
-        yield Warning(code="adaptive_attack_needed", message=message)
+    threat = load().threat_of(row.name)
+    if threat is not None and threat.upper_bound is not None:
+        yield Warning(code="adaptive_attack_needed", message=threat.upper_bound)
+
+
+def _without_gradients(stage: StageBreakdown) -> bool:
+    """Whether a stage is an attack that needs no gradients; a stage may be a loss, which is no attack."""
+    threat = load().threat_of(stage.stage)
+    return threat is not None and threat.without_gradients
 
 
 def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row: Row) -> Iterator[Warning]:
@@ -287,7 +278,7 @@ def _of_reading(row: Row) -> Iterator[Warning]:
             " AlexNet's errors and the published numbers were measured"
         )
         yield Warning(code="regenerated_set", message=message)
-    if left_out := LEFT_OUT.get(row.name):
+    if left_out := _omitted_constraints(row.name):
         message = (
             f"{row.name} ran without these constraints of the published recipe: {', '.join(left_out)}; it may"
             " use texts that the recipe refuses: do not compare its success rate with published ones"
@@ -296,6 +287,12 @@ def _of_reading(row: Row) -> Iterator[Warning]:
     if row.undefined:
         message = "; ".join(f"{name} has no value: {UNDEFINED[name]}" for name in row.undefined)
         yield Warning(code="undefined_metric", message=message, evidence={"metrics": [*row.undefined]})
+
+
+def _omitted_constraints(name: str) -> list[str]:
+    """What the published recipe of an attack has beyond ours, as it states in its FACTS."""
+    facts = load().find_evaluation(name).facts or {}
+    return list(facts.get("omitted_constraints", ()))
 
 
 def _of_texts(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning]:

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Metric
+from assay.service.contract.threat import Threat
 from assay.service.metrics.sanity_checks import cross_checks
 
 N = 1000
+THREAT_OF = load().threat_of
 
 
 def row(name: str, top1: float, *, n: int = N, protocol: str = "pixel", **params: Any) -> EvaluationResult:
@@ -37,7 +40,7 @@ def pixels(name: str, accuracy: float, epsilon: str, n: int = 20, **params: Any)
 
 
 def codes(*evaluations: EvaluationResult) -> list[str]:
-    return [warning.code for warning in cross_checks(evaluations)]
+    return [warning.code for warning in cross_checks(evaluations, THREAT_OF)]
 
 
 def test_step_sizes_at_one_epsilon_are_no_rise_with_epsilon() -> None:
@@ -86,6 +89,60 @@ def test_a_black_box_is_compared_with_the_best_white_box() -> None:
     assert codes(row("square", 0.3), row("pgd", 0.4), row("apgd_ce", 0.2)) == []
     # FGSM is not meant to stand up to thousands of queries.
     assert codes(row("square", 0.3), row("fgsm", 0.4)) == []
+
+
+def test_fab_and_carlini_wagner_take_part() -> None:
+    for name in ("fab", "fab_t"):
+        assert codes(row("square", 0.3), row(name, 0.6)) == ["black_box_stronger_than_white_box"]
+        assert codes(row("uniform_noise", 0.3), row(name, 0.6)) == ["noise_stronger_than_gradient"]
+        assert codes(row("square", 0.3), row(name, 0.6), row("pgd", 0.2)) == []
+    found = codes(row("square", 0.3, norm="L2"), row("carlini_wagner", 0.6, norm="L2"))
+    assert found == ["black_box_stronger_than_white_box"]
+
+
+def test_attacks_of_packages_are_grouped_by_what_they_state() -> None:
+    def threat_of(name: str) -> Threat | None:
+        stated = {
+            "package_queries": {"knowledge": "black_box", "search": "iterative"},
+            "package_step": {"knowledge": "white_box", "search": "single_step"},
+            "package_l1": {"knowledge": "white_box", "search": "iterative", "norm": "L1"},
+        }
+        return Threat.model_validate(stated[name]) if name in stated else THREAT_OF(name)
+
+    def found(*evaluations: EvaluationResult) -> list[str]:
+        return [warning.code for warning in cross_checks(evaluations, threat_of)]
+
+    def plain(name: str, top1: float) -> EvaluationResult:
+        made = row(name, top1)
+        del made.params["norm"]
+        return made
+
+    assert found(row("package_queries", 0.3), row("pgd", 0.6)) == ["black_box_stronger_than_white_box"]
+    assert found(plain("package_queries", 0.3), row("pgd", 0.6)) == ["black_box_stronger_than_white_box"]
+    assert found(row("package_step", 0.3), row("pgd", 0.6)) == ["single_step_stronger_than_iterative"]
+    assert found(row("square", 0.3), row("package_step", 0.6)) == []
+    assert found(plain("package_queries", 0.3), plain("package_l1", 0.6)) == []
+
+
+def test_an_attack_for_the_smallest_perturbation_does_not_use_the_room_that_it_has() -> None:
+    for name in ("fab", "fab_t"):
+        assert codes(row("fgsm", 0.3), row(name, 0.6)) == []
+        assert codes(row(name, 0.5, epsilon="64/255")) == []
+
+
+def test_an_attack_that_looks_for_more_than_a_wrong_answer_breaks_less() -> None:
+    sure = row("carlini_wagner", 0.6, norm="L2", confidence=20.0)
+    assert codes(row("square", 0.3, norm="L2"), sure) == []
+    plain = row("carlini_wagner", 0.6, norm="L2", confidence=0.0)
+    assert codes(row("square", 0.3, norm="L2"), plain) == ["black_box_stronger_than_white_box"]
+
+
+def test_results_of_an_attack_that_this_version_lacks_are_compared_with_themselves_only() -> None:
+    assert THREAT_OF("gone") is None
+    assert codes(row("gone", 0.3), row("pgd", 0.6), row("uniform_noise", 0.2, epsilon="9/255")) == []
+    assert codes(row("gone", 0.5, epsilon="64/255")) == []
+    grid = [row("gone", 0.5, epsilon="2/255"), row("gone", 0.6, epsilon="4/255")]
+    assert codes(*grid) == ["accuracy_rises_with_epsilon"]
 
 
 def test_noise_is_compared_with_each_attack_in_its_best_setting() -> None:
@@ -161,7 +218,7 @@ def test_more_effort_must_not_help_the_model(name: str, effort: str, less: int, 
 
 def test_effort_of_an_attack_without_epsilon() -> None:
     attacks = [row("carlini_wagner", top1, epsilon=None, iterations=n) for n, top1 in ((10, 0.1), (100, 0.2))]
-    (warning,) = cross_checks(attacks)
+    (warning,) = cross_checks(attacks, THREAT_OF)
     assert warning.code == "accuracy_rises_with_effort"
     assert warning.evidence == {
         "less": {"top1": 0.1, "n": N, "iterations": 10},
@@ -170,7 +227,7 @@ def test_effort_of_an_attack_without_epsilon() -> None:
 
 
 def test_warnings_carry_their_evidence_and_a_remedy() -> None:
-    (warning,) = cross_checks([row("square", 0.3), row("pgd", 0.4)])
+    (warning,) = cross_checks([row("square", 0.3), row("pgd", 0.4)], THREAT_OF)
     assert warning.evidence == {
         "square": {"epsilon": "8/255", "top1": 0.3, "n": N},
         "pgd": {"epsilon": "8/255", "top1": 0.4, "n": N},
@@ -190,6 +247,6 @@ def test_attacks_on_pixels_are_checked_by_pixel_accuracy(name: str) -> None:
     assert codes(pixels(name, 0.06, "63/255")) == []
     less, more = pixels(name, 0.3, "4/255", steps=10), pixels(name, 0.31, "4/255", steps=100)
     assert codes(less, more) == ["accuracy_rises_with_effort"]
-    (warning,) = cross_checks([pixels(name, 0.06, "64/255")])
+    (warning,) = cross_checks([pixels(name, 0.06, "64/255")], THREAT_OF)
     assert warning.evidence == {"epsilon": "64/255", "pixel_accuracy": 0.06, "n": 20}
     assert "square" not in warning.message

@@ -20,7 +20,16 @@ from assay.workers.jobs.failures import describe
 from tests.support.packages import install
 
 Write = Callable[..., None]
-PROBE = '__all__ = ["{name}"]\n\n\ndef {name}(*, steps: int = 3):\n    """A probe."""\n    return steps\n'
+PROBE = '''
+__all__ = ["{name}"]
+
+THREAT = {{"knowledge": "noise"}}
+
+
+def {name}(*, steps: int = 3):
+    """A probe."""
+    return steps
+'''
 SOFTMAX = '''
 __all__ = ["Other"]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from assay.service.api.results import finished_results
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NoResults
 from assay.service.contract.results import Results
 from assay.service.store.rows import Claim, OutcomeRow
@@ -66,7 +67,7 @@ class Bench:
             self.half(correct[2:])
 
     def results(self) -> Results:
-        return finished_results(self.store, self.store.jobs.get(self.job_id))
+        return finished_results(self.store, self.store.jobs.get(self.job_id), load())
 
 
 def outcome(

@@ -192,7 +192,7 @@ def test_a_black_box_that_breaks_what_gradients_have_left(
     stages: list[tuple[str, int, int]], n: int, stronger: bool
 ) -> None:
     found = raised(
-        name="custom", planned=PLANNED | {"n": n, "available": n}, breakdown=[part(*s) for s in stages]
+        name="autoattack", planned=PLANNED | {"n": n, "available": n}, breakdown=[part(*s) for s in stages]
     )
     assert ("black_box_stage_stronger" in found) is stronger
 

@@ -80,7 +80,7 @@ class Bench:
         while not self._over():
             held = claim(self.store)
             self._work(held, session, shard_seconds)
-        return finished_results(self.store, self.store.jobs.get(self.job_id))
+        return finished_results(self.store, self.store.jobs.get(self.job_id), load())
 
     def table(self, index: int, name: str) -> list[dict[str, str]]:
         path = self.settings.folder(self.job_id) / f"outcomes-{index:03d}-{name}.csv"

@@ -200,12 +200,13 @@ def test_every_check_across_evaluations_can_fire_on_standard(
     name: str, params: dict[str, Any], top1: float, code: str | None
 ) -> None:
     items = expanded("standard")["evaluations"]
-    assert cross_checks([measured(item, honest(item)) for item in items]) == []
+    assert cross_checks([measured(item, honest(item)) for item in items], load().threat_of) == []
     planted = [
         top1 if item["name"] == name and params.items() <= item["params"].items() else honest(item)
         for item in items
     ]
-    found = {w.code for w in cross_checks([measured(i, t) for i, t in zip(items, planted, strict=True)])}
+    rows = [measured(item, top1) for item, top1 in zip(items, planted, strict=True)]
+    found = {warning.code for warning in cross_checks(rows, load().threat_of)}
     assert found == ({code} if code else set())
 
 

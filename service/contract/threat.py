@@ -1,0 +1,64 @@
+"""What an attack knows of the model and how it searches: the facts by which attacks are compared.
+
+An attack module states `THREAT = {"knowledge": "white_box", "search": "iterative"}`; the catalog has it under
+`threat`. `docs/adding.md` says what each field is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Knowledge = Literal["noise", "black_box", "white_box", "transfer"]
+Search = Literal["single_step", "iterative", "ensemble"]
+BallNorm = Literal["Linf", "L2", "L1", "L0"]
+
+
+class Threat(BaseModel):
+    """The threat model of an attack, as far as its parameters do not say it.
+
+    Attributes:
+        knowledge: "noise" asks the model nothing; "black_box" sees outputs, "white_box" gradients; "transfer"
+            sees another model.
+        search: "single_step", "iterative", or "ensemble" of several attacks; None only for noise.
+        norm: of the ball, where no parameter `norm` says it.
+        needs_classes: the fewest classes for which the loss is defined.
+        targets: of an attack on one wrong class after another: how many AutoAttack has it try.
+        minimum_norm: whether it searches for the smallest perturbation, so that epsilon only decides which
+            successes count, and more room does not help it.
+        weak: whether accuracy may stay high at any epsilon, even where the gradients are sound.
+        upper_bound: what the reader of its accuracy is told, where that is widely taken for the robustness.
+        mean_loss_in: backends that differentiate one mean over the batch.
+        batch_draws: backend to the condition over the parameters under which its random numbers are drawn for
+            a whole batch, so that an example's result depends on those beside it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    knowledge: Knowledge
+    search: Search | None = None
+    norm: BallNorm = "Linf"
+    needs_classes: int | None = Field(default=None, ge=2)
+    targets: int | None = Field(default=None, ge=1)
+    minimum_norm: bool = False
+    weak: bool = False
+    upper_bound: str | None = Field(default=None, min_length=1)
+    mean_loss_in: list[str] = []
+    batch_draws: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _searches(self) -> Self:
+        if (self.search is None) is not (self.knowledge == "noise"):
+            raise ValueError("noise states no search, every other attack one")
+        return self
+
+    @property
+    def without_gradients(self) -> bool:
+        """Whether it never differentiates the attacked model: a black box, or a transfer."""
+        return self.knowledge in ("black_box", "transfer")
+
+
+# The threat of the attack of a name; None where it is no attack, or one that this version does not have.
+ThreatOf = Callable[[str], Threat | None]
