@@ -17,7 +17,7 @@ from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corrup
 __all__ = ["brightness"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "weather"}
+FACTS = {"group": "weather", "milliseconds": 0.49}
 ADDED = (0.1, 0.2, 0.3, 0.4, 0.5)
 
 

@@ -17,7 +17,7 @@ from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corrup
 __all__ = ["contrast"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "digital"}
+FACTS = {"group": "digital", "milliseconds": 0.44}
 SHARES = (0.4, 0.3, 0.2, 0.1, 0.05)
 
 

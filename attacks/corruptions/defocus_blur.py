@@ -19,7 +19,7 @@ from assay.attacks.corruptions.imaging.filters import correlate, extend, gaussia
 __all__ = ["defocus_blur"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "blur"}
+FACTS = {"group": "blur", "milliseconds": 1.57}
 # Radius of the disk, standard deviation of its smoothing, both in pixels.
 DISKS = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
 SMALLEST_HALF = 8

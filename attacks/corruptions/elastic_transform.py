@@ -24,7 +24,7 @@ __all__ = ["elastic_transform"]
 PAPER = (
     "Simard et al. 2003, Best Practices for Convolutional Neural Networks Applied to Visual Document Analysis"
 )
-FACTS = {"group": "digital"}
+FACTS = {"group": "digital", "milliseconds": 2.23}
 STRENGTHS = (250 * 0.05, 250 * 0.065, 250 * 0.085, 250 * 0.1, 250 * 0.12)
 # The largest displacement before it is smoothed and strengthened, of the height; the smoothing, of either
 # side.

@@ -18,7 +18,7 @@ from assay.attacks.corruptions.imaging.plasma import draws_needed, plasma
 __all__ = ["fog"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "weather"}
+FACTS = {"group": "weather", "milliseconds": 1.14}
 # Thickness c, and how fast the landscape's details fade.
 FOGS = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
 

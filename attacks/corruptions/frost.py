@@ -27,7 +27,7 @@ from assay.attacks.corruptions.imaging.textures import TEXTURES, frost_texture
 __all__ = ["frost"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "weather"}
+FACTS = {"group": "weather", "milliseconds": 0.44}
 # Shares of the scene and of the ice.
 SHARES = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
 

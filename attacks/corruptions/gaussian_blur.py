@@ -16,7 +16,7 @@ from assay.attacks.corruptions.imaging.filters import blur
 __all__ = ["gaussian_blur"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "extra"}
+FACTS = {"group": "extra", "milliseconds": 1.52}
 SIGMAS = (1.0, 2.0, 3.0, 4.0, 6.0)
 
 

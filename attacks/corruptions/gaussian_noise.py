@@ -17,7 +17,7 @@ from assay.attacks.corruptions.imaging.draws import normal
 __all__ = ["gaussian_noise"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "noise"}
+FACTS = {"group": "noise", "milliseconds": 0.74}
 SIGMAS = (0.08, 0.12, 0.18, 0.26, 0.38)
 
 

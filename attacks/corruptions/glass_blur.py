@@ -19,7 +19,7 @@ from assay.attacks.corruptions.imaging.shuffle import draw_offsets, shuffle
 __all__ = ["glass_blur"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "blur"}
+FACTS = {"group": "blur", "milliseconds": 5.55}
 # Standard deviation of the blurs in pixels, reach of an exchange in pixels, rounds of exchanges.
 GLASSES = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
 

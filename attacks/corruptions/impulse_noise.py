@@ -18,7 +18,7 @@ from assay.attacks.corruptions.imaging.draws import words
 __all__ = ["impulse_noise"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "noise"}
+FACTS = {"group": "noise", "milliseconds": 0.98}
 AMOUNTS = (0.03, 0.06, 0.09, 0.17, 0.27)
 
 

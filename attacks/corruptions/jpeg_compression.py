@@ -19,7 +19,7 @@ from assay.attacks.corruptions.imaging.pillow import each_picture
 __all__ = ["jpeg_compression"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "digital"}
+FACTS = {"group": "digital", "milliseconds": 0.84}
 QUALITIES = (25, 18, 15, 10, 7)
 
 

@@ -26,7 +26,7 @@ from assay.attacks.corruptions.imaging.motion import smear
 __all__ = ["motion_blur"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "blur"}
+FACTS = {"group": "blur", "milliseconds": 1.85}
 # Radius of the line, standard deviation of its weights, both in pixels.
 LINES = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))
 ANGLES = (-45.0, 45.0)

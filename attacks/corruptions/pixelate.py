@@ -17,7 +17,7 @@ from assay.attacks.corruptions.imaging.pillow import each_picture
 __all__ = ["pixelate"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "digital"}
+FACTS = {"group": "digital", "milliseconds": 0.47}
 SCALES = (0.6, 0.5, 0.4, 0.3, 0.25)
 
 

@@ -18,7 +18,7 @@ from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corrup
 __all__ = ["saturate"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "extra"}
+FACTS = {"group": "extra", "milliseconds": 1.01}
 # Factor and shift of the saturation.
 CHANGES = ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2))
 

@@ -20,7 +20,7 @@ from assay.attacks.corruptions.imaging.draws import words
 __all__ = ["shot_noise"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "noise"}
+FACTS = {"group": "noise", "milliseconds": 0.89}
 PHOTONS = (60, 25, 12, 5, 3)
 
 

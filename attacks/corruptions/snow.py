@@ -34,7 +34,7 @@ from assay.attacks.corruptions.imaging.zoom import cropped, zoom
 __all__ = ["snow"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "weather"}
+FACTS = {"group": "weather", "milliseconds": 1.76}
 ANGLES = (-135.0, -45.0)
 
 

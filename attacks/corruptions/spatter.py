@@ -33,7 +33,7 @@ from assay.attacks.corruptions.imaging.water import shading
 __all__ = ["spatter"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "extra"}
+FACTS = {"group": "extra", "milliseconds": 9.81}
 TURQUOISE = (175.0, 238.0, 238.0)
 BROWN = (63.0, 42.0, 20.0)
 COVERED = 0.8

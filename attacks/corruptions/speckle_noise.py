@@ -16,7 +16,7 @@ from assay.attacks.corruptions.imaging.draws import normal
 __all__ = ["speckle_noise"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "extra"}
+FACTS = {"group": "extra", "milliseconds": 0.68}
 SIGMAS = (0.15, 0.2, 0.35, 0.45, 0.6)
 
 

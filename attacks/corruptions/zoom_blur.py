@@ -19,7 +19,7 @@ from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
 __all__ = ["zoom_blur"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "blur"}
+FACTS = {"group": "blur", "milliseconds": 2.65}
 # End and step of the factors.
 ZOOMS = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))
 

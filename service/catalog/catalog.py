@@ -30,11 +30,13 @@ from assay.service.contract.threat import Threat
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 
 KINDS = ("attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "words")
+# The name of another component, in a list of such.
+NAME: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 200}
 # A reference to another component; a name alone means its default parameters.
 REFERENCE: Mapping[str, Any] = {
     "type": ["object", "string"],
     "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": 200},
+        "name": NAME,
         "params": {"type": "object", "default": {}},
     },
     "required": ["name"],
@@ -255,7 +257,11 @@ class Catalog:
             for name, value in self.find(kind, reference["name"]).known(reference["params"]).items()
         }
 
-    def _check_nested(self, kind: str, value: object, loc: Loc, report: Report) -> object:
+    def _check_nested(self, schema: Mapping[str, Any], value: object, loc: Loc, report: Report) -> object:
+        kind = schema["component"]
+        if schema["type"] == "string":
+            named = self.look_up((kind,), str(value), report, loc)
+            return INVALID if named is None else named.name
         before = len(report)
         written_out = {"name": value} if isinstance(value, str) else value
         reference = check({**REFERENCE, "type": "object"}, written_out, report, loc)

@@ -97,6 +97,14 @@ class Component(BaseModel):
                 if "component" in branch and isinstance(params.get(name), Mapping):
                     yield name, branch["component"], params[name]
 
+    def named(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The components that lists of names in the parameters mean: (kind, name)."""
+        for name, part in self.parameters["properties"].items():
+            for branch in part.get("anyOf", [part]):
+                kind = branch.get("items", {}).get("component")
+                if kind is not None and isinstance(params.get(name), list):
+                    yield from ((kind, item) for item in params[name])
+
     def known(self, params: Mapping[str, Any]) -> dict[str, object]:
         """What rules see of this component: its parameters as plain values, its tasks and its facts."""
         return {**numbers(self.parameters, params), "tasks": self.tasks, **(self.facts or {})}

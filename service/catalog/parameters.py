@@ -4,7 +4,7 @@ The subset of JSON Schema (draft 2020-12) that the catalog and the job specs use
 every wrong field at once, and the numbers made uniform: 4.0 is the integer 4, 1 is the number 1.0. Three
 keywords are ours: `fraction` (a number or "k/255", kept as text), `folder` (a name under the data root)
 and `component` (a reference to another component, such as an attention mechanism; with `having`, to one that
-states this fact).
+states this fact; of a text, which the items of a list are, its name alone).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from assay.service.catalog.schema_text import Schema, choices, describe
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import LARGEST_INTEGER, Loc, Report, nearest
 
-# (kind, value, loc, report) to the value with its defaults filled in, or INVALID; it reports what is wrong.
-ComponentCheck = Callable[[str, object, Loc, Report], object]
+# (schema, value, loc, report) to the value with its defaults filled in, or INVALID; it reports what is wrong.
+ComponentCheck = Callable[[Schema, object, Loc, Report], object]
 
 
 class _Invalid:
@@ -118,7 +118,7 @@ class _Check:
     def visit(self, schema: Schema, value: object, loc: Loc) -> Any:
         schema = self._resolved(schema)
         if "component" in schema and self.component is not None:
-            return self.component(schema["component"], value, loc, self.report)
+            return self._referred(schema, self.component, value, loc)
         if "anyOf" in schema:
             return self._any_of(schema, value, loc)
         if "enum" in schema or "const" in schema:
@@ -130,6 +130,11 @@ class _Check:
             return self._refuse(schema, value, loc)
         handler = self._fraction if isinstance(wanted, list) else self.by_type.get(wanted)
         return value if handler is None else handler(schema, value, loc)
+
+    def _referred(self, schema: Schema, component: ComponentCheck, value: object, loc: Loc) -> Any:
+        if schema["type"] == "string" and not isinstance(value, str):
+            return self._refuse(schema, value, loc)
+        return component(schema, value, loc, self.report)
 
     def _resolved(self, schema: Schema) -> Schema:
         if "$ref" not in schema:

@@ -33,6 +33,8 @@ def describe(schema: Schema) -> str:
         return f'a number or a fraction like "8/255"{_bounds(schema, lead=", ")}'
     if schema["type"] == "array":
         return _list(schema)
+    if schema["type"] == "string" and "component" in schema:
+        return f"the name of a component of kind {schema['component']}"
     if schema["type"] == "string":
         return "text" + _lengths(schema, "minLength", "maxLength", "character", lead=" of ")
     if schema["type"] == "object":
@@ -115,7 +117,9 @@ def _lengths(schema: Schema, low_key: str, high_key: str, noun: str, *, lead: st
 
 def _list(schema: Schema) -> str:
     items = schema.get("items", {})
-    if items.get("type") in PLURALS and "enum" not in items:
+    if items.get("type") == "string" and "component" in items:
+        plural = f"names of components of kind {items['component']}"
+    elif items.get("type") in PLURALS and "enum" not in items:
         plural = PLURALS[items["type"]] + _bounds(items, lead=" ")
     elif items:
         plural = f"items, each {describe(items)}"

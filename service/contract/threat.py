@@ -7,11 +7,21 @@ An attack module states `THREAT = {"knowledge": "white_box", "search": "iterativ
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum, auto
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Knowledge = Literal["noise", "black_box", "white_box", "transfer"]
+
+class Knowledge(StrEnum):
+    """What an attack is given: nothing, the model's outputs, its gradients, or another model's gradients."""
+
+    NOISE = auto()
+    BLACK_BOX = auto()
+    WHITE_BOX = auto()
+    TRANSFER = auto()
+
+
 Search = Literal["single_step", "iterative", "ensemble"]
 BallNorm = Literal["Linf", "L2", "L1", "L0"]
 
@@ -20,8 +30,7 @@ class Threat(BaseModel):
     """The threat model of an attack, as far as its parameters do not say it.
 
     Attributes:
-        knowledge: "noise" asks the model nothing; "black_box" sees outputs, "white_box" gradients; "transfer"
-            sees another model.
+        knowledge: what it is given.
         search: "single_step", "iterative", or "ensemble" of several attacks; None only for noise.
         norm: of the ball, where no parameter `norm` says it.
         needs_classes: the fewest classes for which the loss is defined.
@@ -35,9 +44,10 @@ class Threat(BaseModel):
             a whole batch, so that an example's result depends on those beside it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    knowledge: Knowledge
+    # Strict validation would want the member in place of its text.
+    knowledge: Knowledge = Field(strict=False)
     search: Search | None = None
     norm: BallNorm = "Linf"
     needs_classes: int | None = Field(default=None, ge=2)
@@ -50,14 +60,14 @@ class Threat(BaseModel):
 
     @model_validator(mode="after")
     def _searches(self) -> Self:
-        if (self.search is None) is not (self.knowledge == "noise"):
+        if (self.search is None) is not (self.knowledge is Knowledge.NOISE):
             raise ValueError("noise states no search, every other attack one")
         return self
 
     @property
     def without_gradients(self) -> bool:
         """Whether it never differentiates the attacked model: a black box, or a transfer."""
-        return self.knowledge in ("black_box", "transfer")
+        return self.knowledge in (Knowledge.BLACK_BOX, Knowledge.TRANSFER)
 
 
 # The threat of the attack of a name; None where it is no attack, or one that this version does not have.

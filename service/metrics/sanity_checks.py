@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Warning
-from assay.service.contract.threat import Threat, ThreatOf
+from assay.service.contract.threat import Knowledge, Threat, ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 
 TOLERANCE = 0.002
@@ -59,7 +59,7 @@ class _Order(NamedTuple):
 
 
 def _of_gradients(threat: Threat) -> bool:
-    return threat.knowledge == "white_box"
+    return threat.knowledge is Knowledge.WHITE_BOX
 
 
 def _single_step(threat: Threat) -> bool:
@@ -78,7 +78,7 @@ def _fills_the_ball(threat: Threat) -> bool:
 ORDERS = (
     _Order(
         "noise_stronger_than_gradient",
-        lambda threat: threat.knowledge == "noise",
+        lambda threat: threat.knowledge is Knowledge.NOISE,
         _of_gradients,
         True,
         "the gradients do not point uphill; try attacks that need none (square, spsa)",

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import check
+from assay.service.catalog.schema_text import Schema
 from assay.service.contract.problems import Loc, Report
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
@@ -252,5 +253,5 @@ def check_same_params(
             report.add((*loc, "params", name), message, given=value, allowed=[wanted[name]])
 
 
-def _trusted(kind: str, value: object, loc: Loc, report: Report) -> object:
+def _trusted(schema: Schema, value: object, loc: Loc, report: Report) -> object:
     return value

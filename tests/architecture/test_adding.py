@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = re.compile(r"^`([a-z_/]+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ADDED = {("attack", "mifgsm"), ("attention", "cosine"), ("data", "stripes")}
+ADDED = {("attack", "mifgsm"), ("attention", "cosine"), ("corruption", "posterize"), ("data", "stripes")}
 
 # Square leaves 30 % right, MI-FGSM with gradients 60 %.
 CHECK = """
@@ -30,6 +30,27 @@ def row(name, top1):
 
 for warning in cross_checks([row("square", 0.3), row("mifgsm", 0.6)], load().threat_of):
     print(warning.code)
+"""
+
+# The names in the spec, and how many outcomes an example has.
+CORRUPT = """
+import torch
+from assay.service.catalog.catalog import load
+from assay.service.submission.validate import validate
+from assay.workers.catalog import build
+from assay.workers.jobs.plan import preparation_seconds
+
+item = {"name": "corruptions", "params": {"corruptions": ["posterize", "fog"], "severities": [3]}}
+spec = validate(load(), {
+    "kind": "evaluate", "model": {"name": "vit"}, "data": {"name": "digits"}, "evaluations": [item]
+}).spec
+(item,) = spec["evaluations"]
+assert preparation_seconds(item, 224, "cpu") > 0
+made = build("evaluation", item["name"], item["params"])(seed=0)
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 10))
+images = torch.rand(4, 1, 16, 16)
+outcomes = made(model, lambda rows: images[list(rows)], torch.arange(4), list("abcd"), batch_size=2)
+print(*item["params"]["corruptions"], *{len(flags) for flags in outcomes.corrupted})
 """
 
 
@@ -83,6 +104,12 @@ def test_a_stronger_black_box_beside_the_attack_of_the_page_warns_of_masked_grad
     run(copy, "assay.workers.catalog")
     (copy / "found.py").write_text(CHECK)
     assert run(copy, "found").split() == ["black_box_stronger_than_white_box"]
+
+
+def test_a_job_may_name_the_corruption_of_the_page_and_measures_it(copy: Path) -> None:
+    run(copy, "assay.workers.catalog")
+    (copy / "found.py").write_text(CORRUPT)
+    assert run(copy, "found").split() == ["posterize", "fog", "2"]
 
 
 def test_the_files_of_the_page_are_formatted_and_linted(copy: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.catalog.catalog import KINDS, Catalog
+from assay.service.catalog.catalog import KINDS, NAME, Catalog
 from assay.service.contract.errors import NotFound
 from assay.workers import catalog
 from assay.workers.discovery.walk import PACKAGES, to_json, walk
@@ -150,6 +150,26 @@ class TestSignatures:
         [component] = walk(tree(data={"probe": source}))
         assert list(component.parameters["properties"]) == ["a"]
 
+    def test_a_list_of_components_has_their_names(self, tree: Tree) -> None:
+        fog = attack("severity: int = 1", name="fog")
+        signature = "value: Annotated[list[str], 'corruption', Len(1, 9)] = ('fog',)"
+        [component, _] = walk(tree(attack={"probe": attack(signature)}, corruption={"fog": fog}))
+        assert component.parameters["properties"]["value"] == {
+            "type": "array",
+            "items": {**NAME, "component": "corruption"},
+            "minItems": 1,
+            "maxItems": 9,
+            "default": ["fog"],
+        }
+        with pytest.raises(ValueError, match="there is no corruption 'fog'"):
+            walk(tree(attack={"probe": attack(signature)}))
+
+    @pytest.mark.parametrize("cost", ["0", "-1", "'1'", "True", "float('nan')"])
+    def test_a_cost_that_is_no_number_above_0_is_refused(self, tree: Tree, cost: str) -> None:
+        source = attack(extra=f'FACTS = {{"milliseconds": {cost}}}')
+        with pytest.raises(ValueError, match=r"probe\.probe: FACTS: milliseconds must be a finite number"):
+            walk(tree(corruption={"probe": source}))
+
     def test_descriptions_come_from_the_docstring(self, tree: Tree) -> None:
         source = (
             '__all__ = ["probe"]\ndef probe(*, a: int = 1, b: int = 2):\n    """P.\n\n    Args:\n'
@@ -174,6 +194,8 @@ class TestSignatures:
             ("value: Annotated[int, 'fraction'] = 1", "is for a number"),
             ("value: Annotated[int, 'folder'] = 1", "is for a string"),
             ("value: Annotated[int, 'foldr'] = 1", "'foldr' is unknown"),
+            ("value: Annotated[list[int], 'corruption'] = ()", "a list of components is Annotated"),
+            ("value: Annotated[list[str], 'model:patch_tokens'] = ()", "a list of components is Annotated"),
         ],
     )
     def test_what_cannot_be_expressed_names_module_and_parameter(

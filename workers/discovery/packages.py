@@ -130,6 +130,7 @@ def packages_of(spec: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
             (catalog.find(kind, reference["name"]), reference["params"])
             for _, kind, reference in component.references(params)
         ]
+        named += [(catalog.find(kind, name), {}) for kind, name in component.named(params)]
     return {one.package.name: one.package.version for one, _ in named if one.package is not None}
 
 

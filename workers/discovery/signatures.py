@@ -4,8 +4,8 @@
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks what a type cannot
 say: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden from users),
-and `attention`, `data`, `model` or `words` (the name of another component of that kind with its parameters;
-`model:FACT` asks for one that states the fact).
+and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that kind with its
+parameters; `model:FACT` asks for one that states the fact; of `list[str]`, names without parameters).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 
 import annotated_types
 
-from assay.service.catalog.catalog import REFERENCE
+from assay.service.catalog.catalog import NAME, REFERENCE
 from assay.service.catalog.parameters import check
 from assay.service.contract.fractions import PATTERN
 from assay.service.contract.problems import Report, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-MARKERS = ("attention", "data", "folder", "fraction", "job", "model", "system", "words")
+MARKERS = ("attention", "corruption", "data", "folder", "fraction", "job", "model", "system", "words")
 # Of the markers, those that are kinds of components.
-REFERRED = ("attention", "data", "model", "words")
+REFERRED = ("attention", "corruption", "data", "model", "words")
 NUMBERS = ("integer", "number")
 
 # Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.
@@ -140,14 +140,18 @@ def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, An
         raise ValueError(f"the marker {unknown[0]!r} is unknown; allowed: {', '.join(MARKERS)}")
     if "system" in markers:
         return None
-    for kind in REFERRED:
-        if kind in markers:
-            having = {"having": wanted[kind]} if wanted[kind] else {}
-            return {**REFERENCE, "component": kind, **having}
+    kind = next((kind for kind in REFERRED if kind in markers), None)
+    if kind is not None and typing.get_origin(annotation) is not list:
+        having = {"having": wanted[kind]} if wanted[kind] else {}
+        return {**REFERENCE, "component": kind, **having}
     schema = schema_of_annotation(annotation)
     if schema is None:
         return None
-    for marker in markers:
+    if kind is not None:
+        if annotation != list[str] or wanted[kind]:
+            raise ValueError(f"a list of components is Annotated[list[str], {kind!r}]: of their names")
+        schema["items"] = {**NAME, "component": kind}
+    for marker in set(markers) - set(REFERRED):
         _mark(schema, marker)
     for item in metadata:
         if not isinstance(item, str):
@@ -213,7 +217,7 @@ def checked_default(schema: dict[str, Any], default: object) -> object:
         return {"name": default.__name__, "params": {}}
     value = list(default) if isinstance(default, tuple) else default
     report = Report()
-    checked = check(schema, value, report, component=lambda _kind, reference, _loc, _report: reference)
+    checked = check(schema, value, report, component=lambda _schema, reference, _loc, _report: reference)
     if report.details:
         problem = report.details[0]
         raise ValueError(f"the default {default!r} is refused: {path_text(problem.loc)} {problem.message}")

@@ -32,7 +32,7 @@ def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any
                 f"{where}: THREAT is {stated!r}, but only attacks state one, this is of kind {kind}"
             )
         return None
-    allowed = f"knowledge: {_list(get_args(Knowledge))}; search: {_list(get_args(Search))}"
+    allowed = f"knowledge: {_list(Knowledge)}; search: {_list(get_args(Search))}"
     if not isinstance(stated, Mapping):
         given = "states no THREAT" if stated is None else f"states THREAT = {stated!r}"
         raise ValueError(f"{where} {given}; every attack states one, such as {EXAMPLE} ({allowed})")
@@ -42,7 +42,7 @@ def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any
         hint = f"; did you mean {near!r}?" if near else ""
         raise ValueError(f"{where}: THREAT has {unknown}, allowed are {_list(fields)}{hint}")
     try:
-        threat = Threat.model_validate(dict(stated), strict=True)
+        threat = Threat.model_validate(dict(stated))
     except ValidationError as error:
         problem = error.errors()[0]
         place = path_text(("THREAT", *problem["loc"]))

@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -207,7 +208,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "needs": list(stated["NEEDS"] or ()),
         "leaves_out": bool(stated["LEAVES_OUT"]),
         "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
-        "facts": _facts(where, stated["FACTS"], schema) if stated["FACTS"] else None,
+        "facts": _facts(kind, where, stated["FACTS"], schema) if stated["FACTS"] else None,
         "threat": check_threat(kind, where, stated["THREAT"], schema),
         "evaluations": target() if kind == "suite" else None,
     }
@@ -299,7 +300,10 @@ def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[st
     return list(stated or (get_args(Protocol) if kind == "attack" else ()))
 
 
-def _facts(where: str, facts: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(kind: str, where: str, facts: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    cost = facts.get("milliseconds", 1)
+    if kind == "corruption" and not (type(cost) in (int, float) and 0 < cost < math.inf):
+        raise ValueError(f"{where}: FACTS: milliseconds must be a finite number above 0, not {cost!r}")
     if both := sorted(set(facts) & set(schema["properties"])):
         raise ValueError(f"{where}: FACTS: {both} are parameters too; rules could not tell them apart")
     return dict(facts)
@@ -323,9 +327,13 @@ def check_references(catalog: Catalog) -> None:
     """
     for component in catalog.list():
         report = Report()
-        for name, part in component.parameters["properties"].items():
+        parts = component.parameters["properties"]
+        defaults = {name: part["default"] for name, part in parts.items() if "default" in part}
+        for name, part in parts.items():
             if "component" in part and "default" in part:
                 catalog.check_reference((part["component"],), part["default"], report, (name,))
+        for kind, name in component.named(defaults):
+            catalog.look_up((kind,), name, report, ())
         for index, item in enumerate(component.evaluations or []):
             shape = check_evaluation_shape(item, report, (index,))
             catalog.check_reference(("evaluation", "attack"), shape, report, (index,))

@@ -17,10 +17,10 @@ from annotated_types import Interval, Len
 from torch import Tensor, nn
 
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import cells_of
-from assay.service.metrics.corruption import ALEXNET_ERRORS
 from assay.workers import catalog
 from assay.workers.evaluation.engine.ledger import Ledger, Outcomes
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
@@ -49,33 +49,14 @@ RULES = (
 # The image as it is, then once for each corruption and severity; stored sets have no image as it is.
 PASSES = ("(params.source == 'generated') + len(params.corruptions) * len(params.severities)", "0")
 
-CorruptionName = Literal[
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-    "speckle_noise",
-    "gaussian_blur",
-    "spatter",
-    "saturate",
-]
-FIFTEEN: list[CorruptionName] = [*ALEXNET_ERRORS]  # type: ignore[list-item]
+# A name means the corruption at each severity, so that it has no parameters of its own.
+CorruptionNames = Annotated[list[str], "corruption", Len(1, 100)]
+COMMON = [*FIFTEEN]
 
 
 def corruptions(
     *,
-    corruptions: Annotated[list[CorruptionName], Len(1, 19)] = FIFTEEN,
+    corruptions: CorruptionNames = COMMON,
     severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
     source: Literal["generated", "stored"] = "generated",
     seed: Annotated[int, "system"] = 0,

@@ -23,7 +23,7 @@ from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import cells_of
 from assay.workers import catalog
 from assay.workers.data.formats.prefetch import load_ahead
-from assay.workers.evaluation.corruptions import FIFTEEN, OF_CHANNELS, CorruptionName
+from assay.workers.evaluation.corruptions import COMMON, OF_CHANNELS, CorruptionNames
 from assay.workers.evaluation.engine.corrupted_segmentation import CellTally
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.loader import DType, Progress
@@ -42,7 +42,7 @@ PASSES = (f"(1 + len(params.corruptions) * len(params.severities)) * ({OF_WINDOW
 
 def sliding_window_corruptions(
     *,
-    corruptions: Annotated[list[CorruptionName], Len(1, 19)] = FIFTEEN,
+    corruptions: CorruptionNames = COMMON,
     severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
     short_side: Side | None = 512,
     window: Side = 512,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from statistics import fmean
 from typing import Any, cast
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.models.layers.token_model import TokenModel
+from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of, content_label
 from assay.service.contract.results import data_label
 from assay.workers import catalog
@@ -40,29 +42,8 @@ BATCH_BYTES = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
 LARGEST_BATCH = {"cpu": 64, "cuda": 512}
 BACKWARD_COST = 2.0
 
-# CPU milliseconds for an image of 224 x 224 pixels at severity 3 on one thread, batches of 16: `python -m
-# benchmarks.corruptions --turns 2`, 2026-11-22, AMD EPYC.
-MAKING = {
-    "gaussian_noise": 0.74,
-    "shot_noise": 0.89,
-    "impulse_noise": 0.98,
-    "defocus_blur": 1.57,
-    "glass_blur": 5.55,
-    "motion_blur": 1.85,
-    "zoom_blur": 2.65,
-    "snow": 1.76,
-    "frost": 0.44,
-    "fog": 1.14,
-    "brightness": 0.49,
-    "contrast": 0.44,
-    "elastic_transform": 2.23,
-    "pixelate": 0.47,
-    "jpeg_compression": 0.84,
-    "speckle_noise": 0.68,
-    "gaussian_blur": 1.52,
-    "spatter": 9.81,
-    "saturate": 1.01,
-}
+# Corruptions state the CPU `milliseconds` for an image of so many pixels at severity 3 on one thread, batches
+# of 16: `python -m benchmarks.corruptions --turns 2`, 2026-11-22, AMD EPYC.
 MEASURED_PIXELS = 224 * 224
 # What does not shrink with the pixels: at 32 x 32 the fifteen took 1.11 ms, not the 0.45 ms of their pixels.
 FIXED = 0.05
@@ -265,5 +246,13 @@ def preparation_seconds(item: Mapping[str, Any], image_size: int, device: str) -
     if params.get("source") == "stored":
         return 1e-3 * READING * len(cells) / FASTER_READING[device]
     pixels = WHOLE_IMAGE if "window" in params else image_size**2
-    milliseconds = sum(FIXED + MAKING[name] * pixels / MEASURED_PIXELS for name, _ in cells)
+    stated = stated_milliseconds()
+    unknown = fmean(stated.values())
+    milliseconds = sum(FIXED + stated.get(name, unknown) * pixels / MEASURED_PIXELS for name, _ in cells)
     return 1e-3 * milliseconds / FASTER_MAKING[device]
+
+
+def stated_milliseconds() -> dict[str, float]:
+    """What the corruptions of the catalog that state it cost, by name."""
+    found = ((entry.name, (entry.facts or {}).get("milliseconds")) for entry in load().list("corruption"))
+    return {name: float(cost) for name, cost in found if cost is not None}

@@ -8,7 +8,7 @@ beside rows of these with a protocol and a note that say so.
 
 from __future__ import annotations
 
-from assay.service.contract.corruption_cells import FIFTEEN
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.workers.published.imagenet import BASE_MODELS, BOTH, TINY_MODELS, PublishedEvaluation
 
 WHOLE = ("corrupted_top1", "mce")

@@ -381,6 +381,33 @@ class TestNames:
         assert list(attention({"name": "rpc", "parms": {}})) == ["model.params.attention.parms"]
         assert list(attention({"name": "rpc", "params": {"n": 1}})) == ["model.params.attention.params.n"]
 
+    def test_names_in_a_list_stay_names_and_wrong_ones_have_the_nearest(self) -> None:
+        def corrupted(names: object) -> dict[str, Any]:
+            params = {"corruptions": names, "severities": [1]}
+            body = evaluate_body(
+                model={"name": "vit"}, evaluations=[{"name": "corruptions", "params": params}]
+            )
+            return {**body, "data": {"name": "digits"}}
+
+        catalog = load()
+        own = catalog.find("corruption", "fog").model_copy(update={"name": "posterize"})
+        more = Catalog([*catalog.list(), own])
+        spec = validate(more, corrupted(["fog", "posterize", "fog"])).spec
+        assert spec["evaluations"][0]["params"]["corruptions"] == ["fog", "posterize", "fog"]
+        with pytest.raises(InvalidSpec) as caught:
+            validate(catalog, corrupted(["fog", "posterize", "fogg", 3, {"name": "fog"}, "clean"]))
+        place = ["evaluations", 0, "params", "corruptions"]
+        assert [detail.loc for detail in caught.value.details] == [[*place, n] for n in range(1, 6)]
+        first, second, third, fourth, fifth = caught.value.details
+        assert first.message == "there is no corruption 'posterize'"
+        assert first.allowed == list(catalog.names("corruption"))
+        assert (second.given, second.nearest) == ("fogg", "fog")
+        assert third.message == fourth.message == "must be the name of a component of kind corruption"
+        assert fifth.message == "there is no corruption 'clean'; 'clean' is an evaluation"
+        for names in ([], ["fog"] * 101, "fog"):
+            with pytest.raises(InvalidSpec, match="1 to 100 names of components of kind corruption"):
+                validate(catalog, corrupted(names))
+
 
 class TestRules:
     def test_a_broken_rule_says_the_values(self) -> None:

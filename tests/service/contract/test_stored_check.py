@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import load
-from assay.service.contract.corruption_cells import FIFTEEN, SEVERITIES
+from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import path_text
 from assay.service.submission.validate import validate

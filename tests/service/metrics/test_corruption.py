@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.contract.corruption_cells import FIFTEEN as NAMES
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN as NAMES
 from assay.service.contract.corruption_cells import SEVERITIES, cells_of
 from assay.service.metrics.corruption import ALEXNET_ERRORS, corruption_metrics
 from assay.service.metrics.intervals import wilson

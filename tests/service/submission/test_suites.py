@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import load
-from assay.service.contract.corruption_cells import FIFTEEN, SEVERITIES
+from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.errors import InvalidSpec
 from assay.service.submission.suites import left_out_warnings
 from assay.service.submission.validate import validate

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import Catalog, load, load_with
 from assay.service.catalog.component import Component
+from assay.service.submission.validate import validate
 from assay.workers import catalog, embedded
 from assay.workers.discovery import packages
 from assay.workers.jobs.failures import describe
@@ -29,6 +31,16 @@ THREAT = {{"knowledge": "noise"}}
 def {name}(*, steps: int = 3):
     """A probe."""
     return steps
+'''
+INVERT = '''
+from assay.attacks.corruptions.imaging.corruption import Corruption, Severity
+
+__all__ = ["invert"]
+
+
+def invert(*, severity: Severity = 1) -> Corruption:
+    """The negative."""
+    return Corruption("invert", severity, lambda levels: 255 - levels)
 '''
 SOFTMAX = '''
 __all__ = ["Other"]
@@ -140,6 +152,29 @@ def test_the_first_of_two_packages_keeps_a_name(write: Write) -> None:
     assert (
         "has the name of an attack of ext_a 1.0 (ext_a.assay.attack:same): rename it" in left_out["ext_b 1.0"]
     )
+
+
+def test_a_corruption_of_a_package_can_be_named_and_the_provenance_has_the_package(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("ext_one", assay__corruption=INVERT)
+    path = tmp_path / "extra.json"
+    assert catalog.main(["--out", str(path)]) == 0
+    monkeypatch.setenv("ASSAY_CATALOG", str(path))
+    params = {"corruptions": ["invert", "fog"], "severities": [1]}
+    body = {
+        "kind": "evaluate",
+        "model": {"name": "vit"},
+        "data": {"name": "digits"},
+        "evaluations": [{"name": "corruptions", "params": params}],
+    }
+    spec = validate(load(), body).spec
+    assert spec["evaluations"][0]["params"]["corruptions"] == ["invert", "fog"]
+    assert packages.packages_of(spec, load()) == {"ext_one": "1.0"}
+    made = catalog.build("evaluation", "corruptions", params)(seed=0)
+    assert [kernel.name for kernel in made.kernels] == ["invert", "fog"]
+    image = torch.rand(1, 1, 8, 8).mul(255).round() / 255
+    torch.testing.assert_close(made.kernels[0](image, ["a"], 0), 1 - image)
 
 
 @pytest.fixture

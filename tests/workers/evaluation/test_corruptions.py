@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +12,10 @@ from torch import Tensor
 
 from assay.attacks.corruptions.contrast import contrast
 from assay.attacks.corruptions.gaussian_noise import gaussian_noise
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.models.layers.layers import Classifier
 from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
-from assay.workers.evaluation.corruptions import FIFTEEN, CorruptionName
 from assay.workers.evaluation.engine.ledger import Outcomes
 
 N = 30
@@ -44,9 +44,11 @@ def run(
 
 
 def test_the_names_are_those_of_the_catalog_and_fifteen_are_the_default() -> None:
-    names = {component.name for component in load().list() if component.kind == "corruption"}
-    assert set(get_args(CorruptionName)) == names
-    assert get_corruption_names("common") == FIFTEEN
+    schema = load().find("evaluation", "corruptions").parameters["properties"]["corruptions"]
+    assert schema["items"]["component"] == "corruption"
+    assert get_corruption_names("common") == [*FIFTEEN] == schema["default"]
+    extra = get_corruption_names("validation")
+    assert {*FIFTEEN, *extra} == {component.name for component in load().list("corruption")}
 
 
 def test_each_flag_is_the_answer_to_that_corrupted_image(

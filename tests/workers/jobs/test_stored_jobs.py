@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.corruption_cells import FIFTEEN, SEVERITIES
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
+from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.results import Breakdown
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import plan

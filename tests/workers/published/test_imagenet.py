@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.contract.corruption_cells import FIFTEEN
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.workers.published.analyses import COLUMNS, EIGENVALUES, TABLE_13
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import PAPER, SEGMENTED, SEGMENTED_CORRUPTED, TABLES

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from timm.data import ImageNetInfo
 
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import load
-from assay.service.contract.corruption_cells import FIFTEEN
 from assay.service.contract.results import Reference
 from assay.service.metrics.corruption import ALEXNET_ERRORS
 from assay.service.store.store import Store

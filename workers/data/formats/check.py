@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from assay.service.contract.corruption_cells import EXTRA, FIFTEEN, SEVERITIES
+from assay.service.contract.corruption_cells import SEVERITIES
 from assay.workers.data.ade20k import ARCHIVE, ade20k
 from assay.workers.data.camvid import camvid
 from assay.workers.data.cifar10 import BINARY, PYTHON, cifar10
@@ -21,7 +21,7 @@ from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
-from assay.workers.data.formats.stored_corruptions import StoredCorruptions
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions, corruption_names
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.imagenet_c import imagenet_c
 from assay.workers.data.imdb import imdb
@@ -100,7 +100,7 @@ def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
         return _report("ade20k", name, lambda split: ade20k(root, split, folder=name), hashes)
     if any((root / name / f"{part}annot").is_dir() for part in ("train", "val", "test")):
         return _report("camvid", name, lambda split: camvid(root, split, folder=name), hashes)
-    if places := [root / name / one for one in (*FIFTEEN, *EXTRA) if (root / name / one).is_dir()]:
+    if places := [root / name / one for one in corruption_names() if (root / name / one).is_dir()]:
         return _stored_report(root, name, places, hashes)
     title = set_of_imagenet(root / name)
     if title is not None:

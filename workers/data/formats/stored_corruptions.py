@@ -20,7 +20,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from assay.service.contract.corruption_cells import EXTRA, FIFTEEN, SEVERITIES, TASK, Cell
+from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
+from assay.service.catalog.catalog import load
+from assay.service.contract.corruption_cells import SEVERITIES, TASK, Cell
 from assay.service.submission.imagenet_c_layout import LAYOUT, Tree, find_gaps, folder_names, image_names
 from assay.workers.data.formats.dataset import CorruptData, MissingData, Subset, checked_indices, checked_size
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
@@ -183,7 +185,7 @@ class StoredCorruptions:
         return Subset(self, indices)
 
     def _present(self) -> list[Cell]:
-        every = [(name, severity) for name in (*FIFTEEN, *EXTRA) for severity in SEVERITIES]
+        every = [(name, severity) for name in corruption_names() for severity in SEVERITIES]
         cells = [cell for cell in every if self._cell(cell).is_dir()]
         if not cells:
             self._refuse(find_gaps(self._tree([cell for cell in every if cell[0] in FIFTEEN])))
@@ -220,6 +222,11 @@ class StoredCorruptions:
         if side != size:
             image = image.resize((size, size), self.resampling)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
+
+
+def corruption_names() -> list[str]:
+    """The corruptions of the catalog: the fifteen of ImageNet-C, then all others by name."""
+    return [*FIFTEEN, *(name for name in load().names("corruption") if name not in FIFTEEN)]
 
 
 def _file_sha256(path: Path) -> str:
