@@ -1,0 +1,196 @@
+"""The messages between supervisor and evaluator, as types: JSON lines on the evaluator's two pipes.
+
+    supervisor  ShardRequest ->     evaluator       one at a time
+    evaluator   EvaluatorReport ->  supervisor      progress and checkpoints, then one FinalReport
+    rank        RankReport ->       evaluator       the same of a training on several devices
+
+What they carry is stored too: `stored_specs.py` and `records.py`. The types check nothing while the program
+runs; `tests/service/contract/test_messages.py` holds them equal to what is really sent. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from assay.service.contract.records import Columns, OutcomeExtra, Plan, PlanWithShards, VerdictRecord
+from assay.service.contract.stored_specs import CheckJobSpec, EvaluateJobSpec, TrainJobSpec
+
+# --- Requests: from `supervision/shard_run.py` to `jobs/*.run`. ---
+
+
+class ModelSource(TypedDict):
+    """The training job of another model that an evaluation uses, and the path of its weights."""
+
+    spec: TrainJobSpec
+    weights: str
+
+
+class RequestBase(TypedDict):
+    """What all requests have.
+
+    `evaluation`, `start` and `stop` are the claim's range (0 but for evaluate shards), `folder` is the job's,
+    `weights` the path of the weights that the model starts from, None where they come from no file.
+    `sources` are other models by job id, `cores` the processor cores that the shard may use.
+    """
+
+    job: str
+    evaluation: int
+    start: int
+    stop: int
+    folder: str
+    weights: str | None
+    sources: NotRequired[dict[str, ModelSource]]
+    shard_seconds: float
+    checkpoint_seconds: float
+    cores: int
+
+
+class PlanRequest(RequestBase):
+    """Cut the evaluations into shards of about `shard_seconds`."""
+
+    kind: Literal["plan"]
+    spec: EvaluateJobSpec
+    plan: None
+
+
+class TrainRequest(RequestBase):
+    """Train, and leave a checkpoint every `checkpoint_seconds`."""
+
+    kind: Literal["train"]
+    spec: TrainJobSpec
+    plan: None
+
+
+class EvaluateRequest(RequestBase):
+    """Measure the examples from `start` to `stop` of one evaluation."""
+
+    kind: Literal["evaluate"]
+    spec: EvaluateJobSpec
+    plan: Plan
+
+
+class CheckRequest(RequestBase):
+    """Compare an uploaded file with its model."""
+
+    kind: Literal["check"]
+    spec: CheckJobSpec
+    plan: None
+
+
+ShardRequest = PlanRequest | TrainRequest | EvaluateRequest | CheckRequest
+
+
+# --- Reports on the way. ---
+
+
+class GpuMemory(TypedDict):
+    """Bytes of a GPU's memory: in all, used by all processes, and reserved by the evaluator."""
+
+    name: str
+    total: int
+    used: int
+    reserved: int
+
+
+class ProgressReport(TypedDict):
+    """Examples (of a training steps, of a plan evaluations) that are done; at most two a second are sent."""
+
+    type: Literal["progress"]
+    done: int
+    total: int
+    message: str
+    gpu: NotRequired[GpuMemory]
+
+
+class CheckpointReport(TypedDict):
+    """A training checkpoint is on disk."""
+
+    type: Literal["checkpoint"]
+    step: int
+
+
+# --- Answers: the last report of a request. ---
+
+
+class PlanReport(TypedDict):
+    """Answers a plan request."""
+
+    type: Literal["plan"]
+    plan: PlanWithShards
+
+
+class Measurement(TypedDict):
+    """The rows of a shard (`n` examples) and what they took."""
+
+    type: Literal["outcome"]
+    n: int
+    columns: Columns
+    seconds: float
+    forward_passes: int
+    backward_passes: int
+
+
+class OutcomeReport(Measurement):
+    """Answers an evaluate or a train request."""
+
+    extra: OutcomeExtra
+
+
+class CheckedReport(TypedDict):
+    """Answers a check request; `error` says why the file is rejected, None when it is not."""
+
+    type: Literal["checked"]
+    verdict: VerdictRecord
+    error: str | None
+
+
+class Failure(TypedDict):
+    """Why a shard failed, and whether trying again could help; `error_type` is a word for programs."""
+
+    error_type: str
+    message: str
+    retry: bool
+
+
+class ErrorReport(Failure):
+    """Answers any request that failed."""
+
+    type: Literal["error"]
+    traceback: NotRequired[str]
+
+
+FinalReport = PlanReport | OutcomeReport | CheckedReport | ErrorReport
+EvaluatorReport = ProgressReport | CheckpointReport | FinalReport
+
+
+# --- A training on several devices: from `training/distributed/rank.py` to `launch.py`. ---
+
+
+class TrainedRecord(TypedDict):
+    """`training.result.Trained` with its paths as text."""
+
+    steps: int
+    batch_size: int
+    epochs: int
+    final_loss: float
+    log_path: str
+    curves_path: str
+    weights_path: str
+    average_path: str | None
+
+
+class TrainedReport(TypedDict):
+    """The first process has trained to the end."""
+
+    type: Literal["trained"]
+    outcome: TrainedRecord
+
+
+class RankFailure(TypedDict):
+    """The file of a process that failed; `time` is in nanoseconds of the machine's monotonic clock."""
+
+    time: int
+    failure: Failure
+
+
+RankReport = ProgressReport | CheckpointReport | TrainedReport

@@ -1,0 +1,249 @@
+"""What evaluators find out and the database keeps, as types: JSON of the columns plan, payload and verdict.
+
+The evaluator writes them, the supervisor hands them to the store, and other shards and the merge read them. A
+key is `NotRequired` when it belongs to some jobs only, or when rows of earlier versions lack it; with
+`total=False` that holds of all keys. `tests/service/contract/test_messages.py` holds the types equal to what
+is really written. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from assay.service.contract.specs import Protocol
+from assay.service.contract.stored_specs import ChannelStatistics, ComponentReference
+
+# The rows of a shard by column name: lists of one length, a value for each example.
+Columns = dict[str, list[Any]]
+
+
+# --- Plans: written by the plan shard, read by the evaluate shards and the merge. ---
+
+
+class AssumedNormalization(ChannelStatistics):
+    """The normalisation of the data set `data`, used for weights that came without one."""
+
+    data: str
+
+
+class ForeignModel(TypedDict):
+    """The model of another job that an attack used, and the sha256 of its weights' content."""
+
+    model: ComponentReference
+    weights_sha256: str
+
+
+class Doubts(TypedDict, total=False):
+    """Examples that the weights have `seen` in training, and classes that were `renamed` since; above 0."""
+
+    seen: int
+    renamed: int
+
+
+class PlannedEvaluation(TypedDict):
+    """What the plan found out about the data of one evaluation.
+
+    `n` of the `available` examples are used, or there are n `repeats` of what measures the machine. `classes`
+    is None where there are none. `known_as` names a well-known set, `published` counts the examples of the
+    published one where it has others, `class_pixels` (K,) the training pixels of each class, for losses that
+    are balanced by them. `seen` and `renamed` are as in `Doubts`.
+    """
+
+    n: int
+    available: int
+    classes: NotRequired[int | None]
+    known_as: NotRequired[str]
+    published: NotRequired[int]
+    repeats: NotRequired[int]
+    class_pixels: NotRequired[list[int]]
+    seen: NotRequired[int]
+    renamed: NotRequired[int]
+
+
+class Plan(TypedDict):
+    """What all shards of a job have in common; the job's row keeps it.
+
+    `batch_size` is in examples, `forward_flops` the operations of one example's forward pass, `image_size` in
+    pixels (of text in tokens). `data_sha256` is keyed by `results.data_label`, `sources` by job id. The plan
+    of a training lacks `image_size`, `forward_flops` and `assumed_normalization`.
+    """
+
+    device: str
+    batch_size: int
+    untrained: bool
+    weights_sha256: str
+    data_sha256: dict[str, str]
+    evaluations: list[PlannedEvaluation]
+    image_size: NotRequired[int]
+    forward_flops: NotRequired[float]
+    assumed_normalization: NotRequired[AssumedNormalization | None]
+    sources: NotRequired[dict[str, ForeignModel]]
+
+
+class ShardRange(TypedDict):
+    """Positions `start` to `stop` (excluded) of an evaluation's order; `cost` is in nominal seconds."""
+
+    evaluation: int
+    start: int
+    stop: int
+    cost: float
+
+
+class PlannedShard(ShardRange):
+    """A range with its number, unique within the job."""
+
+    number: int
+
+
+class PlanWithShards(Plan):
+    """A plan as the evaluator answers it; the store turns `shards` into rows."""
+
+    shards: list[PlannedShard]
+
+
+# --- Outcomes: read by the merge. ---
+
+
+class ReducedBatch(TypedDict):
+    """Examples in a batch: as `asked`, and as `used` because memory was short."""
+
+    asked: int
+    used: int
+
+
+class StageEvidence(TypedDict):
+    """What one stage of an attack did in one shard: of `n` examples it has `broken` some.
+
+    `number` is that of the stage in its ensemble; a stage that was screened is there twice. `zero_gradient`
+    counts examples whose first gradient was zero; attacks on segmentation count none.
+    """
+
+    name: str
+    number: NotRequired[int]
+    n: int
+    broken: int
+    forward: int
+    backward: int
+    zero_gradient: NotRequired[int]
+    seconds: float
+
+
+class Evidence(TypedDict, total=False):
+    """What warnings and stages rest on; counts of examples, which add up over shards.
+
+    `gradients` is how many first gradients were looked at. An analysis (`OutcomeExtra.analysis`) has facts of
+    its own here, which only its `summarise` reads.
+    """
+
+    gradients: int
+    nonfinite: int
+    zero_gradient: int
+    nonfinite_gradient: int
+    unconverged: int
+    unverified: int
+    out_of_ball: int
+    out_of_box: int
+    random_outputs: int
+    batch_dependent: int
+    words: int
+    unknown_words: int
+    cut_texts: int
+    swapped: int
+    swapped_unknown: int
+    reduced_batch: ReducedBatch
+    stages: list[StageEvidence]
+
+
+class CodeProvenance(TypedDict):
+    """The code that computed: its version, commit (None outside a checkout), and a hash of its source."""
+
+    version: str | None
+    commit: NotRequired[str | None]
+    source_sha256: NotRequired[str]
+
+
+class DeviceProvenance(TypedDict):
+    """The device class and its arithmetic; equal ones give equal bits."""
+
+    type: str
+    name: NotRequired[str]
+    instruction_set: NotRequired[str | None]
+    threads: NotRequired[int]
+    dtype: NotRequired[str]
+    tf32: NotRequired[bool]
+    deterministic: NotRequired[bool]
+
+
+class ShardProvenance(TypedDict):
+    """What a shard was computed with; `packages` are versions by name."""
+
+    code: CodeProvenance
+    packages: dict[str, str]
+    device: DeviceProvenance
+
+
+class ArtifactDescription(TypedDict):
+    """A file that a job left, on the disk of the state: `size` in bytes."""
+
+    name: str
+    path: str
+    size: int
+    sha256: str
+    media_type: str
+
+
+class OutcomeExtra(TypedDict):
+    """What the merge needs beside the rows.
+
+    `protocol` is there where a shard had to run under another one than the job's, `analysis` names the
+    analysis that has measured, and a training brings its `plan`.
+    """
+
+    attack: bool
+    evidence: Evidence
+    provenance: ShardProvenance
+    protocol: NotRequired[Protocol]
+    analysis: NotRequired[str]
+    artifacts: NotRequired[list[ArtifactDescription]]
+    plan: NotRequired[Plan]
+
+
+# --- Ends: of checks and of jobs. ---
+
+
+class WrongShapeRecord(TypedDict):
+    """A tensor whose shape is not the model's."""
+
+    key: str
+    given: list[int]
+    wanted: list[int]
+
+
+class ProgramRecord(TypedDict):
+    """What is known of an exported program; `image_size` is in pixels."""
+
+    image_size: int
+    dtypes: list[str]
+    random: bool
+
+
+class VerdictRecord(TypedDict, total=False):
+    """`checkpoints.Verdict` as JSON; those of earlier versions lack some keys."""
+
+    missing: list[str]
+    unexpected: list[str]
+    shapes: list[WrongShapeRecord]
+    other: list[str]
+    layout: str | None
+    classes: int | None
+    channels: int | None
+    program: ProgramRecord | None
+    left_out: list[str]
+    resized: list[str]
+
+
+class ErrorRecord(TypedDict):
+    """`results.JobError` as JSON: why a job failed."""
+
+    type: str
+    message: str
