@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import insert, text
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.stored_specs import UserSpec
 from assay.service.store.ids import new_id
 from assay.service.store.store import Store
 from assay.service.store.tables import events, jobs, shards, tags
@@ -53,7 +54,7 @@ def add_jobs(store: Store, count: int, first: int = 0) -> list[str]:
     return ids
 
 
-def _spec() -> dict[str, Any]:
+def _spec() -> UserSpec:
     body = {
         "kind": "evaluate", "name": "an evaluation", "model": {"name": "symvit"}, "data": {"name": "digits"},
         "evaluations": [{"name": "clean"}, {"name": "fgsm"}, {"name": "pgd", "params": {"epsilon": "1/255"}}],
@@ -69,13 +70,13 @@ def _names(number: int) -> list[str]:
     return [f"sweep-{number // 200}", "nightly" if number % 10 else "release"]
 
 
-def _job(number: int, job_id: str, at: float, spec: dict[str, Any]) -> dict[str, Any]:
+def _job(number: int, job_id: str, at: float, spec: UserSpec) -> dict[str, Any]:
     state, model = state_of(number), _model(number)
     ended = state not in ("queued", "running")
     return {
         "id": job_id, "kind": "train" if number % 5 == 0 else "evaluate", "model": model, "priority": 5,
         "state": state, "attempt": 1, "created_at": at,
-        "spec": spec | {"model": spec["model"] | {"name": model}, "tags": _names(number)},
+        "spec": {**spec, "model": {**spec["model"], "name": model}, "tags": _names(number)},
         "started_at": None if state == "queued" else at + 1, "finished_at": at + 600 if ended else None,
         "deadline": None, "provenance": {"packages": {"torch": "2.10"}, "note": "x" * 600} if ended else None,
         "plan": None if state == "queued" else {"device": "cpu", "batch_size": 64, "data_sha256": {}},

@@ -20,7 +20,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.checkpoints import NAME_PATTERN, Checkpoint
 from assay.service.contract.errors import InvalidState, NotFound, TooLarge
 from assay.service.contract.results import Page
-from assay.service.contract.weights_options import Positions, normalization_in
+from assay.service.contract.weights_options import Positions, WeightsReading, normalization_in
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
 from assay.service.store.artifacts import WEIGHTS
@@ -94,7 +94,7 @@ async def upload_checkpoint(
     """Stores a safetensors file, or an exported program (.pt2). A worker checks it; jobs that use it wait."""
     given = None if model is None else reference_in(model, GIVEN)
     stated = None if normalization is None else normalization_in(normalization)
-    reading = {"normalization": stated, "positions": positions}
+    reading: WeightsReading = {"normalization": stated, "positions": positions}
     room = await run_in_threadpool(store.checkpoints.room, name, declared_size(request), quota_of(settings))
     upload = await run_in_threadpool(Upload, settings.artifacts, room)
     try:
@@ -157,7 +157,7 @@ def _register(
     upload: Upload,
     name: str,
     given: Mapping[str, Any] | None,
-    reading: Mapping[str, Any],
+    reading: WeightsReading,
     store: TenantStore,
     catalog: Catalog,
     settings: Settings,

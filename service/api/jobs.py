@@ -108,7 +108,7 @@ def submit(
     )
     if dry_run:
         warnings = [*valid.warnings, *_device_warnings(store, valid.spec["execution"])]
-        answer = DryRun(spec=valid.spec, estimate=valid.estimate, warnings=warnings)
+        answer = DryRun(spec=dict(valid.spec), estimate=valid.estimate, warnings=warnings)
         return JSONResponse(answer.model_dump(mode="json"))
     row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
     if created:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from assay.service.contract.checkpoints import Checkpoint, Faults
+from assay.service.contract.checkpoints import Checkpoint, Faults, ProgramFacts
 from assay.service.contract.results import (
     Artifact,
     EvaluationResult,
@@ -19,7 +19,9 @@ from assay.service.contract.results import (
     Results,
 )
 from assay.service.contract.states import JobState
+from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.threat import ThreatOf
+from assay.service.contract.weights_options import Normalization
 from assay.service.metrics.sanity_checks import cross_checks
 from assay.service.store.live import Live
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
@@ -84,7 +86,7 @@ class JobViews:
             workers_online=online,
             message=_nobody_listens(row) if unheard else row.message,
             error=job_error(row),
-            spec=row.spec,
+            spec=dict(row.spec),
             links=links(row.id),
         )
 
@@ -110,13 +112,12 @@ def up_to_date(store: TenantStore, live: Live, job: JobRow) -> JobRow:
 
 def device_of(row: JobRow) -> str:
     """The device class that the job is pinned to: by its plan, else by its spec."""
-    planned = (row.plan or {}).get("device")
-    return str(planned or row.spec.get("execution", {}).get("device", "auto"))
+    return row.spec["execution"]["device"] if row.plan is None else row.plan["device"]
 
 
 def devices_of(row: JobRow) -> int:
     """How many devices a worker must have for the job; specs of before know of none."""
-    return int(row.spec.get("execution", {}).get("devices", 1))
+    return row.spec["execution"].get("devices", 1)
 
 
 def _nobody_listens(row: JobRow) -> str:
@@ -132,16 +133,20 @@ def job_error(row: JobRow | CheckpointRow) -> JobError | None:
 def checkpoint_view(row: CheckpointRow) -> Checkpoint:
     """A checkpoint as users see it."""
     verdict = row.verdict or {}
-    faults = {name: verdict[name] for name in Faults.model_fields if name in verdict}
+    faults = {name: found for name, found in verdict.items() if name in Faults.model_fields}
+    normalization, program = row.reading["normalization"], verdict.get("program")
     return Checkpoint(
         name=row.name,
         state=row.state,
-        model=row.model,
+        model=dict(row.model),
         layout=verdict.get("layout"),
         classes=verdict.get("classes"),
         channels=verdict.get("channels"),
-        program=verdict.get("program"),
-        **row.reading,
+        program=None if program is None else ProgramFacts.model_validate(program),
+        normalization=Normalization.model_validate(normalization)
+        if isinstance(normalization, dict)
+        else normalization,
+        positions=row.reading["positions"],
         left_out=verdict.get("left_out", []),
         resized=verdict.get("resized", []),
         size=row.size,
@@ -161,7 +166,7 @@ def links(job_id: str) -> Links:
 def results_view(row: JobRow, results: dict[int, dict[str, object]], threat_of: ThreatOf) -> Results:
     """The results so far, in the order of the spec; the threats of attacks are for checks across them."""
     evaluations = [EvaluationResult.model_validate(results[index]) for index in sorted(results)]
-    expected = len(row.spec.get("evaluations", []))
+    expected = len(evaluations_in(row.spec))
     return Results(
         job=row.id,
         complete=row.state == JobState.SUCCEEDED and len(evaluations) >= expected,

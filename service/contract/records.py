@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 from assay.service.contract.specs import Protocol
-from assay.service.contract.stored_specs import ChannelStatistics, ComponentReference
+from assay.service.contract.stored_specs import ComponentReference
+from assay.service.contract.weights_options import ChannelStatistics
 
 # The rows of a shard by column name: lists of one length, a value for each example.
 Columns = dict[str, list[Any]]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from assay.service.contract.specs import Protocol
-from assay.service.contract.weights_options import Positions
+from assay.service.contract.weights_options import ChannelStatistics, Positions
 
 # The parameters of a component by name: JSON that its schema in the catalog describes.
 Params = Mapping[str, Any]
@@ -25,20 +25,6 @@ class ComponentReference(TypedDict):
 
     name: str
     params: Params
-
-
-class ChannelStatistics(TypedDict):
-    """Mean and standard deviation of each channel, for pixels in [0, 1]."""
-
-    mean: list[float]
-    std: list[float]
-
-
-class WeightsReading(TypedDict):
-    """How uploaded weights are read, as the upload stated it; None where it did not."""
-
-    normalization: ChannelStatistics | Literal["data"] | None
-    positions: Positions | None
 
 
 class WeightsReference(TypedDict, total=False):
@@ -134,3 +120,14 @@ class CheckJobSpec(CommonSpec):
 
 UserSpec = TrainJobSpec | EvaluateJobSpec
 Spec = UserSpec | CheckJobSpec
+
+
+def evaluations_in(spec: Spec) -> list[EvaluationItem]:
+    """The evaluations that a job names; empty for a training and for a check."""
+    return spec["evaluations"] if spec["kind"] == "evaluate" else []
+
+
+def user_spec(spec: Spec) -> UserSpec:
+    """The spec of a job that a user has asked for: a check has no results, and users do not see it."""
+    assert spec["kind"] != "check"
+    return spec

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,8 +34,22 @@ class Normalization(BaseModel):
     std: Annotated[list[Deviation], Field(min_length=1, max_length=MAX_CHANNELS)]
 
 
+class ChannelStatistics(TypedDict):
+    """Mean and standard deviation of each channel, for pixels in [0, 1]."""
+
+    mean: list[float]
+    std: list[float]
+
+
+class WeightsReading(TypedDict):
+    """How uploaded weights are read, as the upload stated it; None where it did not."""
+
+    normalization: ChannelStatistics | Literal["data"] | None
+    positions: Positions | None
+
+
 # By the names that timm has for them.
-NAMED: Mapping[str, Mapping[str, list[float]]] = MappingProxyType(
+NAMED: Mapping[str, ChannelStatistics] = MappingProxyType(
     {
         "imagenet": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
         "inception": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
@@ -44,7 +58,7 @@ NAMED: Mapping[str, Mapping[str, list[float]]] = MappingProxyType(
 NAMES = (*NAMED, "data")
 
 
-def normalization_in(text: str) -> dict[str, list[float]] | Literal["data"]:
+def normalization_in(text: str) -> ChannelStatistics | Literal["data"]:
     """The normalisation that a text means: a name, or {"mean", "std"} as JSON; "data" is that of each job.
 
     Raises:
@@ -54,7 +68,7 @@ def normalization_in(text: str) -> dict[str, list[float]] | Literal["data"]:
     if text == "data":
         return "data"
     if text in NAMED:
-        return {key: list(values) for key, values in NAMED[text].items()}
+        return {"mean": [*NAMED[text]["mean"]], "std": [*NAMED[text]["std"]]}
     if not text.lstrip().startswith("{"):
         report.add(NORMALIZATION, "is not known", given=text, allowed=ALLOWED, nearest=nearest(text, NAMES))
         report.raise_if_any()
@@ -94,7 +108,7 @@ def _right(key: str, value: object) -> bool:
     return 0 <= value <= 1 and (key == "mean" or value != 0)
 
 
-def check_reading(reading: Mapping[str, Any], names: Collection[str]) -> None:
+def check_reading(reading: WeightsReading, names: Collection[str]) -> None:
     """Refuse a normalisation for a file that has its own.
 
     Args:

@@ -7,8 +7,7 @@ checkpoint's state is the state of that job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, insert, select, update
@@ -17,7 +16,10 @@ from sqlalchemy.exc import IntegrityError
 from assay.service.contract.checkpoints import NAME_PATTERN
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.problems import readable
+from assay.service.contract.records import VerdictRecord
 from assay.service.contract.states import RETRYABLE, JobState
+from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference, WeightsReference
+from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor, new_id
@@ -39,7 +41,7 @@ PRIORITY = 9
 # The error of a check that found the weights wrong; its other errors are accidents.
 BAD_WEIGHTS = "bad_weights"
 # What an upload may state about how its file is read (`contract.reading`).
-UNSTATED: Mapping[str, Any] = MappingProxyType({"normalization": None, "positions": None})
+UNSTATED: WeightsReading = {"normalization": None, "positions": None}
 
 
 class Checkpoints:
@@ -52,12 +54,12 @@ class Checkpoints:
         self,
         name: str,
         *,
-        model: dict[str, Any],
+        model: ComponentReference,
         sha256: str,
         size: int,
         tenant: str | None,
         place: Callable[[str], None],
-        reading: Mapping[str, Any] = UNSTATED,
+        reading: WeightsReading = UNSTATED,
         quota: Quota | None = None,
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint and queues its check.
@@ -169,7 +171,7 @@ class Checkpoints:
         with self._database.reading() as connection:
             return connection.execute(needed).scalar()
 
-    def checked(self, claim: Claim, verdict: dict[str, Any], error: str | None) -> bool:
+    def checked(self, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
         """Ends a check: the checkpoint is ready or rejected, and what waits for it goes on or fails.
 
         Args:
@@ -223,9 +225,14 @@ def _read(connection: Connection, name: str, tenant: str | None) -> CheckpointRo
     return _row(found)
 
 
-def _check_same(known: Row[Any], model: dict[str, Any], sha256: str, reading: Mapping[str, Any]) -> None:
-    read = [(name, stated, reading[name]) for name, stated in _reading(known).items()]
-    for what, there, given in (("content", known.sha256, sha256), ("model", known.model, model), *read):
+def _check_same(known: Row[Any], model: ComponentReference, sha256: str, reading: WeightsReading) -> None:
+    stated = _reading(known)
+    for what, there, given in (
+        ("content", known.sha256, sha256),
+        ("model", known.model, model),
+        ("normalization", stated["normalization"], reading["normalization"]),
+        ("positions", stated["positions"], reading["positions"]),
+    ):
         if there != given:
             raise InvalidState(
                 f"the checkpoint {known.name} has another {what} ({there}, given {given}):"
@@ -233,31 +240,38 @@ def _check_same(known: Row[Any], model: dict[str, Any], sha256: str, reading: Ma
             )
 
 
-def _reading(row: Row[Any]) -> dict[str, Any]:
+def _reading(row: Row[Any]) -> WeightsReading:
     """How the upload said that its file is read; those of earlier versions said nothing."""
-    weights = row.spec["model"]["weights"]
-    return {name: weights.get(name) for name in UNSTATED}
+    spec: CheckJobSpec = row.spec
+    weights = spec["model"]["weights"] or {}
+    return {"normalization": weights.get("normalization"), "positions": weights.get("positions")}
 
 
 def _add(
     connection: Connection,
     name: str,
-    model: dict[str, Any],
+    model: ComponentReference,
     sha256: str,
     size: int,
     tenant: str | None,
-    reading: Mapping[str, Any],
+    reading: WeightsReading,
 ) -> str:
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
-    spec: dict[str, Any] = {
+    weights: WeightsReference = {
+        "checkpoint": name,
+        "sha256": sha256,
+        "normalization": reading["normalization"],
+        "positions": reading["positions"],
+    }
+    spec: CheckJobSpec = {
         "kind": "check",
         "name": name,
         "seed": 0,
         "tags": [],
         "priority": PRIORITY,
         "timeout_seconds": None,
-        "model": {**model, "weights": {"checkpoint": name, "sha256": sha256, **reading}},
+        "model": {**model, "weights": weights},
         "execution": {"device": "auto"},
     }
     job = job_values(job_id, spec, created_at) | {"state": str(JobState.QUEUED), "tenant": tenant}

@@ -11,6 +11,8 @@ from sqlalchemy import Connection, Dialect, Table, Text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeDecorator
 
+from assay.service.contract.records import Columns, OutcomeExtra
+
 # JSON has no NaN or infinity; a float that is not finite becomes {"$float": "nan" | "inf" | "-inf"}.
 MARK = "$float"
 
@@ -54,7 +56,7 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
-def pack(columns: dict[str, list[Any]], extra: dict[str, Any]) -> bytes:
+def pack(columns: Columns, extra: OutcomeExtra) -> bytes:
     """Compresses the columns and the extra values of an outcome.
 
     Raises:
@@ -68,7 +70,7 @@ def pack(columns: dict[str, list[Any]], extra: dict[str, Any]) -> bytes:
     return zlib.compress(text.encode("ascii"))
 
 
-def unpack(payload: bytes) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+def unpack(payload: bytes) -> tuple[Columns, OutcomeExtra]:
     """Reads back what `pack` wrote: columns and extra values."""
     value = json.loads(zlib.decompress(payload), object_hook=_unmarked)
     return value["columns"], value["extra"]

@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.states import TERMINAL, JobState, ShardState
+from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
 from assay.service.store.database import Database
@@ -40,7 +41,7 @@ class Jobs:
 
     def add(
         self,
-        spec: dict[str, Any],
+        spec: Spec,
         *,
         body_sha256: str,
         idempotency_key: str | None = None,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay.service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
 from assay.service.contract.events import EventType
 from assay.service.contract.keys import Scope
+from assay.service.contract.records import Columns, ErrorRecord, OutcomeExtra, Plan, VerdictRecord
 from assay.service.contract.states import JobState, ShardState
+from assay.service.contract.stored_specs import ComponentReference, Spec
+from assay.service.contract.weights_options import WeightsReading
 
 JobKind = Literal["train", "evaluate", "check"]
 ShardKind = Literal["plan", "train", "evaluate", "check"]
@@ -44,11 +47,11 @@ class JobRow:
     started_at: float | None
     finished_at: float | None
     deadline: float | None
-    spec: dict[str, Any]
-    plan: dict[str, Any] | None
+    spec: Spec
+    plan: Plan | None
     provenance: dict[str, Any] | None
     message: str
-    error: dict[str, Any] | None
+    error: ErrorRecord | None
     progress_done: int
     progress_total: int | None
     progress_unit: Unit
@@ -65,7 +68,7 @@ class SourceRow:
 
     kind: JobKind
     state: JobState
-    spec: dict[str, Any]
+    spec: Spec
     expired: bool
 
 
@@ -86,32 +89,36 @@ class CheckpointRow:
     job_id: str
     name: str
     state: CheckpointState
-    model: dict[str, Any]
+    model: ComponentReference
     size: int
     sha256: str
-    reading: dict[str, Any]
+    reading: WeightsReading
     created_at: float
-    verdict: dict[str, Any] | None
-    error: dict[str, Any] | None
+    verdict: VerdictRecord | None
+    error: ErrorRecord | None
 
     @property
     def reason(self) -> str:
         """Why it was rejected; empty otherwise."""
-        return "" if self.error is None else str(self.error["message"])
+        return "" if self.error is None else self.error["message"]
 
     @property
     def foreign(self) -> bool:
         """Whether the file is known to have no normalisation of its own."""
-        layout: str = (self.verdict or {}).get("layout") or OWN_LAYOUT
+        layout = (self.verdict or {}).get("layout") or OWN_LAYOUT
         return layout not in (OWN_LAYOUT, PROGRAM_LAYOUT)
 
     @property
     def facts(self) -> dict[str, int]:
         """`classes` and `channels` of the model, and a program's `image_size`, as far as they are known."""
         verdict = self.verdict or {}
-        found = {**(verdict.get("program") or {}), **verdict}
-        names = ("classes", "channels", "image_size")
-        return {name: found[name] for name in names if found.get(name) is not None}
+        program = verdict.get("program")
+        known = {
+            "classes": verdict.get("classes"),
+            "channels": verdict.get("channels"),
+            "image_size": None if program is None else program["image_size"],
+        }
+        return {name: count for name, count in known.items() if count is not None}
 
     @property
     def dtypes(self) -> list[str] | None:
@@ -137,8 +144,8 @@ class Claim:
     attempt: int
     fence: int
     worker: str
-    spec: dict[str, Any]
-    plan: dict[str, Any] | None
+    spec: Spec
+    plan: Plan | None
     evaluation: int
     number: int
     start: int
@@ -225,11 +232,11 @@ class OutcomeRow:
     evaluation: int
     number: int
     n: int
-    columns: dict[str, list[Any]]
+    columns: Columns
     seconds: float
     forward_passes: int
     backward_passes: int
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: OutcomeExtra
 
 
 @dataclass(frozen=True)

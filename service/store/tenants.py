@@ -8,11 +8,13 @@ again, so looking before acting leaves no gap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from assay.service.contract.errors import NotFound
+from assay.service.contract.stored_specs import ComponentReference, Spec
+from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.quotas import Quota
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (
@@ -86,9 +88,7 @@ class _Part:
 class TenantJobs(_Part):
     """The caller's jobs; the methods are those of `Jobs`."""
 
-    def add(
-        self, spec: dict[str, Any], *, body_sha256: str, idempotency_key: str | None = None
-    ) -> tuple[JobRow, bool]:
+    def add(self, spec: Spec, *, body_sha256: str, idempotency_key: str | None = None) -> tuple[JobRow, bool]:
         """Adds a job of the caller's tenant; weights may come from jobs that the caller sees."""
         needs = needs_of(spec)
         unseen = {job_id for job_id in {need.job for need in needs} if not self._sees(job_id)}
@@ -214,11 +214,11 @@ class TenantCheckpoints(_Part):
         self,
         name: str,
         *,
-        model: dict[str, Any],
+        model: ComponentReference,
         sha256: str,
         size: int,
         place: Callable[[str], None],
-        reading: Mapping[str, Any],
+        reading: WeightsReading,
         quota: Quota,
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NotFound
 from assay.service.contract.problems import Loc
+from assay.service.contract.stored_specs import Spec, evaluations_in
 from assay.service.submission.weights import LOC
 
 
@@ -33,7 +33,7 @@ class Need:
         return int(self.loc[1]) if self.loc[0] == "evaluations" else None
 
 
-def needs_of(spec: Mapping[str, Any]) -> list[Need]:
+def needs_of(spec: Spec) -> list[Need]:
     """Every field of a valid spec that names another job, in the spec's order.
 
     Args:
@@ -43,8 +43,8 @@ def needs_of(spec: Mapping[str, Any]) -> list[Need]:
     return [*([Need(weights, (*LOC, "job"))] if weights else []), *_of_evaluations(spec)]
 
 
-def _of_evaluations(spec: Mapping[str, Any]) -> Iterator[Need]:
-    for index, item in enumerate(spec.get("evaluations", ())):
+def _of_evaluations(spec: Spec) -> Iterator[Need]:
+    for index, item in enumerate(evaluations_in(spec)):
         # A name that this version does not know any more is for the evaluator to refuse.
         with contextlib.suppress(NotFound):
             component = load().find_evaluation(item["name"])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import numbers
 from assay.service.catalog.rules import Namespaces, UnknownName, evaluate
+from assay.service.contract.stored_specs import Params, TrainJobSpec, UserSpec
 
 
-def estimate(catalog: Catalog, spec: Mapping[str, Any]) -> dict[str, int | None]:
+def estimate(catalog: Catalog, spec: UserSpec) -> dict[str, int | None]:
     """Examples and model passes of a valid spec, summed over its evaluations or epochs.
 
     Returns:
@@ -37,7 +37,7 @@ def estimate(catalog: Catalog, spec: Mapping[str, Any]) -> dict[str, int | None]
     return {"examples": examples, "forward_passes": forward_passes, "backward_passes": backward_passes}
 
 
-def passes(component: Component, params: Mapping[str, Any]) -> tuple[float, float] | None:
+def passes(component: Component, params: Params) -> tuple[float, float] | None:
     """Forward and backward passes of the model per example, or None where they are not declared.
 
     Args:
@@ -52,7 +52,7 @@ def passes(component: Component, params: Mapping[str, Any]) -> tuple[float, floa
     return None if forward is None or backward is None else (forward, backward)
 
 
-def repeats(component: Component, params: Mapping[str, Any]) -> int | None:
+def repeats(component: Component, params: Params) -> int | None:
     """How often an evaluation measures the machine; None where it measures examples.
 
     Args:
@@ -65,7 +65,7 @@ def repeats(component: Component, params: Mapping[str, Any]) -> int | None:
     return None if count is None else int(count)
 
 
-def _known(component: Component, params: Mapping[str, Any]) -> Namespaces:
+def _known(component: Component, params: Params) -> Namespaces:
     defaults = {
         name: part["default"]
         for name, part in component.parameters["properties"].items()
@@ -82,7 +82,7 @@ def _count(expression: str, known: Namespaces) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
-def _training_examples(catalog: Catalog, spec: Mapping[str, Any]) -> int | None:
+def _training_examples(catalog: Catalog, spec: TrainJobSpec) -> int | None:
     facts = catalog.find("data", spec["data"]["name"]).facts or {}
     epochs = spec["recipe"]["params"].get("epochs")
     size = facts.get("train")

@@ -15,6 +15,7 @@ from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
 from assay.service.contract.problems import Loc, Report, path_text
 from assay.service.contract.results import Warning
+from assay.service.contract.stored_specs import Spec
 from assay.service.submission.shape import check_evaluation_shape
 
 # Checks one evaluation, fills in its defaults, and reports what is wrong with it.
@@ -81,9 +82,9 @@ def expand_fitting(
     return kept, left_out
 
 
-def left_out_warnings(spec: Mapping[str, Any]) -> Iterator[Warning]:
+def left_out_warnings(spec: Spec) -> Iterator[Warning]:
     """A warning for each suite of a job that has left out parts."""
-    listed: list[Mapping[str, str]] = spec.get("left_out", [])
+    listed = spec.get("left_out", []) if spec["kind"] == "evaluate" else []
     for suite in dict.fromkeys(one["suite"] for one in listed):
         parts = {one["part"]: one["reason"] for one in listed if one["suite"] == suite}
         text = "; ".join(f"{part} ({reason})" for part, reason in parts.items())

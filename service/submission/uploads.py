@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.contract.errors import MalformedJson
 from assay.service.contract.problems import Loc, Report
+from assay.service.contract.stored_specs import ComponentReference
 from assay.service.contract.strict_json import parse_json
-from assay.service.contract.weights_options import check_reading
+from assay.service.contract.weights_options import WeightsReading, check_reading
 from assay.service.files.program_file import BadProgram, is_archive, open_program
 from assay.service.files.safetensors_header import read_header
 from assay.service.submission.weights import EXPORTED, check_same_model
@@ -22,8 +23,8 @@ MAX_DEPTH = 16
 
 
 def model_of_file(
-    catalog: Catalog, given: Mapping[str, Any] | None, path: Path, reading: Mapping[str, Any]
-) -> dict[str, Any]:
+    catalog: Catalog, given: Mapping[str, Any] | None, path: Path, reading: WeightsReading
+) -> ComponentReference:
     """The model of an uploaded file, with every parameter filled in.
 
     Args:
@@ -43,7 +44,7 @@ def model_of_file(
 
 def model_of_weights(
     catalog: Catalog, given: Mapping[str, Any] | None, inside: Mapping[str, Any] | None
-) -> dict[str, Any]:
+) -> ComponentReference:
     """The model of uploaded weights, with every parameter filled in.
 
     Args:
@@ -118,7 +119,7 @@ def reference_in(text: str, loc: Loc) -> dict[str, Any]:
     return {key: reference[key] for key in ("name", "params") if key in reference}
 
 
-def _model_inside(path: Path, reading: Mapping[str, Any]) -> dict[str, Any] | None:
+def _model_inside(path: Path, reading: WeightsReading) -> dict[str, Any] | None:
     """The model that a file names; None when it names none.
 
     Raises:
@@ -132,7 +133,7 @@ def _model_inside(path: Path, reading: Mapping[str, Any]) -> dict[str, Any] | No
     return None if stated is None else reference_in(stated, INSIDE)
 
 
-def _program(path: Path, reading: Mapping[str, Any]) -> dict[str, Any]:
+def _program(path: Path, reading: WeightsReading) -> dict[str, Any]:
     try:
         open_program(path)
     except BadProgram as error:

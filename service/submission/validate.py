@@ -17,6 +17,7 @@ from assay.service.catalog.component import EVALUATIONS
 from assay.service.catalog.rules import Namespaces
 from assay.service.contract.problems import Loc, Report
 from assay.service.contract.specs import JOB_SPEC
+from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.backbone import check_backbone, with_backbone
 from assay.service.submission.compatibility import (
     BACKBONE_FIT,
@@ -60,7 +61,7 @@ class ValidSpec:
         warnings: What the user should know before the job runs: {"code", "message", "evidence"}.
     """
 
-    spec: dict[str, Any]
+    spec: UserSpec
     estimate: dict[str, int | None]
     warnings: list[dict[str, Any]]
 
@@ -89,9 +90,9 @@ def validate(
     report = Report()
     shape = check_shape(body, report)
     validation = _Validation(catalog, report, data_root, find_job, find_checkpoint)
-    spec = validation.complete(shape)
+    completed = validation.complete(shape)
     report.raise_if_any()
-    spec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(spec))
+    spec: UserSpec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(completed))
     return ValidSpec(
         spec=spec,
         estimate=estimate(catalog, spec),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
+from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.suites import left_out_warnings
 from assay.service.submission.weights import WeightsSource
 
 
 def submission_warnings(
-    catalog: Catalog, spec: Mapping[str, Any], source: WeightsSource | None
+    catalog: Catalog, spec: UserSpec, source: WeightsSource | None
 ) -> list[dict[str, Any]]:
     """The warnings of a valid job: {"code", "message", "evidence"} each.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
 from assay.service.contract.problems import Loc, Report
+from assay.service.contract.stored_specs import Spec, TrainJobSpec
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
@@ -31,7 +32,7 @@ class JobLike(Protocol):
         """As in `states.JobState`."""
 
     @property
-    def spec(self) -> Mapping[str, Any]:
+    def spec(self) -> Spec:
         """With every default filled in."""
 
     @property
@@ -180,7 +181,7 @@ def check_exported(job: Mapping[str, Any], source: WeightsSource | None, report:
             report.add(("execution", name), message, given=given, allowed=choices)
 
 
-def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Mapping[str, Any] | None:
+def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> TrainJobSpec | None:
     """The spec of the training job that a field names, or None; what is wrong is reported.
 
     The job may be unfinished: whoever needs its weights waits for them.
@@ -197,7 +198,7 @@ def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Map
         allowed = "the id of a training job that has its weights, or has not ended"
         report.add(loc, complaint or "", given=given, allowed=allowed)
         return None
-    return job.spec
+    return cast(TrainJobSpec, job.spec)
 
 
 def _complaint(job: JobLike | None) -> str | None:

@@ -175,7 +175,7 @@ class Worker:
     def train(self, job_id: str) -> None:
         claim = self.claim(job_id)
         self.store.shards.progress(claim, 5, 10, "epoch 1")
-        self.store.shards.finish(claim, OutcomeRow(0, 0, 0, {}, 1.0, 1, 1))
+        self.store.shards.finish(claim, OutcomeRow(0, 0, 0, {}, 1.0, 1, 1, {}))
         assert self.store.jobs.succeed(job_id, provenance())
 
     def fail(self, job_id: str) -> None:
@@ -202,7 +202,7 @@ class Worker:
         claim = self.claim(job_id)
         n = len(correct)
         columns = {"id": [f"x{i}" for i in range(n)], "correct": list(correct)}
-        self.store.shards.finish(claim, OutcomeRow(claim.evaluation, 0, n, columns, 1.0, n, 0))
+        self.store.shards.finish(claim, OutcomeRow(claim.evaluation, 0, n, columns, 1.0, n, 0, {}))
         evaluation = claim.spec["evaluations"][claim.evaluation]
         self.store.results.save(job_id, claim.evaluation, result(evaluation, correct))
 

@@ -99,7 +99,7 @@ def outcome(claim: Claim, **changes: Any) -> OutcomeRow:
         "id": [f"{position:05d}" for position in range(claim.start, claim.stop)],
         "loss": [0.1 * position for position in range(n)],
     }
-    values = {"seconds": 1.5, "forward_passes": 10 * n, "backward_passes": 9 * n, **changes}
+    values = {"seconds": 1.5, "forward_passes": 10 * n, "backward_passes": 9 * n, "extra": {}, **changes}
     return OutcomeRow(evaluation=claim.evaluation, number=claim.number, n=n, columns=columns, **values)
 
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from assay.service.catalog.catalog import load
+from assay.service.contract.stored_specs import EvaluationItem, TrainJobSpec
 
-CLEAN: Mapping[str, Any] = {"name": "clean", "params": {}, "data": None}
+CLEAN: EvaluationItem = {"name": "clean", "params": {}, "data": None}
 # One pass over the text; the sliding window of the paper takes a pass for every word.
-PERPLEXITY: Mapping[str, Any] = {
+PERPLEXITY: EvaluationItem = {
     "name": "perplexity",
     "params": {"window": "blocks", "length": None, "stride": 128},
     "data": None,
 }
 
 
-def final_evaluation(spec: Mapping[str, Any]) -> dict[str, Any]:
+def final_evaluation(spec: TrainJobSpec) -> EvaluationItem:
     """The clean accuracy, or of a language model the perplexity in windows that do not overlap.
 
     Args:
         spec: Of a training job, with every default filled in.
     """
     language = load().find("data", spec["data"]["name"]).tasks == ["language"]
-    return dict(PERPLEXITY if language else CLEAN)
+    return PERPLEXITY if language else CLEAN

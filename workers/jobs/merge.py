@@ -18,6 +18,7 @@ from typing import Any
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference
+from assay.service.contract.stored_specs import EvaluationItem, Execution, user_spec
 from assay.service.metrics.analyses.summary import Summary
 from assay.service.metrics.anomaly import anomaly_metrics
 from assay.service.metrics.calibration import calibration_metrics
@@ -83,12 +84,10 @@ def save_job(store: Store, folder: Path, job_id: str) -> None:
     store.jobs.succeed(job_id, provenance(job, measured))
 
 
-def evaluations(job: JobRow) -> list[dict[str, Any]]:
+def evaluations(job: JobRow) -> list[EvaluationItem]:
     """What the job measures; a training job measures what it trained."""
-    if job.kind == "train":
-        return [final_evaluation(job.spec)]
-    listed: list[dict[str, Any]] = job.spec["evaluations"]
-    return listed
+    spec = user_spec(job.spec)
+    return [final_evaluation(spec)] if spec["kind"] == "train" else spec["evaluations"]
 
 
 def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> None:
@@ -142,13 +141,13 @@ def merge_evaluation(
     summary: Summary | None = None,
 ) -> EvaluationResult:
     """One row of the results; of an analysis, `summary` is what it found."""
-    item, plan = evaluations(job)[index], plan_of(job, rows)
+    item, plan, spec = evaluations(job)[index], plan_of(job, rows), user_spec(job.spec)
     planned, measured = plan["evaluations"][index], len(columns["id"])
     if measured != planned["n"]:
         raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
     attack = rows[0].extra["attack"]
     # A shard says so where it had to run under another protocol than the job's.
-    protocol = rows[0].extra.get("protocol") or job.spec.get("protocol", "pixel")
+    protocol = rows[0].extra.get("protocol") or (spec["protocol"] if spec["kind"] == "evaluate" else "pixel")
     backend = str(item["params"].get("backend", "native"))
     evidence = [row.extra["evidence"] for row in rows]
     worst = worst_case(columns) if is_attacked(columns) else None
@@ -174,7 +173,7 @@ def merge_evaluation(
         attack=attack,
         pixel=protocol == "pixel",
         segmentation="intersection" in columns,
-        screening=_screening(job.spec["execution"]),
+        screening=_screening(spec["execution"]),
         planned=planned,
         breakdown=stages,
         # An analysis says itself why something has no value.
@@ -182,8 +181,8 @@ def merge_evaluation(
     )
     return EvaluationResult(
         name=item["name"],
-        params=item["params"],
-        data=item["data"] or job.spec["data"],
+        params=dict(item["params"]),
+        data=dict(item["data"] or spec["data"]),
         protocol=protocol,
         backend=backend,
         metrics=metrics,
@@ -197,7 +196,7 @@ def merge_evaluation(
 
 
 def _metrics(
-    item: Mapping[str, Any], columns: Mapping[str, Sequence[Any]], *, attack: bool, paper: bool
+    item: EvaluationItem, columns: Mapping[str, Sequence[Any]], *, attack: bool, paper: bool
 ) -> dict[str, Metric]:
     """What the columns of an evaluation come to; they tell of which kind it is."""
     if "intersection" in columns:
@@ -221,7 +220,7 @@ def _metrics(
 
 
 def published_for(
-    job: JobRow, item: Mapping[str, Any], planned: Mapping[str, Any], protocol: str
+    job: JobRow, item: EvaluationItem, planned: Mapping[str, Any], protocol: str
 ) -> list[Reference]:
     """The published numbers that belong to an evaluation of the job."""
     if found := analysis_references(item["name"], job.spec["model"], planned.get("known_as")):
@@ -232,7 +231,7 @@ def published_for(
     defaults = {name: schema.get("default") for name, schema in component.parameters["properties"].items()}
     return references(
         job.spec["model"],
-        item["data"] or job.spec["data"],
+        item["data"] or user_spec(job.spec)["data"],
         item,
         protocol=protocol,
         known_as=planned["known_as"],
@@ -240,7 +239,7 @@ def published_for(
     )
 
 
-def _screening(execution: Mapping[str, Any]) -> str | None:
+def _screening(execution: Execution) -> str | None:
     """The arithmetic of the first of two runs: bfloat16 is confirmed like what was screened."""
     rough = "bfloat16" if execution["dtype"] == "bfloat16" else None
     return execution.get("screening") or rough
@@ -261,9 +260,9 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
     if any(other != device for other in devices):
         device["mixed"] = [d for i, d in enumerate(devices) if d not in devices[:i]]
     return Provenance(
-        spec=job.spec,
+        spec=dict(job.spec),
         seed=job.spec["seed"],
-        code=first["code"],
+        code=dict(first["code"]),
         packages=first["packages"],
         device=device | {"batch_size": plan["batch_size"]},
         weights_sha256=plan["weights_sha256"],

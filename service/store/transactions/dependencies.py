@@ -5,20 +5,21 @@ A needed job is older than those that need it, so the lock order of `moves` is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, insert, select
 
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.states import JobState
+from assay.service.contract.stored_specs import Spec
 from assay.service.store.tables import checkpoints, dependencies, jobs
 from assay.service.store.transactions.transitions import OPEN, lock_job
 from assay.service.submission.dependencies import Need
 from assay.service.submission.weights import LOC
 
 
-def checkpoint_needs(connection: Connection, spec: Mapping[str, Any], tenant: str | None) -> list[Need]:
+def checkpoint_needs(connection: Connection, spec: Spec, tenant: str | None) -> list[Need]:
     """The checkpoint that a valid spec names, if it does, as the tenant knows it.
 
     Raises:

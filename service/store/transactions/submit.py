@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, insert, select
 
 from assay.service.contract.errors import IdempotencyMismatch
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
+from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
 from assay.service.store.columns import storable
@@ -46,9 +47,7 @@ def known_job(connection: Connection, tenant: str | None, key: str | None, body_
     return job_id
 
 
-def add_job(
-    connection: Connection, spec: dict[str, Any], body_sha256: str, key: str | None, tenant: str | None
-) -> str:
+def add_job(connection: Connection, spec: Spec, body_sha256: str, key: str | None, tenant: str | None) -> str:
     """Writes everything that a new job has, and returns its id.
 
     Raises:
@@ -96,7 +95,7 @@ def _complaint(connection: Connection, need: Need, source: Row[Any] | None) -> s
     return EXPIRED if weights_expired(connection, source.id) else None
 
 
-def job_values(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str, Any]:
+def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
     """The columns of a new job, all but its state and its tenant."""
     return {
         "id": job_id,
@@ -116,7 +115,7 @@ def job_values(job_id: str, spec: dict[str, Any], created_at: float) -> dict[str
     }
 
 
-def add_first_shard(connection: Connection, job_id: str, kind: ShardKind, spec: dict[str, Any]) -> None:
+def add_first_shard(connection: Connection, job_id: str, kind: ShardKind, spec: Spec) -> None:
     """Queues the `plan` shard of an evaluation job, or the `train` shard that is all of a training job."""
     execution = spec["execution"]
     shard = _shard(job_id, kind, spec["priority"], execution["device"])

@@ -26,7 +26,6 @@ from assay.service.contract.records import (
 )
 from assay.service.contract.results import JobError
 from assay.service.contract.stored_specs import (
-    ChannelStatistics,
     CheckJobSpec,
     ComponentReference,
     EvaluateJobSpec,
@@ -55,7 +54,7 @@ SPECS = {"train": TrainJobSpec, "evaluate": EvaluateJobSpec, "check": CheckJobSp
         (EvaluationItem, specs.EvaluationSpec),
         (LeftOutPart, specs.LeftOut),
         (Execution, specs.ExecutionSpec),
-        (ChannelStatistics, weights_options.Normalization),
+        (weights_options.ChannelStatistics, weights_options.Normalization),
         (VerdictRecord, checkpoints.Verdict),
         (WrongShapeRecord, checkpoints.WrongShape),
         (ProgramRecord, checkpoints.ProgramFacts),

@@ -110,5 +110,5 @@ def test_each_field_of_a_spec_that_names_a_job() -> None:
 
 
 def test_an_evaluation_that_is_not_known_any_more_needs_nothing() -> None:
-    spec = {"model": MODEL, "evaluations": [{"name": "of_old", "params": {"job": "j"}}]}
+    spec = {"kind": "evaluate", "model": MODEL, "evaluations": [{"name": "of_old", "params": {"job": "j"}}]}
     assert needs_of(spec) == []
