@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ from assay.attacks.adversarial.segpgd import segpgd
 from assay.attacks.randomness import Randomness
 from assay.attacks.segmentation.losses import IGNORE, class_weights
 from assay.service.catalog.catalog import load
+from assay.service.contract.messages import TrainRequest
+from assay.service.contract.stored_specs import EvaluateJobSpec
 from assay.service.submission.validate import validate
 from assay.workers.data.shapes import shapes
 from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
@@ -54,9 +56,10 @@ def trained() -> nn.Module:
     )
     with tempfile.TemporaryDirectory() as folder:
         common = {"weights": None, "folder": Path(folder), "checkpoint_seconds": 3600, "job": "j", "cores": 1}
-        train.run({"spec": spec.spec, **common}, Session(), lambda _: None)
+        request = cast(TrainRequest, {"spec": spec.spec, **common})
+        train.run(request, Session(), lambda _: None)
         weights = str(next(Path(folder).glob("*.safetensors")))
-        measured = {**spec.spec, "kind": "evaluate"}
+        measured = cast(EvaluateJobSpec, {**spec.spec, "kind": "evaluate"})
         return Session().classifier(measured, device="cpu", weights=weights).classifier
 
 

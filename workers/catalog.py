@@ -26,6 +26,7 @@ from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import numbers
 from assay.service.contract.errors import ErrorDetail
 from assay.service.contract.problems import Report, path_text
+from assay.service.contract.stored_specs import ComponentReference, Params, UserSpec, evaluations_in, parts_of
 from assay.service.submission.compatibility import known_of_model
 from assay.service.submission.estimate import passes as declared_passes
 from assay.service.submission.estimate import repeats as declared_repeats
@@ -43,9 +44,7 @@ class PassCount(NamedTuple):
     backward: float
 
 
-def build(
-    kind: str, name: str, params: Mapping[str, Any], *, catalog: Catalog | None = None
-) -> Callable[..., Any]:
+def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = None) -> Callable[..., Any]:
     """The component with its parameters bound, ready for the arguments that the system passes.
 
     Args:
@@ -69,7 +68,7 @@ def build(
     return _bind(catalog, component, checked.params)
 
 
-def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog | None = None) -> None:
+def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = None) -> None:
     """Check every rule of a spec, now that its data set is loaded and all facts are known.
 
     Args:
@@ -86,13 +85,12 @@ def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog |
         "model": known_of_model(catalog, model, spec["model"]["params"]),
         "part": catalog.known_of_parts(model, spec["model"]["params"]),
         "data": _facts_of(catalog, spec["data"], data),
-        "job": {"protocol": spec.get("protocol")},
+        "job": {"protocol": spec["protocol"] if spec["kind"] == "evaluate" else None},
     }
-    for kind in ("model", "data", "recipe"):
-        if kind in spec:
-            component = catalog.find(kind, spec[kind]["name"])
-            catalog.check_rules(component, spec[kind]["params"], namespaces, report, (kind, "params"))
-    for index, item in enumerate(spec.get("evaluations", [])):
+    for kind, part in parts_of(spec):
+        component = catalog.find(kind, part["name"])
+        catalog.check_rules(component, part["params"], namespaces, report, (kind, "params"))
+    for index, item in enumerate(evaluations_in(spec)):
         known = (
             namespaces if item["data"] is None else {**namespaces, "data": _facts_of(catalog, item["data"])}
         )
@@ -101,7 +99,7 @@ def check_rules(spec: Mapping[str, Any], data: Any = None, *, catalog: Catalog |
     _raise_if_any("the spec breaks rules", report.details)
 
 
-def passes(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = None) -> PassCount:
+def passes(name: str, params: Params, *, catalog: Catalog | None = None) -> PassCount:
     """Model passes per example of an evaluation or attack; one forward pass where none are declared.
 
     Raises:
@@ -111,7 +109,7 @@ def passes(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = No
     return PassCount(*(declared_passes(component, params) or (1, 0)))
 
 
-def repeats(name: str, params: Mapping[str, Any], *, catalog: Catalog | None = None) -> int | None:
+def repeats(name: str, params: Params, *, catalog: Catalog | None = None) -> int | None:
     """How often an evaluation measures the machine; None where it measures examples.
 
     Raises:
@@ -198,14 +196,14 @@ def stale_entries(fresh: str, written: str) -> list[str]:
     return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
 
 
-def _bind(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> Callable[..., Any]:
+def _bind(catalog: Catalog, component: Component, params: Params) -> Callable[..., Any]:
     bound = numbers(component.parameters, params)
     for parameter, kind, reference in component.references(params):
         bound[parameter] = _bind(catalog, catalog.find(kind, reference["name"]), reference["params"])
     return functools.partial(resolve(component), **bound)
 
 
-def _facts_of(catalog: Catalog, reference: Mapping[str, Any], loaded: Any = None) -> dict[str, object]:
+def _facts_of(catalog: Catalog, reference: ComponentReference, loaded: Any = None) -> dict[str, object]:
     known = catalog.find("data", reference["name"]).known(reference["params"])
     if loaded is not None:
         known |= {fact: getattr(loaded, fact) for fact in LOADED_FACTS}

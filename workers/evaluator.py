@@ -1,12 +1,7 @@
 """The process that holds the model: reads shard requests from a pipe, writes reports as JSON lines.
 
-    request  {"kind": "plan"|"train"|"evaluate"|"check", "job", "spec", "plan", "evaluation", "start", "stop",
-              "folder", "weights", "sources", "shard_seconds", "checkpoint_seconds", "cores"}
-    reports  {"type": "progress", "done", "total", "message"}       at most twice a second
-                                                                    with "gpu" (`gpu_memory`) on a GPU
-             {"type": "checkpoint", "step"}                         a training checkpoint is on disk
-             {"type": "plan", "plan"} | {"type": "outcome", ...} | {"type": "checked", "verdict", "error"}
-             | {"type": "error", ...}                               ends a request
+A request is a `ShardRequest`, what it answers are `EvaluatorReport`s: any number of progress and checkpoint
+reports, then one `FinalReport` (`service/contract/messages.py`).
 
 It needs no database and no network. It ends when the request pipe closes, even in the middle of a
 request, and asks the kernel to be killed with the thread that started it.
@@ -23,10 +18,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
+from assay.service.contract.messages import EvaluatorReport, FinalReport, RankReport, ShardRequest
+from assay.service.contract.records import GpuMemory
 from assay.workers.evaluator_link import REPORTS, REQUESTS, die_with_parent
+
+if TYPE_CHECKING:
+    from assay.workers.jobs.session import Session
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 0.5
@@ -39,26 +38,22 @@ class Reporter:
         self._descriptor = descriptor
         self._last_progress = 0.0
 
-    def __call__(self, message: Mapping[str, Any]) -> None:
+    def __call__(self, message: EvaluatorReport | RankReport) -> None:
         """Send one report."""
         if message["type"] == "progress":
             now = time.monotonic()
             if now - self._last_progress < PROGRESS_SECONDS:
                 return
             self._last_progress = now
-            memory = gpu_memory()
-            message = dict(message) | ({"gpu": memory} if memory else {})
+            if (memory := gpu_memory()) is not None:
+                message = {**message, "gpu": memory}
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         while line:
             line = line[os.write(self._descriptor, line) :]
 
 
-def gpu_memory() -> dict[str, Any] | None:
-    """The memory of the GPU in use, in bytes; None without one, or before anything was put on it.
-
-    Returns:
-        {"name", "total", "used" by whatever process, "reserved" by this one}.
-    """
+def gpu_memory() -> GpuMemory | None:
+    """The memory of the GPU in use; None without one, or before anything was put on it."""
     torch = sys.modules.get("torch")  # never imported here: it is what the evaluator has
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return None
@@ -75,7 +70,7 @@ def main() -> None:
     """Serve requests until the pipe closes."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     die_with_parent()
-    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[ShardRequest] = queue.SimpleQueue()
     descriptor = int(os.environ[REQUESTS])
     threading.Thread(target=_read, args=(descriptor, requests), name="requests", daemon=True).start()
     report = Reporter(int(os.environ[REPORTS]))
@@ -88,13 +83,11 @@ def main() -> None:
         _serve(requests.get(), session, report)
 
 
-def _serve(request: Mapping[str, Any], session: Any, report: Reporter) -> None:
-    from assay.workers.jobs import check, evaluate, plan, train
+def _serve(request: ShardRequest, session: Session, report: Reporter) -> None:
     from assay.workers.jobs.failures import describe
 
-    handlers = {"plan": plan.run, "train": train.run, "evaluate": evaluate.run, "check": check.run}
     try:
-        report(handlers[request["kind"]](request, session, report))
+        report(_answer(request, session, report))
     except Exception as error:  # whatever a shard raises is the answer to the request
         text = traceback.format_exc()
         log.error("%s", text)
@@ -102,7 +95,21 @@ def _serve(request: Mapping[str, Any], session: Any, report: Reporter) -> None:
         report({"type": "error", **describe(error), "traceback": text[-8000:]})
 
 
-def _read(descriptor: int, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _answer(request: ShardRequest, session: Session, report: Reporter) -> FinalReport:
+    from assay.workers.jobs import check, evaluate, plan, train
+
+    match request["kind"]:
+        case "plan":
+            return plan.run(request, session, report)
+        case "train":
+            return train.run(request, session, report)
+        case "evaluate":
+            return evaluate.run(request, session, report)
+        case "check":
+            return check.run(request, session, report)
+
+
+def _read(descriptor: int, requests: queue.SimpleQueue[ShardRequest]) -> None:
     try:
         with os.fdopen(descriptor) as lines:
             for line in lines:

@@ -213,7 +213,7 @@ def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
         "total": Gauge("assay_gpu_memory_total_bytes", "There is on the GPU.", labels=labels),
     }
     for one in workers:
-        gpu = one.gauges.get("gpu")
+        gpu: object = one.gauges.get("gpu")
         # It comes from the evaluator, and a wrong report must not take all other metrics with it.
         if isinstance(gpu, Mapping):
             for key, family in memory.items():

@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from assay.service.contract.records import Columns, OutcomeExtra, Plan, PlanWithShards, VerdictRecord
+from assay.service.contract.records import (
+    Columns,
+    GpuMemory,
+    OutcomeExtra,
+    Plan,
+    PlanWithShards,
+    VerdictRecord,
+)
 from assay.service.contract.stored_specs import CheckJobSpec, EvaluateJobSpec, TrainJobSpec
 
 # --- Requests: from `supervision/shard_run.py` to `jobs/*.run`. ---
@@ -81,15 +88,6 @@ ShardRequest = PlanRequest | TrainRequest | EvaluateRequest | CheckRequest
 
 
 # --- Reports on the way. ---
-
-
-class GpuMemory(TypedDict):
-    """Bytes of a GPU's memory: in all, used by all processes, and reserved by the evaluator."""
-
-    name: str
-    total: int
-    used: int
-    reserved: int
 
 
 class ProgressReport(TypedDict):

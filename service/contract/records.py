@@ -248,3 +248,22 @@ class ErrorRecord(TypedDict):
 
     type: str
     message: str
+
+
+# --- Workers: what a supervisor measures of itself, with its sign of life; for people who watch. ---
+
+
+class GpuMemory(TypedDict):
+    """Bytes of a GPU's memory: in all, used by all processes, and reserved by the evaluator."""
+
+    name: str
+    total: int
+    used: int
+    reserved: int
+
+
+class Gauges(TypedDict, total=False):
+    """The GPU's memory while an evaluator has something on it, and the digest of the worker's catalog."""
+
+    gpu: GpuMemory
+    catalog: str

@@ -127,6 +127,12 @@ def evaluations_in(spec: Spec) -> list[EvaluationItem]:
     return spec["evaluations"] if spec["kind"] == "evaluate" else []
 
 
+def parts_of(spec: UserSpec) -> list[tuple[str, ComponentReference]]:
+    """The components that a job names beside its evaluations, each with its kind."""
+    parts: list[tuple[str, ComponentReference]] = [("model", spec["model"]), ("data", spec["data"])]
+    return [*parts, ("recipe", spec["recipe"])] if spec["kind"] == "train" else parts
+
+
 def user_spec(spec: Spec) -> UserSpec:
     """The spec of a job that a user has asked for: a check has no results, and users do not see it."""
     assert spec["kind"] != "check"

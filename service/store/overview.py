@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, Select, func, literal, select, union_all
 
+from assay.service.contract.records import Gauges
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
@@ -36,7 +37,7 @@ class WorkerRow:
     host: str
     device_classes: tuple[str, ...]
     pid: int
-    gauges: Mapping[str, Any]
+    gauges: Gauges
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _workers(connection: Connection) -> tuple[WorkerRow, ...]:
             host=row.host,
             device_classes=tuple(filter(None, row.device_classes.split(","))),
             pid=row.pid,
-            gauges=row.gauges or {},
+            gauges=row.gauges or Gauges(),
         )
         for row in connection.execute(statement)
     )

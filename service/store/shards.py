@@ -7,10 +7,11 @@ is guarded by its fence, so a worker that was thought dead and comes back change
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import ColumnElement, select, update
 
+from assay.service.contract.records import PlanWithShards
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
@@ -110,7 +111,7 @@ class Shards:
         with self._database.writing() as connection:
             connection.execute(update(shards).where(held(claim)).values(failures=0, losses=0))
 
-    def finish_plan(self, claim: Claim, plan: dict[str, Any]) -> bool:
+    def finish_plan(self, claim: Claim, plan: PlanWithShards) -> bool:
         """Writes the job's evaluate shards, once.
 
         Args:

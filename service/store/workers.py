@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from assay.service.contract.records import Gauges
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
@@ -37,7 +38,7 @@ class Workers:
         host: str,
         device_classes: Sequence[str],
         pid: int,
-        gauges: Mapping[str, Any] | None = None,
+        gauges: Gauges | None = None,
         devices: int = 1,
     ) -> None:
         """A worker says that it is alive; workers that have been silent for a day are forgotten.

@@ -475,6 +475,8 @@ class TestResolve:
 
     def test_rules_are_checked_with_the_data_s_facts(self, fake: Catalog) -> None:
         spec: dict[str, Any] = {
+            "kind": "evaluate",
+            "protocol": "pixel",
             "model": {
                 "name": "vit",
                 "params": {"width": 8, "heads": 2, "attention": {"name": "rpc", "params": {"iterations": 4}}},

@@ -15,7 +15,7 @@ import importlib.metadata
 import importlib.util
 import json
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component, Package
+from assay.service.contract.stored_specs import UserSpec, evaluations_in, parts_of
 from assay.workers.discovery import walk as walker
 
 GROUP = "assay.components"
@@ -112,16 +113,15 @@ def resolve(component: Component) -> Any:
     return getattr(importlib.import_module(module), export)
 
 
-def packages_of(spec: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
+def packages_of(spec: UserSpec, catalog: Catalog) -> dict[str, str]:
     """The foreign packages whose components a spec names, with their versions.
 
     Args:
         spec: A job spec with every default filled in.
         catalog: Where its names are found.
     """
-    parts = [(kind, spec[kind]) for kind in ("model", "data", "recipe") if spec.get(kind)]
-    named = [(catalog.find(kind, part["name"]), part["params"]) for kind, part in parts]
-    for item in spec.get("evaluations", ()):
+    named = [(catalog.find(kind, part["name"]), part["params"]) for kind, part in parts_of(spec)]
+    for item in evaluations_in(spec):
         named.append((catalog.find_evaluation(item["name"]), item["params"]))
         if item["data"] is not None:
             named.append((catalog.find("data", item["data"]["name"]), item["data"]["params"]))

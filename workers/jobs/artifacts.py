@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import uuid
 from pathlib import Path
-from typing import TypedDict
+
+from assay.service.contract.records import ArtifactDescription
 
 MEDIA_TYPES = {
     ".csv": "text/csv; charset=utf-8",
@@ -16,17 +17,7 @@ MEDIA_TYPES = {
 }
 
 
-class Described(TypedDict):
-    """What the store keeps of a file."""
-
-    name: str
-    path: str
-    size: int
-    sha256: str
-    media_type: str
-
-
-def describe(path: Path) -> Described:
+def describe(path: Path) -> ArtifactDescription:
     """Size and hash of a finished file; its artifact name is its file name."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -35,12 +26,12 @@ def describe(path: Path) -> Described:
     return _described(path, path.stat().st_size, digest.hexdigest())
 
 
-def write_text(path: Path, text: str) -> Described:
+def write_text(path: Path, text: str) -> ArtifactDescription:
     """Like `write`, for text."""
     return write(path, text.encode())
 
 
-def write(path: Path, data: bytes) -> Described:
+def write(path: Path, data: bytes) -> ArtifactDescription:
     """Write a file whole or not at all, and describe it; several may write the same file at once.
 
     Raises:
@@ -57,6 +48,8 @@ def write(path: Path, data: bytes) -> Described:
     return _described(path, len(data), hashlib.sha256(data).hexdigest())
 
 
-def _described(path: Path, size: int, sha256: str) -> Described:
+def _described(path: Path, size: int, sha256: str) -> ArtifactDescription:
     media_type = MEDIA_TYPES.get(path.suffix, "application/octet-stream")
-    return Described(name=path.name, path=str(path), size=size, sha256=sha256, media_type=media_type)
+    return ArtifactDescription(
+        name=path.name, path=str(path), size=size, sha256=sha256, media_type=media_type
+    )

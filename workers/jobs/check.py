@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import safetensors
 from torch import Tensor
 
 from assay.models.weights.layouts import Layout
 from assay.service.contract.checkpoints import Verdict, WrongShape
+from assay.service.contract.messages import CheckedReport, CheckRequest, ProgressReport
+from assay.service.contract.records import VerdictRecord
+from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.jobs.session import Session
@@ -34,18 +37,14 @@ from assay.workers.weights.training_record import TrainedOn, parse_trained_on
 from assay.workers.weights.verify import not_finite, read_dtypes, recognised, wrong_dtypes
 
 
-def run(
-    request: Mapping[str, Any], session: Session, report: Callable[[Mapping[str, Any]], None]
-) -> dict[str, Any]:
+def run(request: CheckRequest, session: Session, report: Callable[[ProgressReport], None]) -> CheckedReport:
     """Answer a check request.
-
-    Returns:
-        {"type": "checked", "verdict": a `Verdict`, "error": why it is rejected, None when it is not}.
 
     Raises:
         BadWeights: the file is gone or damaged.
         ValueError: the model cannot be built.
     """
+    assert request["weights"] is not None  # the file of the job's folder
     path, model = Path(request["weights"]), request["spec"]["model"]
     if model["name"] == EXPORTED:
         return program_check.run(path)
@@ -79,7 +78,11 @@ def run(
         other=other,
     )
     error = _error(found.faults, other)
-    return {"type": "checked", "verdict": verdict.model_dump(mode="json"), "error": error}
+    return {
+        "type": "checked",
+        "verdict": cast(VerdictRecord, verdict.model_dump(mode="json")),
+        "error": error,
+    }
 
 
 def _error(faults: list[str], other: Sequence[str]) -> str | None:
@@ -89,11 +92,11 @@ def _error(faults: list[str], other: Sequence[str]) -> str | None:
 
 
 def _wrong_normalization(
-    stated: Mapping[str, Any] | str | None, layout: Layout, channels: int | None
+    stated: ChannelStatistics | str | None, layout: Layout, channels: int | None
 ) -> Iterator[str]:
     if stated is not None and not layout.foreign:
         yield "a normalization was given, and the file has one of its own (mean, std)"
-    if isinstance(stated, Mapping) and channels not in (None, len(stated["mean"])):
+    if isinstance(stated, dict) and channels not in (None, len(stated["mean"])):
         yield f"the normalization is for {len(stated['mean'])} channels, the weights are for {channels}"
 
 

@@ -20,6 +20,10 @@ from assay.attacks.randomness import Randomness
 from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import Cell
+from assay.service.contract.messages import EvaluateRequest, Measurement, OutcomeReport, ProgressReport
+from assay.service.contract.records import ArtifactDescription, Evidence, OutcomeExtra, PlannedEvaluation
+from assay.service.contract.specs import Protocol
+from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem, UserSpec
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
@@ -51,12 +55,12 @@ from assay.workers.jobs.text_attacks import attack_text, data_root
 from assay.workers.jobs.text_attacks import save_adversarial as save_texts
 from assay.workers.weights.fit import looking_at
 
-Report = Callable[[Mapping[str, Any]], None]
+Report = Callable[[ProgressReport], None]
 Pixels = PixelCounts | AttackedPixels | CellOutcomes
 Answers = Outcomes | Pixels | AnomalyScores | DocumentLosses | TextOutcomes | Measured
 
 
-def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
+def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeReport:
     """Answer an evaluate request.
 
     Raises:
@@ -89,9 +93,9 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         # Of each evaluation the first shard asks: the answers would be the same.
         odd = shard.probe() if request["start"] == 0 else {}
         outcomes = shard.attack(item, plan["evaluations"][number]) if attack else shard.evaluate(item)
-    extra: dict[str, Any] = {
+    extra: OutcomeExtra = {
         "attack": attack,
-        "evidence": outcomes.evidence() | odd,
+        "evidence": cast(Evidence, outcomes.evidence() | odd),
         "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
     }
     if shard.protocol is not None:
@@ -100,14 +104,14 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
         extra["analysis"] = item["name"]
     if isinstance(outcomes, Outcomes | AttackedPixels) and outcomes.adversarial is not None:
         name = f"adversarial-{number:03d}-{item['name']}-{request['start']:08d}.safetensors"
-        extra["artifacts"] = [dict(save_adversarial(Path(request["folder"]) / name, outcomes))]
+        extra["artifacts"] = [save_adversarial(Path(request["folder"]) / name, outcomes)]
     if isinstance(outcomes, TextOutcomes) and spec.get("save_adversarial"):
         name = f"adversarial-{number:03d}-{item['name']}-{request['start']:08d}.jsonl"
-        extra["artifacts"] = [dict(save_texts(Path(request["folder"]) / name, outcomes))]
-    return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
+        extra["artifacts"] = [save_texts(Path(request["folder"]) / name, outcomes)]
+    return {**answer(outcomes, time.monotonic() - begun), "extra": extra}
 
 
-def answer(outcomes: Answers, seconds: float) -> dict[str, Any]:
+def answer(outcomes: Answers, seconds: float) -> Measurement:
     """The outcome report of a shard, without what is extra."""
     return {
         "type": "outcome",
@@ -119,7 +123,7 @@ def answer(outcomes: Answers, seconds: float) -> dict[str, Any]:
     }
 
 
-def save_adversarial(path: Path, outcomes: Outcomes | AttackedPixels) -> artifacts.Described:
+def save_adversarial(path: Path, outcomes: Outcomes | AttackedPixels) -> ArtifactDescription:
     """Writes the adversarial examples that were found, and describes the file (of pixels: `save_attacked`).
 
     It has `images` (n, C, H, W) in the attacked space, `labels` and `predictions` (n,), and in its header the
@@ -147,7 +151,7 @@ class Shard:
         order: Sequence[int],
         loaded: Loaded,
         batch_size: int,
-        spec: Mapping[str, Any],
+        spec: UserSpec,
         report: Report,
         others: Mapping[str, Loaded] | None = None,
         rows: int | None = None,
@@ -169,9 +173,9 @@ class Shard:
         self._rows = len(order) if rows is None else rows
         self._message = ""
         self._done = 0
-        self.protocol: str | None = None  # under which it was run, where that is not the job's
+        self.protocol: Protocol | None = None  # under which it was run, where that is not the job's
 
-    def evaluate(self, item: Mapping[str, Any]) -> Answers:
+    def evaluate(self, item: EvaluationItem) -> Answers:
         """Run an evaluation that is not an attack."""
         self._message = str(item["name"])
         make = catalog.build("evaluation", item["name"], item["params"])
@@ -228,12 +232,13 @@ class Shard:
         )
 
     def attack(
-        self, item: Mapping[str, Any], planned: Mapping[str, Any] | None = None
+        self, item: EvaluationItem, planned: PlannedEvaluation | None = None
     ) -> Outcomes | AttackedPixels:
         """Run an attack under the job's protocol; `planned` is what the plan says about it."""
         epsilon = item["params"].get("epsilon")
         self._message = str(item["name"]) if epsilon is None else f"{item['name']} {epsilon}"
-        protocols, protocol = load_catalog().find("attack", item["name"]).protocols, self._spec["protocol"]
+        protocols = load_catalog().find("attack", item["name"]).protocols
+        protocol = cast(EvaluateJobSpec, self._spec)["protocol"]
         if protocol not in protocols:
             protocol = self.protocol = protocols[0]
         if self._data.task == "segmentation":

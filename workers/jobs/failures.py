@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import torch
 
 from assay.service.contract.errors import AssayError, NotFound
+from assay.service.contract.messages import Failure
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.discovery.packages import ComponentMissing
 from assay.workers.training.result import TrainingDiverged
 
 SAME_CATALOG = "they need the same version of Assay, and ASSAY_CATALOG the same file"
-
-
-class Failure(TypedDict):
-    """The fields of an error report."""
-
-    error_type: str
-    message: str
-    retry: bool
 
 
 class BadWeights(ValueError):

@@ -8,9 +8,9 @@ of the batch size long, and nominally lasts `shard_seconds`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from statistics import fmean
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -18,7 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of, content_label
+from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
+from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label
+from assay.service.contract.stored_specs import EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
@@ -57,9 +60,7 @@ FASTER_READING = {"cpu": 1.0, "cuda": 4.0}
 WHOLE_IMAGE = 512 * 683
 
 
-def run(
-    request: Mapping[str, Any], session: Session, report: Callable[[Mapping[str, Any]], None]
-) -> dict[str, Any]:
+def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport], None]) -> PlanReport:
     """Answer a plan request.
 
     Raises:
@@ -75,8 +76,8 @@ def run(
     names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
     flops, saved_bytes = measure_cost(loaded, data)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
-    evaluations: list[dict[str, Any]] = []
-    shards: list[dict[str, Any]] = []
+    evaluations: list[PlannedEvaluation] = []
+    shards: list[ShardRange] = []
     hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
         check_folders(item)
@@ -91,8 +92,11 @@ def run(
         cost = example_seconds(item, flops, loaded.device.type, loaded.image_size)
         cost *= windows_of(item, examples, loaded)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
-        facts = facts_of(examples, n) | class_pixels(item, examples, spec, session, loaded.image_size)
-        evaluations.append(facts | (doubtful if repeats is None else {"repeats": repeats}))
+        facts = facts_of(examples, n)
+        pixels = class_pixels(item, examples, spec, session, loaded.image_size)
+        if pixels is not None:
+            facts["class_pixels"] = pixels
+        evaluations.append({**facts, **doubtful} if repeats is None else {**facts, "repeats": repeats})
         # The library's batches go over all examples: what is left of them cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
         # A batch is of windows, where an example is a document of many windows.
@@ -104,7 +108,7 @@ def run(
         report(
             {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
         )
-    plan = {
+    plan: PlanWithShards = {
         "device": loaded.device.type,
         "batch_size": batch_size,
         "image_size": loaded.image_size,
@@ -115,12 +119,12 @@ def run(
         "data_sha256": hashes,
         "sources": planned_sources(request, session, loaded),
         "evaluations": evaluations,
-        "shards": [shard | {"number": number} for number, shard in enumerate(shards)],
+        "shards": [{**shard, "number": number} for number, shard in enumerate(shards)],
     }
     return {"type": "plan", "plan": plan}
 
 
-def facts_of(examples: ExampleSet, n: int) -> dict[str, Any]:
+def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
     """What the merge must know of the data.
 
     Returns:
@@ -128,7 +132,7 @@ def facts_of(examples: ExampleSet, n: int) -> dict[str, Any]:
         with so many `classes`; `known_as` is the name of a well-known set; `published` is how many examples
         the published set has, where it has others.
     """
-    facts: dict[str, Any] = {"n": n, "available": len(examples.ids), "classes": examples.classes}
+    facts: PlannedEvaluation = {"n": n, "available": len(examples.ids), "classes": examples.classes}
     if is_text(examples):
         language = examples.task == "language"
         count = cast(LanguageSet, examples).starts[-1] if language else len(examples.ids)
@@ -139,12 +143,12 @@ def facts_of(examples: ExampleSet, n: int) -> dict[str, Any]:
     published = getattr(examples, "published", None)
     if published is not None and published != len(examples.ids):
         facts["published"] = published
-    return facts if name is None else facts | {"known_as": name}
+    if name is not None:
+        facts["known_as"] = name
+    return facts
 
 
-def cut(
-    evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds: float
-) -> list[dict[str, Any]]:
+def cut(evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds: float) -> list[ShardRange]:
     """Ranges of at most `shard_seconds` nominal seconds (infinite: one), multiples of the batch size long."""
     if math.isinf(shard_seconds):
         length = n
@@ -161,7 +165,7 @@ def cut(
     ]
 
 
-def example_seconds(item: Mapping[str, Any], flops: float, device: str, image_size: int) -> float:
+def example_seconds(item: EvaluationItem, flops: float, device: str, image_size: int) -> float:
     """Nominal seconds (above 0) for one example of an evaluation.
 
     Args:
@@ -175,7 +179,7 @@ def example_seconds(item: Mapping[str, Any], flops: float, device: str, image_si
     return flops * work / NOMINAL_FLOPS[device] + preparation_seconds(item, image_size, device)
 
 
-def windows_of(item: Mapping[str, Any], examples: ExampleSet, loaded: Loaded) -> float:
+def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> float:
     """How many windows a document of a text has on average; 1 for everything that is no document."""
     if examples.task != "language":
         return 1.0
@@ -231,7 +235,7 @@ def _run_once(loaded: Loaded, data: ExampleSet, size: int | None) -> Callable[[]
     return lambda: loaded.classifier(pixels)
 
 
-def preparation_seconds(item: Mapping[str, Any], image_size: int, device: str) -> float:
+def preparation_seconds(item: EvaluationItem, image_size: int, device: str) -> float:
     """Nominal seconds for the corrupted images of one example; 0 of evaluations without corruptions.
 
     Args:

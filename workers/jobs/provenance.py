@@ -7,14 +7,14 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.records import CodeProvenance, DeviceProvenance, ShardProvenance
+from assay.service.contract.stored_specs import UserSpec
 from assay.workers.discovery.packages import packages_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ CODE = (
 SUFFIXES = (".py", ".json")
 
 
-def collect(device: torch.device, dtype: torch.dtype, spec: Mapping[str, Any]) -> dict[str, Any]:
+def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardProvenance:
     """The `code`, `packages` and `device` parts of the provenance of a job's results.
 
     The packages are those that any number can depend on, and those that bring components which the job names.
@@ -43,7 +43,7 @@ def collect(device: torch.device, dtype: torch.dtype, spec: Mapping[str, Any]) -
 
 
 @cache
-def code() -> dict[str, Any]:
+def code() -> CodeProvenance:
     """Version, commit (null outside a checkout) and a hash of the source that computes numbers.
 
     The commit ends in "-dirty" when files were changed.
@@ -63,7 +63,7 @@ def packages() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: v for name, v in found.items() if v is not None}
 
 
-def describe_device(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+def describe_device(device: torch.device, dtype: torch.dtype) -> DeviceProvenance:
     """The device class: equal device classes give equal bits."""
     cuda = device.type == "cuda"
     return {

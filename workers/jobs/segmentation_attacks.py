@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +12,8 @@ import safetensors.torch
 from assay.attacks.segmentation.kernel import PixelEnsemble
 from assay.attacks.segmentation.losses import class_weights
 from assay.service.catalog.catalog import load as load_catalog
+from assay.service.contract.records import ArtifactDescription, PlannedEvaluation
+from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
@@ -24,22 +26,22 @@ from assay.workers.jobs.session import Session
 MAPS = 64
 
 
-def is_attack_on_pixels(item: Mapping[str, Any], data: ExampleSet) -> bool:
+def is_attack_on_pixels(item: EvaluationItem, data: ExampleSet) -> bool:
     """Whether an evaluation attacks a segmentation model."""
     attack = load_catalog().find_evaluation(item["name"]).kind == "attack"
     return attack and data.task == "segmentation"
 
 
-def ensemble_of(item: Mapping[str, Any]) -> PixelEnsemble:
+def ensemble_of(item: EvaluationItem) -> PixelEnsemble:
     """The attack of an evaluation."""
     ensemble: PixelEnsemble = catalog.build("attack", item["name"], item["params"])()
     return ensemble
 
 
 def class_pixels(
-    item: Mapping[str, Any], examples: ExampleSet, spec: Mapping[str, Any], session: Session, size: int
-) -> dict[str, list[int]]:
-    """What the plan adds to what it says of an evaluation: {"class_pixels"} where a loss is balanced.
+    item: EvaluationItem, examples: ExampleSet, spec: EvaluateJobSpec, session: Session, size: int
+) -> list[int] | None:
+    """The training pixels of each class (K,), where a loss of the evaluation is balanced by them; else None.
 
     Args:
         item: The evaluation.
@@ -53,7 +55,7 @@ def class_pixels(
         ValueError: none of their pixels has a class.
     """
     if not is_attack_on_pixels(item, examples) or not ensemble_of(item).balanced:
-        return {}
+        return None
     try:
         training = cast(SegmentationSet, session.data(item["data"] or spec["data"], "train"))
     except MissingData as error:
@@ -64,7 +66,7 @@ def class_pixels(
         raise MissingData(message) from error
     counts = pixels_of_classes(training, size)
     class_weights(counts)  # raises where they are of no use
-    return {"class_pixels": counts}
+    return counts
 
 
 def pixels_of_classes(data: SegmentationSet, size: int) -> list[int]:
@@ -79,12 +81,12 @@ def pixels_of_classes(data: SegmentationSet, size: int) -> list[int]:
 
 
 def attack_pixels(
-    item: Mapping[str, Any],
+    item: EvaluationItem,
     subject: tuple[Any, ...],
     *,
     classes: int,
-    planned: Mapping[str, Any],
-    spec: Mapping[str, Any],
+    planned: PlannedEvaluation,
+    spec: EvaluateJobSpec,
     staged: Callable[[str, int], None],
     **common: Any,
 ) -> AttackedPixels:
@@ -113,7 +115,7 @@ def attack_pixels(
     )
 
 
-def save_attacked(path: Path, outcomes: AttackedPixels) -> artifacts.Described:
+def save_attacked(path: Path, outcomes: AttackedPixels) -> ArtifactDescription:
     """Writes the images with the fewest right pixels, and describes the file.
 
     It has `images` (n, C, H, W) in [0, 1], `label_maps` (n, H, W) with 255 for what is ignored, and in its

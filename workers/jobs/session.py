@@ -17,6 +17,17 @@ from torch import nn
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_words
 from assay.service.contract.corruption_cells import cells_of
+from assay.service.contract.messages import ModelSource
+from assay.service.contract.records import AssumedNormalization
+from assay.service.contract.stored_specs import (
+    ComponentReference,
+    EvaluateJobSpec,
+    EvaluationItem,
+    Execution,
+    ModelReference,
+    UserSpec,
+)
+from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
@@ -68,7 +79,7 @@ class Loaded:
     device: torch.device
     dtype: torch.dtype
     metadata: Mapping[str, str] = field(default_factory=dict)
-    assumed: Mapping[str, Any] | None = None
+    assumed: AssumedNormalization | None = None
 
 
 class Session:
@@ -84,7 +95,7 @@ class Session:
         self._data.clear()
         self._loaded = self._other = None
 
-    def data(self, spec: Mapping[str, Any], split: str) -> ExampleSet:
+    def data(self, spec: ComponentReference, split: str) -> ExampleSet:
         """The data set of a data spec.
 
         Raises:
@@ -101,7 +112,7 @@ class Session:
         self._data[key] = data
         return data
 
-    def classifier(self, spec: Mapping[str, Any], *, device: str, weights: str | None) -> Loaded:
+    def classifier(self, spec: UserSpec, *, device: str, weights: str | None) -> Loaded:
         """The classifier of a job spec with its weights, in evaluation mode.
 
         Args:
@@ -122,7 +133,7 @@ class Session:
             self._loaded = (key, _load(spec, data, device, weights))
         return self._loaded[1]
 
-    def other(self, source: Mapping[str, Any], execution: Mapping[str, Any], *, device: str) -> Loaded:
+    def other(self, source: ModelSource, execution: Execution, *, device: str) -> Loaded:
         """The classifier of another job, for attacks that need a second model.
 
         Args:
@@ -138,8 +149,11 @@ class Session:
         if self._other is None or self._other[0] != key:
             self._other = None
             # Its weights are in the file, wherever they came from at first.
-            model = {**source["spec"]["model"], "weights": {"job": ""}}
-            spec = {**source["spec"], "kind": "evaluate", "execution": execution, "model": model}
+            model: ModelReference = {**source["spec"]["model"], "weights": {"job": ""}}
+            changes = {"kind": "evaluate", "execution": execution, "model": model}
+            spec = cast(
+                EvaluateJobSpec, {**source["spec"], **changes}
+            )  # of which `_load` reads what both have
             data = self.data(spec["data"], "test")
             self._other = (key, _load(spec, data, device, source["weights"]))
         return self._other[1]
@@ -163,7 +177,7 @@ def state_sha256(module: nn.Module) -> str:
     return content_sha256(sorted(module.state_dict().items()))
 
 
-def _load(spec: Mapping[str, Any], examples: ExampleSet, device_name: str, weights: str | None) -> Loaded:
+def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str | None) -> Loaded:
     model, device = spec["model"], resolve_device(device_name)
     if is_text(examples):
         return _load_words(spec, examples, device, weights)
@@ -180,7 +194,7 @@ def _load(spec: Mapping[str, Any], examples: ExampleSet, device_name: str, weigh
     if source == {"timm": True}:
         mean, std = _check_pretrained(pretrained, data, model)
     stated = source.get("normalization")
-    if isinstance(stated, Mapping):
+    if isinstance(stated, dict):
         mean, std = _check_stated(stated, data)
     classifier = Classifier(backbone, mean, std)
     file = File({}, foreign=False)
@@ -188,13 +202,13 @@ def _load(spec: Mapping[str, Any], examples: ExampleSet, device_name: str, weigh
         load_backbone(backbone, model, Path(weights))
     elif weights is not None:
         file = load_weights(classifier, Path(weights), data, source.get("positions"))
-    assumed = {"data": data.name, "mean": [*mean], "std": [*std]} if file.foreign and stated is None else None
+    assumed: AssumedNormalization | None = None
+    if file.foreign and stated is None:
+        assumed = {"data": data.name, "mean": [*mean], "std": [*std]}
     return _ready(spec, classifier, device, metadata=file.metadata, assumed=assumed)
 
 
-def _load_words(
-    spec: Mapping[str, Any], data: ExampleSet, device: torch.device, weights: str | None
-) -> Loaded:
+def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
     """The model of words of a job spec."""
     model = spec["model"]
     backbone = _backbone(spec, data)
@@ -203,7 +217,7 @@ def _load_words(
     classifier, file = TokenModel(backbone), File({}, foreign=False)
     if weights is not None:
         _check_same_words(Path(weights), data)
-    if weights is not None and model["weights"].get("part") is not None:
+    if weights is not None and (model["weights"] or {}).get("part") is not None:
         load_backbone(backbone, model, Path(weights))
     elif weights is not None:
         file = load_weights(classifier, Path(weights), data, None)
@@ -223,13 +237,13 @@ def _check_same_words(path: Path, data: ExampleSet) -> None:
 
 
 def _ready(
-    spec: Mapping[str, Any],
+    spec: UserSpec,
     classifier: Classifier,
     device: torch.device,
     *,
     digest: str | None = None,
     metadata: Mapping[str, str] | None = None,
-    assumed: Mapping[str, Any] | None = None,
+    assumed: AssumedNormalization | None = None,
 ) -> Loaded:
     """A classifier where and as the job runs it; its hash is that of its state dict, unless one is given."""
     model, dtype = spec["model"], DTYPES[spec["execution"]["dtype"]]
@@ -248,7 +262,7 @@ def _ready(
     )
 
 
-def _backbone(spec: Mapping[str, Any], data: ExampleSet) -> nn.Module:
+def _backbone(spec: UserSpec, data: ExampleSet) -> nn.Module:
     model = spec["model"]
     build = catalog.build("model", model["name"], model["params"])
     # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
@@ -261,7 +275,7 @@ def _backbone(spec: Mapping[str, Any], data: ExampleSet) -> nn.Module:
 
 
 def _check_pretrained(
-    pretrained: Mapping[str, Any] | None, data: ImageSet, model: Mapping[str, Any]
+    pretrained: Mapping[str, Any] | None, data: ImageSet, model: ModelReference
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     assert pretrained is not None
     if pretrained["num_classes"] != model_classes(data):
@@ -277,7 +291,7 @@ def _check_pretrained(
     return tuple(pretrained["mean"]), tuple(pretrained["std"])
 
 
-def _check_stated(stated: Mapping[str, Any], data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _check_stated(stated: ChannelStatistics, data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The normalisation that was stated with the weights."""
     if len(stated["mean"]) != data.channels:
         raise BadWeights(
@@ -287,7 +301,7 @@ def _check_stated(stated: Mapping[str, Any], data: ImageSet) -> tuple[tuple[floa
     return tuple(stated["mean"]), tuple(stated["std"])
 
 
-def _image_size(model: Mapping[str, Any], backbone: nn.Module) -> int:
+def _image_size(model: ModelReference, backbone: nn.Module) -> int:
     if reads_words(backbone):
         return int(cast(int, backbone.sequence_length))
     size = model["params"].get("image_size") or getattr(backbone, "image_size", None)
@@ -300,7 +314,7 @@ def _key(*parts: object) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
-def examples_of(session: Session, spec: Mapping[str, Any], item: Mapping[str, Any]) -> ExampleSet:
+def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
     """The data set of an evaluation; of stored corrupted images those that it asks for.
 
     Raises:

@@ -5,17 +5,17 @@ The plan records each with the hash of its weights' content; a shard takes no ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from assay.service.contract.messages import EvaluateRequest, ModelSource, PlanRequest
 from assay.service.contract.problems import path_text
+from assay.service.contract.records import ForeignModel
+from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec
 from assay.service.submission.dependencies import Need, needs_of
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.weights.fit import FACTS, check_fit, made_for
 
 
-def planned_sources(request: Mapping[str, Any], session: Session, loaded: Loaded) -> dict[str, Any]:
+def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> dict[str, ForeignModel]:
     """What the plan keeps of the other models that a job uses.
 
     Args:
@@ -30,18 +30,19 @@ def planned_sources(request: Mapping[str, Any], session: Session, loaded: Loaded
         BadWeights: weights are gone, or do not fit their model.
         ValueError: a model is made for other images or classes.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, ForeignModel] = {}
     for need in _needs(request):
         source = _source(need, request)
         _check_data(need, source, request["spec"], session)
         if need.job not in found:
             other = _load(need, source, request["spec"], session, loaded)
-            model = {key: source["spec"]["model"][key] for key in ("name", "params")}
+            stated = source["spec"]["model"]
+            model: ComponentReference = {"name": stated["name"], "params": stated["params"]}
             found[need.job] = {"model": model, "weights_sha256": other.weights_sha256}
     return found
 
 
-def shard_sources(request: Mapping[str, Any], session: Session, loaded: Loaded) -> dict[str, Loaded]:
+def shard_sources(request: EvaluateRequest, session: Session, loaded: Loaded) -> dict[str, Loaded]:
     """The other models of the evaluation that an evaluate request is about, by job.
 
     Raises:
@@ -60,18 +61,18 @@ def shard_sources(request: Mapping[str, Any], session: Session, loaded: Loaded) 
     return found
 
 
-def _needs(request: Mapping[str, Any]) -> list[Need]:
+def _needs(request: PlanRequest | EvaluateRequest) -> list[Need]:
     return [need for need in needs_of(request["spec"]) if need.evaluation is not None]
 
 
-def _source(need: Need, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    source: Mapping[str, Any] | None = request.get("sources", {}).get(need.job)
+def _source(need: Need, request: PlanRequest | EvaluateRequest) -> ModelSource:
+    source = request.get("sources", {}).get(need.job)
     if source is None:
         raise BadWeights(f"{path_text(need.loc)}: job {need.job}, whose model is needed, was deleted")
     return source
 
 
-def _check_data(need: Need, source: Mapping[str, Any], spec: Mapping[str, Any], session: Session) -> None:
+def _check_data(need: Need, source: ModelSource, spec: EvaluateJobSpec, session: Session) -> None:
     assert need.evaluation is not None
     evaluated = session.data(spec["evaluations"][need.evaluation]["data"] or spec["data"], "test")
     trained_on = session.data(source["spec"]["data"], "test")
@@ -85,9 +86,7 @@ def _check_data(need: Need, source: Mapping[str, Any], spec: Mapping[str, Any], 
     check_fit(evaluated, trained_on, None, path_text(need.loc))
 
 
-def _load(
-    need: Need, source: Mapping[str, Any], spec: Mapping[str, Any], session: Session, loaded: Loaded
-) -> Loaded:
+def _load(need: Need, source: ModelSource, spec: EvaluateJobSpec, session: Session, loaded: Loaded) -> Loaded:
     other = session.other(source, spec["execution"], device=loaded.device.type)
     if other.image_size != loaded.image_size:
         raise ValueError(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from assay.attacks.kernel import frozen
 from assay.service.catalog.catalog import load as load_catalog
+from assay.service.contract.records import ArtifactDescription
+from assay.service.contract.stored_specs import EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.text import SentenceSet, padded
 from assay.workers.data.formats.vocabulary import UNKNOWN, Vocabulary
@@ -28,7 +29,7 @@ def data_root() -> Path | None:
     return Path(root) if root else None
 
 
-def check_folders(item: Mapping[str, Any]) -> None:
+def check_folders(item: EvaluationItem) -> None:
     """Refuse, before anything is measured, an evaluation whose folders are not there.
 
     Raises:
@@ -114,6 +115,6 @@ def reading(sentences: Sequence[str], vocabulary: Vocabulary, longest: int) -> d
     }
 
 
-def save_adversarial(path: Path, outcomes: TextOutcomes) -> artifacts.Described:
+def save_adversarial(path: Path, outcomes: TextOutcomes) -> ArtifactDescription:
     """Writes the adversarial texts that were found, a JSON object in each line, and describes the file."""
     return artifacts.write(path, outcomes.adversarial())

@@ -8,11 +8,13 @@ a language model its perplexity), and artifacts: `weights.safetensors`, `trainin
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
+from assay.service.contract.messages import CheckpointReport, OutcomeReport, ProgressReport, TrainRequest
+from assay.service.contract.records import Evidence, ForeignModel
 from assay.service.contract.results import data_label
+from assay.service.contract.stored_specs import ModelReference, TrainJobSpec
 from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order
 from assay.workers.jobs import provenance
@@ -27,7 +29,7 @@ from assay.workers.training.recipe import Recipe
 from assay.workers.weights.backbone import source_of
 
 
-def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[str, Any]:
+def run(request: TrainRequest, session: Session, report: Report) -> OutcomeReport:
     """Answer a train request.
 
     Raises:
@@ -55,8 +57,12 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
     outcome = answer(outcomes, time.monotonic() - begun)
     left = [trained.weights_path, trained.log_path, trained.curves_path, trained.average_path]
     examples = trained.steps * trained.batch_size
+    facts = facts_of(held_out, len(order))
+    if shared:
+        facts["seen"] = shared
     forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
-    return outcome | {
+    return {
+        **outcome,
         "forward_passes": examples * forward + outcome["forward_passes"],
         "backward_passes": examples * backward,
         "extra": {
@@ -71,23 +77,23 @@ def run(request: Mapping[str, Any], session: Session, report: Report) -> dict[st
                     data_label(spec["data"]): held_out.content_sha256(),
                     f"{data_label(spec['data'])} (training split)": data.content_sha256(),
                 },
-                "evaluations": [facts_of(held_out, len(order)) | ({"seen": shared} if shared else {})],
+                "evaluations": [facts],
             },
             "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,
-            "evidence": outcomes.evidence(),
+            "evidence": cast(Evidence, outcomes.evidence()),
             "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
         },
     }
 
 
-def _trained_model(spec: Mapping[str, Any], session: Session, weights: str) -> Loaded:
+def _trained_model(spec: TrainJobSpec, session: Session, weights: str) -> Loaded:
     """What other processes have trained: its weights are in the file, wherever they came from at first."""
-    plain = {**spec, "model": {**spec["model"], "weights": {"job": ""}}}
+    plain: TrainJobSpec = {**spec, "model": {**spec["model"], "weights": {"job": ""}}}
     return session.classifier(plain, device=spec["execution"]["device"], weights=weights)
 
 
-def _sources(model: Mapping[str, Any], weights: str | None) -> dict[str, Any]:
+def _sources(model: ModelReference, weights: str | None) -> dict[str, ForeignModel]:
     """The job that a backbone's weights come from, for the provenance; a checkpoint's hash is in the spec."""
     stated = model["weights"] or {}
     if weights is None or stated.get("part") is None or "job" not in stated:
@@ -95,5 +101,5 @@ def _sources(model: Mapping[str, Any], weights: str | None) -> dict[str, Any]:
     return {stated["job"]: source_of(model, Path(weights))}
 
 
-def _silent(message: Mapping[str, Any]) -> None:
+def _silent(message: ProgressReport | CheckpointReport) -> None:
     """The held-out evaluation is not counted as training steps."""

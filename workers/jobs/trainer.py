@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
 
 from assay.models.layers.token_model import TokenModel
+from assay.service.contract.messages import CheckpointReport, ProgressReport, TrainRequest
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, TextSet, is_text
@@ -26,11 +27,11 @@ from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained
 from assay.workers.weights.training_record import TrainedOn
 
-Report = Callable[[Mapping[str, Any]], None]
+Report = Callable[[ProgressReport | CheckpointReport], None]
 
 
 def train_model(
-    request: Mapping[str, Any], session: Session, report: Report, processes: Processes = ALONE
+    request: TrainRequest, session: Session, report: Report, processes: Processes = ALONE
 ) -> tuple[Loaded, Trained]:
     """Train the model of a request; every process of the training calls this with the same request.
 
@@ -108,6 +109,6 @@ def _held_out_loss(
     return loss
 
 
-def shared_examples(one: Any, other: Any) -> int:
+def shared_examples(one: Iterable[str], other: Iterable[str]) -> int:
     """How many ids are in both."""
     return len(set(one) & set(other))

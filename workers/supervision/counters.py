@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
+from assay.service.contract.records import Gauges, GpuMemory
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.workers import SHARD_BOUNDS, Counters, Key
 
@@ -25,15 +25,15 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sums: defaultdict[Key, float] = defaultdict(float)
-        self._gauges: dict[str, Any] = {}
+        self._gauges: Gauges = {}
 
     @property
-    def gauges(self) -> dict[str, Any]:
-        """What was measured last, by name; JSON."""
+    def gauges(self) -> Gauges:
+        """What was measured last."""
         with self._lock:
-            return dict(self._gauges)
+            return self._gauges.copy()
 
-    def gauge(self, name: str, value: Any) -> None:
+    def gauge(self, name: Literal["gpu"], value: GpuMemory | None) -> None:
         """Sets a gauge; None takes it away."""
         with self._lock:
             self._gauges.pop(name, None)
@@ -85,5 +85,4 @@ class Tally:
 
 def device_of(claim: Claim) -> str:
     """The device class of a shard: by its job's plan, else by its spec."""
-    planned: Mapping[str, Any] = claim.plan or {}
-    return str(planned.get("device") or claim.spec["execution"]["device"])
+    return claim.spec["execution"]["device"] if claim.plan is None else claim.plan["device"]

@@ -21,15 +21,15 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 from assay.service.contract import logs
+from assay.service.contract.messages import EvaluatorReport, ShardRequest
 from assay.workers.evaluator_link import REPORTS, REQUESTS
 from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
-Message = dict[str, Any]
 # An evaluator holds no credentials: of ours it gets these variables, and none of the database's (PG...).
 PASSED_ON = ("ASSAY_CATALOG", "ASSAY_COMMIT", "ASSAY_DATA_ROOT")
 WITHHELD = ("ASSAY_", "PG", "DATABASE_URL")
@@ -98,12 +98,12 @@ class EvaluatorProcess:
         """Whether the process still runs."""
         return self._exit() is None
 
-    def send(self, request: Mapping[str, Any]) -> None:
+    def send(self, request: ShardRequest) -> None:
         """Hand over one request, without waiting for the evaluator to read it: `receive` sends the rest."""
         self._outgoing += json.dumps(request, separators=(",", ":")).encode() + b"\n"
         self._push()
 
-    def receive(self, timeout: float) -> Message | None:
+    def receive(self, timeout: float) -> EvaluatorReport | None:
         """The next report, or None when none came within `timeout` seconds.
 
         Raises:
@@ -210,14 +210,14 @@ class EvaluatorProcess:
                     log.info("evaluator %d: %s", self.pid, line)
 
 
-def _parsed(line: bytes) -> Message:
+def _parsed(line: bytes) -> EvaluatorReport:
     try:
         message = json.loads(line)
     except ValueError:
         message = None
     if not isinstance(message, dict) or "type" not in message:
         raise EvaluatorDied(f"it sent what is not a report: {line[:200]!r}")
-    return message
+    return cast(EvaluatorReport, message)  # the evaluator is of this version
 
 
 def _signal_name(number: int) -> str:

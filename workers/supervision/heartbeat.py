@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import time
 
+from assay.service.contract.messages import ProgressReport
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.evaluator_process import Message
 from assay.workers.supervision.outcome_spool import DATABASE_AWAY
 
 log = logging.getLogger(__name__)
@@ -32,10 +32,10 @@ class Reports:
         self._claim = claim
         self._seconds = DATABASE_SECONDS if live.used else 0.0
         self._recorded_at = self._told_at = float("-inf")
-        self._waiting: Message | None = None
+        self._waiting: ProgressReport | None = None
         self._told = False
 
-    def note(self, message: Message) -> None:
+    def note(self, message: ProgressReport) -> None:
         """A report of the evaluator; it replaces one that is still waiting."""
         self._waiting, self._told = message, False
         self.tick()
@@ -57,7 +57,7 @@ class Reports:
         if self._waiting is not None:
             self._record(self._waiting)
 
-    def _record(self, message: Message) -> None:
+    def _record(self, message: ProgressReport) -> None:
         self._waiting, self._recorded_at = None, time.monotonic()
         try:
             text = message.get("message")

@@ -17,10 +17,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 from assay.service.contract import logs
 from assay.service.contract.errors import NotFound
+from assay.service.contract.messages import (
+    FinalReport,
+    ModelSource,
+    OutcomeReport,
+    ProgressReport,
+    ShardRequest,
+)
+from assay.service.contract.stored_specs import TrainJobSpec
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
@@ -29,7 +37,7 @@ from assay.service.submission.dependencies import needs_of
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import Tally
-from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, Message
+from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
 from assay.workers.supervision.heartbeat import Reports, Watch
 from assay.workers.supervision.outcome_spool import DATABASE_AWAY, Spool
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
@@ -105,7 +113,7 @@ class ShardRun:
             self._over.set()
             renewer.join()
 
-    def _ask(self) -> Message | None:
+    def _ask(self) -> FinalReport | None:
         """The evaluator's last report; None when there is none and the shard's end is recorded."""
         answer, failure = None, ""
         try:
@@ -126,7 +134,7 @@ class ShardRun:
             self._leave()
         return answer
 
-    def _follow(self, evaluator: EvaluatorProcess) -> Message | None:
+    def _follow(self, evaluator: EvaluatorProcess) -> FinalReport | None:
         try:
             evaluator.about = self._about
             evaluator.send(self._request())
@@ -148,7 +156,7 @@ class ShardRun:
         """Whether the shard has to end now for a reason outside it."""
         return self._verdict != "run" or self._place.stopping.is_set()
 
-    def _progress(self, message: Message) -> None:
+    def _progress(self, message: ProgressReport) -> None:
         if "gpu" in message:
             self._place.tally.gauge("gpu", message["gpu"])
         self._reports.note(message)
@@ -167,7 +175,7 @@ class ShardRun:
             self._insist(lambda: self._store.shards.release(self._claim))
             self._ring_others()
 
-    def _record(self, message: Message) -> None:
+    def _record(self, message: FinalReport) -> None:
         self._place.evaluator.job = self._claim.job_id
         if message["type"] == "outcome":
             self._finish(message)
@@ -183,7 +191,7 @@ class ShardRun:
                 self._place.evaluator.end()  # the next attempt starts from nothing
             self._fail(message["error_type"], message["message"], retry=message["retry"])
 
-    def _finish(self, message: Message) -> None:
+    def _finish(self, message: OutcomeReport) -> None:
         row = _outcome(self._claim, message)
         finished = self._insist(lambda: self._place.spool.record(self._claim, row))
         if finished is None:
@@ -220,9 +228,9 @@ class ShardRun:
                 if self._place.stopping.wait(self._place.settings.database_away_seconds):
                     raise
 
-    def _request(self) -> dict[str, Any]:
+    def _request(self) -> ShardRequest:
         claim, settings = self._claim, self._place.settings
-        return {
+        request = {
             "kind": claim.kind,
             "job": claim.job_id,
             "spec": claim.spec,
@@ -237,11 +245,12 @@ class ShardRun:
             "checkpoint_seconds": settings.checkpoint_seconds,
             "cores": settings.cores_each(1),
         }
+        return cast(ShardRequest, request)  # a claim's kind is that of its spec, but for a plan
 
     def _weights(self) -> str | None:
         """The path of the weights that the model starts from; None where they come from no file of ours."""
         weights = self._claim.spec["model"].get("weights") or {}
-        source: str | None = weights.get("job")
+        source = weights.get("job")
         if self._claim.kind == "check":
             source = self._claim.job_id
         elif "checkpoint" in weights:
@@ -250,16 +259,17 @@ class ShardRun:
             source = found or f"checkpoint-{weights['checkpoint']}"
         return str(self._place.settings.folder(source) / WEIGHTS) if source else None
 
-    def _sources(self) -> dict[str, Any]:
+    def _sources(self) -> dict[str, ModelSource]:
         """The other models that the shard uses, by job: {"spec", "weights"}; a plan looks at those of all."""
         claim = self._claim
         needs = [need for need in needs_of(claim.spec) if need.evaluation is not None]
         mine = {need.job for need in needs if claim.kind == "plan" or need.evaluation == claim.evaluation}
-        found = {}
+        found: dict[str, ModelSource] = {}
         for job_id in sorted(mine):
             # One that is not there, against all rules, is for the evaluator to complain of.
             with contextlib.suppress(NotFound):
-                spec = self._insist(partial(self._store.jobs.get, job_id)).spec
+                # Only a training has weights to need.
+                spec = cast(TrainJobSpec, self._insist(partial(self._store.jobs.get, job_id)).spec)
                 found[job_id] = {"spec": spec, "weights": str(self._place.settings.folder(job_id) / WEIGHTS)}
         return found
 
@@ -279,7 +289,7 @@ class ShardRun:
                 log.warning("shard %s: lease not renewed: %s", self._claim.shard_id, error)
 
 
-def _outcome(claim: Claim, message: Message) -> OutcomeRow:
+def _outcome(claim: Claim, message: OutcomeReport) -> OutcomeRow:
     expected = claim.stop - claim.start
     if claim.kind == "evaluate" and message["n"] != expected:
         raise ValueError(f"the evaluator measured {message['n']} examples, the shard has {expected}")

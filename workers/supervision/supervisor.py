@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from assay.service.catalog.catalog import load
 from assay.service.contract import logs
 from assay.service.contract.errors import NotFound
+from assay.service.contract.records import Gauges
 from assay.service.contract.states import JobState
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
@@ -190,7 +191,7 @@ class Supervisor(threading.Thread):
     def _beat(self) -> None:
         """Give a sign of life when one is due; called from this thread and from the renewing one."""
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
-            gauges = {**self._tally.gauges, "catalog": load().digest}
+            gauges: Gauges = {**self._tally.gauges, "catalog": load().digest}
             self._store.workers.beat(
                 self.identity,
                 lease_owner.host(),

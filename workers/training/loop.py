@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from assay.service.contract.messages import CheckpointReport, ProgressReport
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.training.batches import Source
 from assay.workers.training.checkpoint import Checkpoint, Checkpoints
@@ -36,7 +37,7 @@ from assay.workers.training.training_log import LOG_NAME, EpochRecord, TrainingL
 
 logger = logging.getLogger(__name__)
 
-Report = Callable[[Mapping[str, object]], None]
+Report = Callable[[ProgressReport | CheckpointReport], None]
 
 # With the one report that always comes at the end, never more than two a second.
 REPORT_SECONDS = 1.0

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import safetensors.torch
 import torch
@@ -25,6 +25,8 @@ from assay.models.layers.position_embeddings import resize_positions
 from assay.models.layers.token_model import wrap
 from assay.models.weights.key_maps import Shapes
 from assay.service.catalog.catalog import load
+from assay.service.contract.records import ForeignModel
+from assay.service.contract.stored_specs import ComponentReference, ModelReference
 from assay.service.submission.backbone import PARAMETER, backbone_of, may_begin_with
 from assay.workers import catalog
 from assay.workers.jobs.failures import BadWeights
@@ -36,7 +38,7 @@ POSITIONS = "pos_embed"
 WORDS = "embedding.weight"
 
 
-def load_backbone(model: nn.Module, spec: Mapping[str, Any], path: Path) -> None:
+def load_backbone(model: nn.Module, spec: ModelReference, path: Path) -> None:
     """Load the weights of a backbone into the encoder of a model.
 
     Args:
@@ -79,7 +81,7 @@ def _check_shapes(encoder: nn.Module, found: Mapping[str, Tensor]) -> None:
         raise BadWeights(in_words(faults))
 
 
-def source_of(spec: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def source_of(spec: ModelReference, path: Path) -> ForeignModel:
     """What provenance says of the weights: {"model": {"name", "params"}, "weights_sha256"}.
 
     Args:
@@ -88,11 +90,10 @@ def source_of(spec: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """
     _, metadata = read_shapes(path)
     digest = metadata.get(CONTENT) or content_sha256(sorted(safetensors.torch.load_file(path).items()))
-    model = _model_of(spec, metadata)
-    return {"model": {key: model[key] for key in ("name", "params")}, "weights_sha256": digest}
+    return {"model": _model_of(spec, metadata), "weights_sha256": digest}
 
 
-def _whole(spec: Mapping[str, Any], path: Path) -> Classifier:
+def _whole(spec: ModelReference, path: Path) -> Classifier:
     """The model that the file is of, with its weights."""
     shapes, metadata = read_shapes(path)
     model = _at_the_size_of(_model_of(spec, metadata), shapes)
@@ -110,7 +111,7 @@ def _whole(spec: Mapping[str, Any], path: Path) -> Classifier:
     return classifier
 
 
-def _model_of(spec: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str, Any]:
+def _model_of(spec: ModelReference, metadata: Mapping[str, str]) -> ComponentReference:
     """The model that a file is of: what its training wrote into it, else the backbone that is wanted."""
     wanted = spec["params"][PARAMETER]
     text = metadata.get("model")
@@ -120,7 +121,7 @@ def _model_of(spec: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str,
     return {"name": stated["name"], "params": dict(stated["params"])}
 
 
-def _at_the_size_of(model: dict[str, Any], shapes: Shapes) -> dict[str, Any]:
+def _at_the_size_of(model: ComponentReference, shapes: Shapes) -> ComponentReference:
     """The same model for images of the size that the file's positions are for."""
     found = [shape for name, shape in shapes.items() if name.rpartition(".")[2] == POSITIONS]
     if len(found) != 1 or len(found[0]) != 3 or PARAMETER in model["params"]:

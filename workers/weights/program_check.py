@@ -10,13 +10,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from assay.models.layers.layers import Classifier
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
+from assay.service.contract.messages import CheckedReport
+from assay.service.contract.records import VerdictRecord
 from assay.workers.evaluation.engine.probe import REGROUPED, REPEATED, changed
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.programs import as_classifier, read_program
@@ -32,8 +34,8 @@ class Unfit(ValueError):
     """The program cannot be attacked; the message says why."""
 
 
-def run(path: Path) -> dict[str, Any]:
-    """The answer to a check request: {"type": "checked", "verdict": a `Verdict`, "error"}.
+def run(path: Path) -> CheckedReport:
+    """The answer to a check request.
 
     Raises:
         BadWeights: the file is gone.
@@ -52,7 +54,11 @@ def run(path: Path) -> dict[str, Any]:
     except (BadWeights, Unfit) as found:
         error = str(found)
         verdict = verdict.model_copy(update={"other": [error]})
-    return {"type": "checked", "verdict": verdict.model_dump(mode="json"), "error": error}
+    return {
+        "type": "checked",
+        "verdict": cast(VerdictRecord, verdict.model_dump(mode="json")),
+        "error": error,
+    }
 
 
 def examine(classifier: Classifier) -> list[str]:

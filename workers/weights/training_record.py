@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assay.service.contract.records import Doubts
+from assay.service.contract.stored_specs import ComponentReference
 from assay.workers.data.formats.dataset import ExampleSet, MissingData, model_class_names
 from assay.workers.jobs.session import Loaded, Session
 
@@ -23,7 +25,7 @@ class TrainedOn:
         vocabulary: Of text, the sha256 of the words by their ids; None for images.
     """
 
-    data: Mapping[str, Any]
+    data: ComponentReference
     class_names: tuple[str, ...]
     shared: int
     vocabulary: str | None = None
@@ -60,8 +62,8 @@ def parse_trained_on(metadata: Mapping[str, str]) -> TrainedOn | None:
 
 
 def doubts(
-    session: Session, loaded: Loaded, spec: Mapping[str, Any], examples: ExampleSet, ids: Iterable[str]
-) -> dict[str, int]:
+    session: Session, loaded: Loaded, spec: ComponentReference, examples: ExampleSet, ids: Iterable[str]
+) -> Doubts:
     """What is doubtful about evaluating a classifier on some examples; nothing is the rule.
 
     Args:
@@ -79,11 +81,15 @@ def doubts(
     if source is None:
         return {}
     names = zip(source.class_names, model_class_names(examples), strict=True)
-    found = {"seen": _seen(session, source, spec, ids), "renamed": sum(was != now for was, now in names)}
-    return {key: count for key, count in found.items() if count}
+    found: Doubts = {}
+    if seen := _seen(session, source, spec, ids):
+        found["seen"] = seen
+    if renamed := sum(was != now for was, now in names):
+        found["renamed"] = renamed
+    return found
 
 
-def _seen(session: Session, source: TrainedOn, spec: Mapping[str, Any], ids: Iterable[str]) -> int:
+def _seen(session: Session, source: TrainedOn, spec: ComponentReference, ids: Iterable[str]) -> int:
     same_files = _files(source.data) == _files(spec)
     kept_apart = source.data == spec and source.shared == 0  # a large folder need not be listed again
     if not same_files or kept_apart:
@@ -94,5 +100,5 @@ def _seen(session: Session, source: TrainedOn, spec: Mapping[str, Any], ids: Ite
         return 0
 
 
-def _files(spec: Mapping[str, Any]) -> tuple[str, Any]:
+def _files(spec: ComponentReference) -> tuple[str, Any]:
     return spec["name"], spec["params"].get("folder")

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select
 
 from assay.service.contract.errors import IdempotencyMismatch
+from assay.service.contract.records import PlannedShard, PlanWithShards
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
@@ -124,7 +125,7 @@ def add_first_shard(connection: Connection, job_id: str, kind: ShardKind, spec: 
     connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}"}])
 
 
-def write_plan(connection: Connection, job: Row[Any], plan: dict[str, Any]) -> None:
+def write_plan(connection: Connection, job: Row[Any], plan: PlanWithShards) -> None:
     """Queues the evaluate shards of a plan, pinned to its device, and sets the job running.
 
     The job keeps the plan without `shards`: they are rows now, and may be thousands.
@@ -143,7 +144,7 @@ def write_plan(connection: Connection, job: Row[Any], plan: dict[str, Any]) -> N
     )
 
 
-def _planned(job: Row[Any], plan: dict[str, Any], shard: dict[str, Any]) -> dict[str, Any]:
+def _planned(job: Row[Any], plan: PlanWithShards, shard: PlannedShard) -> dict[str, Any]:
     evaluation, number = shard["evaluation"], shard["number"]
     return _shard(job.id, "evaluate", job.priority, plan["device"]) | {
         "id": f"{job.id}-{evaluation}-{number}",

@@ -192,10 +192,13 @@ def test_the_catalog_has_the_components_of_the_file(file: Path) -> None:
     assert str(found.package) == "ext_one 1.0"
     assert catalog.build("attack", "probe", {"steps": 5})() == 5
     spec = {
+        "kind": "evaluate",
+        "model": {"name": "vit", "params": {}},
+        "data": {"name": "digits", "params": {}},
         "evaluations": [
             {"name": "probe", "params": {}, "data": None},
             {"name": "pgd", "params": {}, "data": None},
-        ]
+        ],
     }
     assert packages.packages_of(spec, load()) == {"ext_one": "1.0"}
     assert load().digest != load_with("").digest == load_with("").digest
@@ -206,7 +209,13 @@ def test_nested_components_count_among_the_packages(write: Write) -> None:
     found, _ = walked()
     both = Catalog([*load_with("").list(), *found.values()])
     model = {"name": "vit", "params": {"attention": {"name": "other", "params": {}}}}
-    assert packages.packages_of({"model": model}, both) == {"ext_one": "1.0"}
+    spec = {
+        "kind": "evaluate",
+        "model": model,
+        "data": {"name": "digits", "params": {}},
+        "evaluations": [],
+    }
+    assert packages.packages_of(spec, both) == {"ext_one": "1.0"}
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,9 @@ def test_an_image_says_its_commit_itself(tree: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_packages_and_device_of_this_process() -> None:
-    found = provenance.collect(torch.device("cpu"), torch.float64, {})
+    part = {"name": "digits", "params": {}}
+    spec = {"kind": "evaluate", "model": {"name": "symvit", "params": {}}, "data": part, "evaluations": []}
+    found = provenance.collect(torch.device("cpu"), torch.float64, spec)
     assert found["packages"]["torch"] == torch.__version__
     assert {"python", "numpy", "timm"} <= found["packages"].keys()
     assert found["device"]["type"] == "cpu"

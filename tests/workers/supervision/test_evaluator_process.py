@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from assay.service.contract.messages import EvaluatorReport
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.evaluator_process import ALLOCATOR, EvaluatorDied, EvaluatorProcess, Message
+from assay.workers.supervision.evaluator_process import ALLOCATOR, EvaluatorDied, EvaluatorProcess
 from tests.support.jobs import evaluate_spec
 from tests.support.workers import CLEAN, group, running, settings, wait_for
 
@@ -47,7 +48,7 @@ def request(folder: Path, name: str, kind: str = "plan") -> dict[str, Any]:
     }
 
 
-def answer(evaluator: EvaluatorProcess) -> Message:
+def answer(evaluator: EvaluatorProcess) -> EvaluatorReport:
     """The report that ends the request."""
     while (message := evaluator.receive(30)) is None or message["type"] == "progress":
         assert message is not None, "no report within 30 s"

@@ -17,15 +17,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from assay.workers.jobs.failures import FailedElsewhere, Failure
+from assay.service.contract.messages import Failure, RankFailure, RankReport, TrainedRecord, TrainRequest
+from assay.workers.jobs.failures import FailedElsewhere
 from assay.workers.jobs.session import resolve_device
 from assay.workers.jobs.trainer import Report
 from assay.workers.training.result import Trained
@@ -42,7 +41,7 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platf
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
-def train_on_devices(request: Mapping[str, Any], report: Report) -> Trained:
+def train_on_devices(request: TrainRequest, report: Report) -> Trained:
     """Train the model of a request in `execution.devices` processes; returns when all have ended.
 
     Args:
@@ -53,7 +52,7 @@ def train_on_devices(request: Mapping[str, Any], report: Report) -> Trained:
         FailedElsewhere: a process failed or died; the others have been ended.
         ValueError: there are fewer GPUs.
     """
-    count = request["spec"]["execution"]["devices"]
+    count = request["spec"]["execution"].get("devices", 1)
     _check_devices(request["spec"]["execution"]["device"], count)
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()  # the GPUs are the others' now
@@ -105,7 +104,7 @@ def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
             ended = launcher.poll() is not None  # before the last look, so that nothing is missed
             *lines, pending = (pending + _read(reports)).split(b"\n")
             for line in lines:
-                message = json.loads(line)
+                message: RankReport = json.loads(line)
                 if message["type"] == "trained":
                     trained = _from_json(message["outcome"])
                 else:
@@ -144,8 +143,8 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
 
 def _reason(folder: Path) -> Failure:
     """Why the training failed: what its processes said, or how they ended."""
-    told = [json.loads(path.read_text()) for path in folder.glob("failure-*.json")]
-    first: Failure | None = min(told, key=lambda entry: entry["time"])["failure"] if told else None
+    told: list[RankFailure] = [json.loads(path.read_text()) for path in folder.glob("failure-*.json")]
+    first = min(told, key=lambda entry: entry["time"])["failure"] if told else None
     if first is not None and not first["retry"]:
         return first
     # A process that was killed says nothing, and the others only that they miss it.
@@ -158,15 +157,32 @@ def _reason(folder: Path) -> Failure:
     return Failure(error_type="evaluator_raised", message=message, retry=True)
 
 
-def to_json(trained: Trained) -> dict[str, Any]:
+def to_json(trained: Trained) -> TrainedRecord:
     """The outcome as plain values; paths are text."""
-    values = {field.name: getattr(trained, field.name) for field in fields(trained)}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+    return {
+        "steps": trained.steps,
+        "batch_size": trained.batch_size,
+        "epochs": trained.epochs,
+        "final_loss": trained.final_loss,
+        "log_path": str(trained.log_path),
+        "curves_path": str(trained.curves_path),
+        "weights_path": str(trained.weights_path),
+        "average_path": None if trained.average_path is None else str(trained.average_path),
+    }
 
 
-def _from_json(values: Mapping[str, Any]) -> Trained:
-    paths = {name: Path(value) for name, value in values.items() if name.endswith("_path") and value}
-    return Trained(**(dict(values) | paths))
+def _from_json(values: TrainedRecord) -> Trained:
+    average = values["average_path"]
+    return Trained(
+        steps=values["steps"],
+        batch_size=values["batch_size"],
+        epochs=values["epochs"],
+        final_loss=values["final_loss"],
+        log_path=Path(values["log_path"]),
+        curves_path=Path(values["curves_path"]),
+        weights_path=Path(values["weights_path"]),
+        average_path=None if average is None else Path(average),
+    )
 
 
 @contextmanager

@@ -11,10 +11,9 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from assay.service.contract.messages import RankFailure, RankReport, TrainRequest
 from assay.workers.evaluator_link import die_with_parent
 
 
@@ -41,7 +40,7 @@ def _train(folder: Path) -> None:
     from assay.workers.training.distributed.processes import Processes
 
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    request = json.loads((folder / REQUEST).read_text())
+    request: TrainRequest = json.loads((folder / REQUEST).read_text())
     configure(int(os.environ.get("ASSAY_TORCH_THREADS", "1")))
     on_gpu = resolve_device(request["spec"]["execution"]["device"]).type == "cuda"
     if on_gpu:
@@ -53,7 +52,7 @@ def _train(folder: Path) -> None:
     torch.distributed.destroy_process_group()
 
 
-def _silent(message: Mapping[str, Any]) -> None:
+def _silent(message: RankReport) -> None:
     """Only the first process reports."""
 
 
@@ -62,7 +61,7 @@ def _tell(folder: Path, error: Exception) -> None:
 
     sys.stderr.write(traceback.format_exc())
     sys.stderr.flush()
-    told = {"time": time.monotonic_ns(), "failure": describe(error)}
+    told: RankFailure = {"time": time.monotonic_ns(), "failure": describe(error)}
     file = folder / f"failure-{os.environ['RANK']}.json"
     file.with_suffix(".tmp").write_text(json.dumps(told))
     file.with_suffix(".tmp").rename(file)
