@@ -9,12 +9,13 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.service.contract.stored_specs import Params
 from assay.service.metrics.analyses.summary import Summarise, Summary
 from assay.service.store.rows import OutcomeRow
 
 
 def summarise(
-    params: Mapping[str, Any], rows: Sequence[OutcomeRow], columns: Mapping[str, Sequence[Any]]
+    params: Params, rows: Sequence[OutcomeRow], columns: Mapping[str, Sequence[Any]]
 ) -> Summary | None:
     """What an analysis found; None of an evaluation that is none.
 

@@ -9,15 +9,15 @@ are shared out evenly in a batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from assay.service.catalog.catalog import load
 from assay.service.catalog.parameters import numbers
 from assay.service.catalog.rules import evaluate
+from assay.service.contract.stored_specs import Params
 
 
-def draws_for_a_batch(backend: str, attack: str, params: Mapping[str, Any]) -> bool:
+def draws_for_a_batch(backend: str, attack: str, params: Params) -> bool:
     """Whether an attack's random numbers are drawn for a whole batch, so that its neighbours matter.
 
     Args:
@@ -34,7 +34,7 @@ def draws_for_a_batch(backend: str, attack: str, params: Mapping[str, Any]) -> b
     return bool(evaluate(condition, {"params": numbers(component.parameters, {**defaults, **params})}))
 
 
-def describe(backend: str, attack: str, params: Mapping[str, Any], stages: Sequence[str]) -> str:
+def describe(backend: str, attack: str, params: Params, stages: Sequence[str]) -> str:
     """What the reader of a row must know of its backend.
 
     Args:
@@ -53,7 +53,7 @@ def describe(backend: str, attack: str, params: Mapping[str, Any], stages: Seque
         return f"{own}; {mean}" if threat is not None and backend in threat.mean_loss_in else own
     who = "our kernels" if backend == "compatible" else "the library's own code"
     ran = f"{who} ran the attack"
-    parts: list[tuple[str, Mapping[str, Any]]] = [(name, {}) for name in stages] or [(attack, params)]
+    parts: list[tuple[str, Params]] = [(name, {}) for name in stages] or [(attack, params)]
     drawing = list(dict.fromkeys(name for name, own in parts if draws_for_a_batch(backend, name, own)))
     if not drawing:
         return f"{ran}; an example's result does not depend on the batch"

@@ -17,7 +17,8 @@ from typing import Any
 
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import cells_of
-from assay.service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference
+from assay.service.contract.records import Plan, PlannedEvaluation
+from assay.service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference, Source
 from assay.service.contract.stored_specs import EvaluationItem, Execution, user_spec
 from assay.service.metrics.analyses.summary import Summary
 from assay.service.metrics.anomaly import anomaly_metrics
@@ -220,7 +221,7 @@ def _metrics(
 
 
 def published_for(
-    job: JobRow, item: EvaluationItem, planned: Mapping[str, Any], protocol: str
+    job: JobRow, item: EvaluationItem, planned: PlannedEvaluation, protocol: str
 ) -> list[Reference]:
     """The published numbers that belong to an evaluation of the job."""
     if found := analysis_references(item["name"], job.spec["model"], planned.get("known_as")):
@@ -245,7 +246,7 @@ def _screening(execution: Execution) -> str | None:
     return execution.get("screening") or rough
 
 
-def plan_of(job: JobRow, rows: Sequence[OutcomeRow]) -> Mapping[str, Any]:
+def plan_of(job: JobRow, rows: Sequence[OutcomeRow]) -> Plan:
     """The job's plan; a training shard brings its own."""
     if not rows:
         raise ValueError("there are no outcomes")
@@ -267,7 +268,11 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
         device=device | {"batch_size": plan["batch_size"]},
         weights_sha256=plan["weights_sha256"],
         data_sha256=plan["data_sha256"],
-        sources=plan.get("sources", {}),  # plans of earlier versions have none
+        sources={
+            # Plans of earlier versions have none.
+            job_id: Source(model=dict(source["model"]), weights_sha256=source["weights_sha256"])
+            for job_id, source in plan.get("sources", {}).items()
+        },
         times={
             "created_at": _iso(job.created_at),
             "started_at": _iso(job.started_at),

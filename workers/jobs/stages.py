@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from assay.service.contract.records import Evidence, StageEvidence
 from assay.service.contract.results import Metric, StageBreakdown
 from assay.service.metrics.classification import proportion
 
@@ -13,7 +13,7 @@ from assay.service.metrics.classification import proportion
 Key = tuple[int | None, str]
 
 
-def stage_breakdown(evidence: Sequence[Mapping[str, Any]], n: int) -> list[StageBreakdown]:
+def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown]:
     """One row per stage, in the order in which they were run.
 
     Args:
@@ -22,7 +22,7 @@ def stage_breakdown(evidence: Sequence[Mapping[str, Any]], n: int) -> list[Stage
             first): the second time got what the first had left.
         n: examples of the evaluation; those that no stage saw were wrong before the attack.
     """
-    parts: dict[Key, list[Mapping[str, Any]]] = {}
+    parts: dict[Key, list[StageEvidence]] = {}
     entered: dict[Key, int] = {}
     # The shard with the most stages knows the order of all of them.
     for shard in sorted(evidence, key=lambda shard: -len(shard.get("stages", ()))):
@@ -36,7 +36,7 @@ def stage_breakdown(evidence: Sequence[Mapping[str, Any]], n: int) -> list[Stage
 
 
 def candidate_breakdown(
-    evidence: Sequence[Mapping[str, Any]], alone: Mapping[str, dict[str, Metric]]
+    evidence: Sequence[Evidence], alone: Mapping[str, dict[str, Metric]]
 ) -> list[StageBreakdown]:
     """One row per candidate of an attack on a segmentation model: the unattacked images, then each loss.
 
@@ -64,7 +64,7 @@ def candidate_breakdown(
     return rows
 
 
-def _summed(name: str, same: Sequence[Mapping[str, Any]], entered: int, n: int) -> StageBreakdown:
+def _summed(name: str, same: Sequence[StageEvidence], entered: int, n: int) -> StageBreakdown:
     broken, forward, backward = (
         sum(stage[count] for stage in same) for count in ("broken", "forward", "backward")
     )

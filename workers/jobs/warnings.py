@@ -7,18 +7,30 @@ Attacks to Adversarial Example Defenses". `docs/warnings.md` has the cause and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.records import Evidence, Plan, PlannedEvaluation
 from assay.service.contract.results import StageBreakdown, Warning
-from assay.service.contract.warning_codes import WarningCode
+from assay.service.contract.stored_specs import Params
 from assay.service.metrics.sanity_checks import FEWEST_EXAMPLES, TOLERANCE
 from assay.workers.jobs.library_backends import describe
 
+CountedCode = Literal[
+    "zero_gradient",
+    "nonfinite_gradient",
+    "nonfinite",
+    "unconverged",
+    "unverified",
+    "out_of_ball",
+    "out_of_box",
+]
+ProbedCode = Literal["random_outputs", "batch_dependent"]
+TextCount = Literal["words", "unknown_words", "cut_texts", "swapped", "swapped_unknown"]
 # What is counted example by example, in the shards' evidence under the warning's code.
-COUNTED: dict[WarningCode, str] = {
+COUNTED: dict[CountedCode, str] = {
     "zero_gradient": "the gradient at the first step was exactly zero for {count} of {n} examples:"
     " gradients may be masked, or the loss has underflowed; attack with another loss (apgd_dlr) or without"
     " gradients (square)",
@@ -36,7 +48,7 @@ COUNTED: dict[WarningCode, str] = {
     " counted: the attack has a defect",
 }
 # What the same means of an attack on a segmentation model, of whichever loss.
-OF_PIXELS: dict[WarningCode, str] = {
+OF_PIXELS: dict[CountedCode, str] = {
     "zero_gradient": "the gradient at the first step was exactly zero for {count} of {n} images under some"
     " loss: gradients may be masked, or the loss has underflowed; there is no attack without gradients here"
     " to check it with",
@@ -54,9 +66,9 @@ OF_PIXELS: dict[WarningCode, str] = {
     " has a defect",
 }
 # Up to this share of the examples there is nothing to say: a loss that hovers may rise last.
-RARE: dict[WarningCode, float] = {"unconverged": 0.02}
+RARE: dict[CountedCode, float] = {"unconverged": 0.02}
 # What a look at the first images shows; only the first shard looks.
-PROBED: dict[WarningCode, str] = {
+PROBED: dict[ProbedCode, str] = {
     "random_outputs": "the logits of {count} of the first images changed between two passes: the model draws"
     " random numbers, and an attack that does not average over them (autoattack version rand, eot) looks"
     " weaker than it is; the outcomes repeat with the same shards and batch size only",
@@ -82,7 +94,7 @@ UNDEFINED = {
 }
 # Above this share of unknown words a reader must know.
 MANY_UNKNOWN = 0.1
-OF_TEXTS = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
+OF_TEXTS: tuple[TextCount, ...] = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
 
 
 @dataclass(frozen=True)
@@ -105,18 +117,18 @@ class Row:
     """
 
     name: str
-    params: Mapping[str, Any]
+    params: Params
     backend: str
     attack: bool
     pixel: bool
-    planned: Mapping[str, Any]
+    planned: PlannedEvaluation
     breakdown: Sequence[StageBreakdown] = ()
     undefined: Sequence[str] = ()
     screening: str | None = None
     segmentation: bool = False
 
 
-def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row: Row) -> list[Warning]:
+def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Warning]:
     """The warnings of one row of the results.
 
     Args:
@@ -136,32 +148,33 @@ def of_evaluation(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]
     ]
 
 
-def _counted(evidence: Sequence[Mapping[str, Any]], row: Row) -> Iterator[Warning]:
+def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     n, texts = row.planned["n"], OF_PIXELS if row.attack and row.segmentation else {}
     for code, text in (COUNTED | texts).items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count > RARE.get(code, 0) * n:
-            found = {"count": count, "n": n} | _by_stage(evidence, code)
+            stages = _by_stage(evidence) if code == "zero_gradient" else {}
+            found = {"count": count, "n": n, **({"stages": stages} if stages else {})}
             yield Warning(code=code, message=text.format(count=count, n=n), evidence=found)
 
 
-def _by_stage(evidence: Sequence[Mapping[str, Any]], code: str) -> dict[str, Any]:
-    """How many of the count fell to each stage, where the attack has some."""
+def _by_stage(evidence: Sequence[Evidence]) -> dict[str, int]:
+    """Examples whose first gradient was zero, by stage; it is the only count that stages have."""
     counts: dict[str, int] = {}
     for stage in (stage for shard in evidence for stage in shard.get("stages", ())):
-        if stage.get(code):
-            counts[stage["name"]] = counts.get(stage["name"], 0) + stage[code]
-    return {"stages": dict(sorted(counts.items()))} if counts else {}
+        if count := stage.get("zero_gradient"):
+            counts[stage["name"]] = counts.get(stage["name"], 0) + count
+    return dict(sorted(counts.items()))
 
 
-def _probed(evidence: Sequence[Mapping[str, Any]]) -> Iterator[Warning]:
+def _probed(evidence: Sequence[Evidence]) -> Iterator[Warning]:
     for code, text in PROBED.items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count:
             yield Warning(code=code, message=text.format(count=count), evidence={"count": count})
 
 
-def _doubtful(planned: Mapping[str, Any]) -> Iterator[Warning]:
+def _doubtful(planned: PlannedEvaluation) -> Iterator[Warning]:
     if seen := planned.get("seen", 0):
         message = f"{seen} of {planned['n']} examples were trained on: accuracy is too high"
         evidence = {"count": seen, "n": planned["n"]}
@@ -228,7 +241,7 @@ def _without_gradients(stage: StageBreakdown) -> bool:
     return threat is not None and threat.without_gradients
 
 
-def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row: Row) -> Iterator[Warning]:
+def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     n, available = row.planned["n"], row.planned["available"]
     if plan["untrained"]:
         message = "the model's weights are random: it was never trained"
@@ -238,7 +251,7 @@ def _of_run(plan: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], row:
             f"nobody said with which mean and standard deviation the weights were trained; those of the data"
             f" set {assumed['data']!r} were used, and if they are others every number is wrong"
         )
-        yield Warning(code="foreign_normalization", message=message, evidence=assumed)
+        yield Warning(code="foreign_normalization", message=message, evidence=dict(assumed))
     if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
@@ -295,7 +308,7 @@ def _omitted_constraints(name: str) -> list[str]:
     return list(facts.get("omitted_constraints", ()))
 
 
-def _of_texts(evidence: Sequence[Mapping[str, Any]], n: int) -> Iterator[Warning]:
+def _of_texts(evidence: Sequence[Evidence], n: int) -> Iterator[Warning]:
     """What a model does not read of the texts that it is attacked with."""
     found = {key: sum(shard.get(key, 0) for shard in evidence) for key in OF_TEXTS}
     if found["unknown_words"] > MANY_UNKNOWN * found["words"]:

@@ -26,7 +26,7 @@ REAL = f"{sys.executable} -m assay.workers.evaluator"
 PARENT = """
 import json, sys, time
 from pathlib import Path
-from assay.workers.process import EvaluatorProcess
+from assay.workers.supervision.evaluator_process import EvaluatorProcess
 from assay.workers.settings import WorkerSettings
 evaluator = EvaluatorProcess(WorkerSettings(state=Path(sys.argv[1]), evaluator_command=sys.argv[2]))
 evaluator.send(json.loads(sys.argv[3]))
