@@ -59,7 +59,8 @@ def _side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:
         return _joined(store, row.id, position)
 
     # A training job has no plan; what it measured stands in its provenance.
-    hashes = (row.plan or row.provenance or {}).get("data_sha256", {})
+    known = row.plan or row.provenance
+    hashes = {} if known is None else known.get("data_sha256", {})
     return JobResults(row.id, results.complete, evaluations, columns, hashes)
 
 

@@ -2,11 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
+from assay.service.contract.records import ErrorRecord, ResultJson
 from assay.service.contract.results import Answer
+from assay.service.contract.stored_specs import Params
 
 EventType = Literal["state", "progress", "log", "metric", "end"]
+
+
+class StateData(TypedDict):
+    """Of `state`: the state that the job has got."""
+
+    state: str
+    attempt: int
+    message: str
+    error: ErrorRecord | None
+
+
+class EndData(TypedDict):
+    """Of `end`: the state in which the job has ended."""
+
+    state: str
+    attempt: int
+    error: ErrorRecord | None
+
+
+class ProgressData(TypedDict):
+    """Of `progress`: examples or steps, and the seconds that are left; None where they are not known."""
+
+    done: int
+    total: int | None
+    unit: Literal["examples", "steps"]
+    eta_seconds: float | None
+
+
+class LogData(TypedDict):
+    """Of `log`: one line."""
+
+    message: str
+
+
+class MetricData(TypedDict):
+    """Of `metric`: parts of an `EvaluationResult`, and its number in the spec."""
+
+    evaluation: int
+    name: NotRequired[str]
+    params: NotRequired[Params]
+    metrics: NotRequired[ResultJson]
+
+
+EventData = StateData | EndData | ProgressData | LogData | MetricData
 
 
 class Event(Answer):

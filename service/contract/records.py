@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 from assay.service.contract.specs import Protocol
-from assay.service.contract.stored_specs import ComponentReference
+from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
 
 # The rows of a shard by column name: lists of one length, a value for each example.
@@ -207,6 +207,43 @@ class OutcomeExtra(TypedDict):
     analysis: NotRequired[str]
     artifacts: NotRequired[list[ArtifactDescription]]
     plan: NotRequired[Plan]
+
+
+# --- Results: written by the merge, read by the API. ---
+
+# JSON of a class of `results.py`, which whoever reads it validates: an `EvaluationResult`, or a part of one.
+ResultJson = dict[str, Any]
+
+
+class RunDevice(DeviceProvenance):
+    """The device of a job's first shard, its `batch_size`, and all devices where they were `mixed`."""
+
+    batch_size: int
+    mixed: NotRequired[list[DeviceProvenance]]
+
+
+class RunTimes(TypedDict):
+    """When a job was made and started (ISO 8601 in UTC), and the seconds that its `shards` took together."""
+
+    created_at: str | None
+    started_at: str | None
+    measured_seconds: float
+    shards: int
+    attempt: int
+
+
+class JobProvenance(TypedDict):
+    """`results.Provenance` as JSON."""
+
+    spec: Spec
+    seed: int
+    code: CodeProvenance
+    packages: dict[str, str]
+    device: RunDevice
+    weights_sha256: str | None
+    data_sha256: dict[str, str]
+    sources: NotRequired[dict[str, ForeignModel]]
+    times: RunTimes
 
 
 # --- Ends: of checks and of jobs. ---

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import InvalidState
+from assay.service.contract.records import JobProvenance
 from assay.service.contract.states import TERMINAL, JobState, ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
@@ -219,7 +219,7 @@ class Jobs:
         with self._database.reading() as connection:
             return list(connection.execute(statement).scalars())
 
-    def succeed(self, job_id: str, provenance: dict[str, Any]) -> bool:
+    def succeed(self, job_id: str, provenance: JobProvenance) -> bool:
         """Ends a job whose shards are all done, and releases the jobs that wait for it.
 
         Returns:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from assay.service.contract.records import ResultJson
 from assay.service.store.clock import now
 from assay.service.store.columns import unpack, upsert
 from assay.service.store.database import Database
@@ -41,7 +42,7 @@ class Results:
             rows = connection.execute(statement).all()
         return [_outcome(row) for row in rows]
 
-    def save(self, job_id: str, evaluation: int, result: dict[str, Any]) -> None:
+    def save(self, job_id: str, evaluation: int, result: ResultJson) -> None:
         """Writes the merged result of an evaluation; writing it again replaces it.
 
         A result that is new, or another than before, is told in the job's events.
@@ -60,7 +61,7 @@ class Results:
             if before != json.loads(json.dumps(result)):
                 tell_metric(connection, job_id, evaluation, result)
 
-    def of(self, job_id: str) -> dict[int, dict[str, Any]]:
+    def of(self, job_id: str) -> dict[int, ResultJson]:
         """The merged results of a job by evaluation, in order."""
         statement = select(results).where(results.c.job_id == job_id).order_by(results.c.evaluation)
         with self._database.reading() as connection:

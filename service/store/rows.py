@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from assay.service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
-from assay.service.contract.events import EventType
+from assay.service.contract.events import EventData, EventType
 from assay.service.contract.keys import Scope
-from assay.service.contract.records import Columns, ErrorRecord, OutcomeExtra, Plan, VerdictRecord
+from assay.service.contract.records import (
+    Columns,
+    ErrorRecord,
+    JobProvenance,
+    OutcomeExtra,
+    Plan,
+    VerdictRecord,
+)
 from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import WeightsReading
@@ -49,7 +56,7 @@ class JobRow:
     deadline: float | None
     spec: Spec
     plan: Plan | None
-    provenance: dict[str, Any] | None
+    provenance: JobProvenance | None
     message: str
     error: ErrorRecord | None
     progress_done: int
@@ -215,7 +222,7 @@ class EventRow:
     job_id: str
     seq: int
     type: EventType
-    data: dict[str, Any]
+    data: EventData
     at: float
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from assay.service.contract.errors import NotFound
+from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.quotas import Quota
@@ -166,7 +166,7 @@ class TenantJobs(_Part):
 class TenantResults(_Part):
     """What the caller's jobs measured."""
 
-    def of(self, job_id: str) -> dict[int, dict[str, Any]]:
+    def of(self, job_id: str) -> dict[int, ResultJson]:
         """The merged results of a job by evaluation."""
         self._check(job_id)
         return self._store.results.of(job_id)

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import cells_of
-from assay.service.contract.records import Plan, PlannedEvaluation
+from assay.service.contract.records import JobProvenance, Plan, PlannedEvaluation
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference, Source
 from assay.service.contract.stored_specs import EvaluationItem, Execution, user_spec
 from assay.service.metrics.analyses.summary import Summary
@@ -253,14 +253,14 @@ def plan_of(job: JobRow, rows: Sequence[OutcomeRow]) -> Plan:
     return job.plan if job.plan is not None else rows[0].extra["plan"]
 
 
-def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
+def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
     """Everything needed to repeat the numbers."""
     plan, first = plan_of(job, rows), rows[0].extra["provenance"]
     devices = [row.extra["provenance"]["device"] for row in rows]
     device = dict(first["device"])
     if any(other != device for other in devices):
         device["mixed"] = [d for i, d in enumerate(devices) if d not in devices[:i]]
-    return Provenance(
+    merged = Provenance(
         spec=dict(job.spec),
         seed=job.spec["seed"],
         code=dict(first["code"]),
@@ -280,7 +280,8 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> dict[str, Any]:
             "shards": len(rows),
             "attempt": job.attempt,
         },
-    ).model_dump(mode="json")
+    )
+    return cast(JobProvenance, merged.model_dump(mode="json"))
 
 
 def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:

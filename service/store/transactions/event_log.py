@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, delete, insert, update
 
-from assay.service.contract.events import EventType
+from assay.service.contract.events import EndData, EventData, EventType, MetricData, ProgressData, StateData
+from assay.service.contract.records import ResultJson
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.store.clock import now
 from assay.service.store.tables import events, jobs
@@ -28,11 +29,16 @@ def tell_state(connection: Connection, job_id: str) -> None:
     told = (jobs.c.state, jobs.c.attempt, jobs.c.message, jobs.c.error)
     statement = _counting(job_id).returning(jobs.c.last_event, *told)
     row = connection.execute(statement).one()
-    state = {"state": row.state, "attempt": row.attempt, "message": row.message, "error": row.error}
+    state: StateData = {
+        "state": row.state,
+        "attempt": row.attempt,
+        "message": row.message,
+        "error": row.error,
+    }
     _write(connection, job_id, row.last_event, "state", state)
     if row.state in TERMINAL:
-        del state["message"]
-        _tell(connection, job_id, "end", state)
+        end: EndData = {"state": row.state, "attempt": row.attempt, "error": row.error}
+        _tell(connection, job_id, "end", end)
 
 
 def tell_progress(connection: Connection, job_id: str) -> None:
@@ -57,13 +63,19 @@ def tell_message(connection: Connection, job_id: str, message: str) -> None:
         _tell(connection, job_id, "log", {"message": message})
 
 
-def tell_metric(connection: Connection, job_id: str, evaluation: int, result: dict[str, Any]) -> None:
+def tell_metric(connection: Connection, job_id: str, evaluation: int, result: ResultJson) -> None:
     """Tells the result of an evaluation, without its breakdown."""
-    told: dict[str, Any] = {key: result[key] for key in ("name", "params", "metrics") if key in result}
-    _tell(connection, job_id, "metric", {"evaluation": evaluation, **told})
+    told: MetricData = {"evaluation": evaluation}
+    if "name" in result:
+        told["name"] = result["name"]
+    if "params" in result:
+        told["params"] = result["params"]
+    if "metrics" in result:
+        told["metrics"] = result["metrics"]
+    _tell(connection, job_id, "metric", told)
 
 
-def _progress(row: Row[Any]) -> dict[str, Any]:
+def _progress(row: Row[Any]) -> ProgressData:
     return {
         "done": row.progress_done,
         "total": row.progress_total,
@@ -76,12 +88,12 @@ def _counting(job_id: str) -> Any:
     return update(jobs).where(jobs.c.id == job_id).values(last_event=jobs.c.last_event + 1)
 
 
-def _tell(connection: Connection, job_id: str, kind: EventType, data: dict[str, Any]) -> None:
+def _tell(connection: Connection, job_id: str, kind: EventType, data: EventData) -> None:
     number = connection.execute(_counting(job_id).returning(jobs.c.last_event)).scalar_one()
     _write(connection, job_id, number, kind, data)
 
 
-def _write(connection: Connection, job_id: str, number: int, kind: EventType, data: dict[str, Any]) -> None:
+def _write(connection: Connection, job_id: str, number: int, kind: EventType, data: EventData) -> None:
     row = {"job_id": job_id, "seq": number, "type": kind, "data": data, "at": now()}
     connection.execute(insert(events).values(**row))
     if number % THIN_EVERY == 0:

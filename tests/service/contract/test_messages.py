@@ -14,17 +14,20 @@ import pytest
 from pydantic import BaseModel
 
 from assay.service.contract import checkpoints, specs, weights_options
+from assay.service.contract.events import EndData, LogData, MetricData, ProgressData, StateData
 from assay.service.contract.records import (
     Columns,
     ErrorRecord,
     Evidence,
+    ForeignModel,
+    JobProvenance,
     OutcomeExtra,
     Plan,
     ProgramRecord,
     VerdictRecord,
     WrongShapeRecord,
 )
-from assay.service.contract.results import JobError
+from assay.service.contract.results import JobError, Provenance, Source
 from assay.service.contract.stored_specs import (
     CheckJobSpec,
     ComponentReference,
@@ -40,6 +43,13 @@ from assay.service.store.columns import unpack
 from tests.support.typed_json import faults, keys_of
 
 STATE = Path(__file__).resolve().parents[2] / "vectors" / "states" / "sqlite.sql.gz"
+EVENTS = {
+    "state": StateData,
+    "end": EndData,
+    "progress": ProgressData,
+    "log": LogData,
+    "metric": MetricData,
+}
 SPECS = {"train": TrainJobSpec, "evaluate": EvaluateJobSpec, "check": CheckJobSpec}
 
 
@@ -59,6 +69,8 @@ SPECS = {"train": TrainJobSpec, "evaluate": EvaluateJobSpec, "check": CheckJobSp
         (WrongShapeRecord, checkpoints.WrongShape),
         (ProgramRecord, checkpoints.ProgramFacts),
         (ErrorRecord, JobError),
+        (JobProvenance, Provenance),
+        (ForeignModel, Source),
     ],
 )
 def test_a_type_has_the_keys_of_the_class_that_checks_it(typed: type, model: type[BaseModel]) -> None:
@@ -80,12 +92,13 @@ def old_rows() -> Iterator[sqlite3.Connection]:
 
 
 def test_old_specs_and_plans_are_of_their_types(old_rows: sqlite3.Connection) -> None:
-    rows = old_rows.execute("select kind, spec, plan, error from jobs").fetchall()
+    rows = old_rows.execute("select kind, spec, plan, error, provenance from jobs").fetchall()
     assert {kind for kind, *_ in rows} >= {"train", "evaluate"}
-    for kind, spec, plan, error in rows:
+    for kind, spec, plan, error, provenance in rows:
         assert list(faults(json.loads(spec), SPECS[kind])) == []
         assert plan is None or list(faults(json.loads(plan), Plan)) == []
         assert error is None or list(faults(json.loads(error), ErrorRecord)) == []
+        assert provenance is None or list(faults(json.loads(provenance), JobProvenance)) == []
 
 
 def test_old_outcomes_are_of_their_types(old_rows: sqlite3.Connection) -> None:
@@ -95,6 +108,13 @@ def test_old_outcomes_are_of_their_types(old_rows: sqlite3.Connection) -> None:
         columns, extra = unpack(payload)
         assert list(faults(columns, Columns)) == []
         assert list(faults(without_facts(extra), OutcomeExtra)) == []
+
+
+def test_old_events_are_of_their_types(old_rows: sqlite3.Connection) -> None:
+    rows = old_rows.execute("select type, data from events").fetchall()
+    assert {kind for kind, _ in rows} >= {"state", "progress", "metric", "end"}
+    for kind, data in rows:
+        assert list(faults(json.loads(data), EVENTS[kind])) == []
 
 
 def without_facts(extra: dict[str, Any]) -> dict[str, Any]:
