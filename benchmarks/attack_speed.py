@@ -26,7 +26,7 @@ from assay.attacks.adversarial.fgsm import fgsm
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks.networks import cnn, digits, larger_vit, vit
 
@@ -59,7 +59,7 @@ class Cost:
     wall: float
 
 
-def native(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> Outcomes:
+def native(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> ExampleOutcomes:
     """Runs an attack of ours through the engine."""
 
     def images_of(rows: Sequence[int]) -> Tensor:

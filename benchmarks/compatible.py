@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from assay.attacks.adversarial.autoattack import autoattack
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from tests.attacks.adversarial.batches import digits, network
 
@@ -26,7 +26,7 @@ GOAL = 0.005
 
 def run(
     backend: Literal["native", "compatible"], seed: int, model: nn.Module, images: Tensor, labels: Tensor
-) -> Outcomes:
+) -> ExampleOutcomes:
     """Runs the ensemble on one side."""
     attack = autoattack(epsilon=EPSILON, queries=QUERIES, backend=backend)
 
@@ -38,7 +38,7 @@ def run(
     return attack_pixel(attack, model, images_of, labels, ids, randomness=randomness, batch_size=BATCH)
 
 
-def left(outcomes: Outcomes) -> str:
+def left(outcomes: ExampleOutcomes) -> str:
     """Accuracy after each stage, in percent."""
     standing, parts = int(outcomes.clean_correct.sum()), []
     for stage in outcomes.stages:

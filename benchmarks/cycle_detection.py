@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.adversarial.pgd import pgd
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from benchmarks.attack_speed import Cost, N, costs, native
 from benchmarks.networks import TRAINING_EPSILON, cnn, digits
 
@@ -35,8 +35,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 class Pair:
     """One attack, with cycle detection and without."""
 
-    found: Outcomes
-    plain: Outcomes
+    found: ExampleOutcomes
+    plain: ExampleOutcomes
     found_cost: Cost
     plain_cost: Cost
 
@@ -59,7 +59,7 @@ class Pair:
 
 def compared(params: dict[str, Any], model: nn.Module, pixels: Tensor, labels: Tensor) -> Pair:
     """Runs one attack both ways."""
-    outcomes: list[Outcomes] = []
+    outcomes: list[ExampleOutcomes] = []
 
     def work(on: bool) -> None:
         outcomes.append(native(pgd(**params, cycle_detection=on), model, pixels, labels))

@@ -48,7 +48,7 @@ def seconds(attack: TextAttack, sentences: Sequence[str], vocabulary: Vocabulary
     for first in range(0, len(sentences), together):
         part = slice(first, first + together)
         ids = [str(number) for number in range(len(sentences))[part]]
-        attack(ask, sentences[part], labels[part], ids, batch_size=BATCH)
+        attack.run(ask, sentences[part], labels[part], ids, seed=0, batch_size=BATCH)
     return time.perf_counter() - start
 
 

@@ -7,9 +7,8 @@ Networks"; Hendrycks et al. 2021, "Natural Adversarial Examples". The run is in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from assay.workers.evaluation.engine.anomalies import AnomalyScores, score_anomalies
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["aupr"]
 
@@ -18,6 +17,12 @@ PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
 PASSES = ("1", "0")
 
 
-def aupr() -> Callable[..., AnomalyScores]:
+def aupr() -> Evaluation:
     """Area under the precision-recall curve of anomalies, scored by minus the largest softmax."""
-    return score_anomalies
+    return _Aupr()
+
+
+class _Aupr:
+    def measure(self, shard: Shard) -> AnomalyScores:
+        """One row per image, with its anomaly score."""
+        return score_anomalies(shard.classifier, shard.images, shard.labels, shard.ids, **shard.running)

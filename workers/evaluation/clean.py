@@ -6,7 +6,10 @@ Of classification the outcomes come from `workers/evaluation/engine/protocols.py
 
 from __future__ import annotations
 
-from assay.workers.evaluation.engine.protocols import Evaluation, classify
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
+from assay.workers.evaluation.engine.protocols import classify
+from assay.workers.evaluation.engine.segmentation import PixelCounts, segment
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["clean"]
 
@@ -16,4 +19,13 @@ PASSES = ("1", "0")
 
 def clean() -> Evaluation:
     """Accuracy on unattacked images or texts."""
-    return classify
+    return _Clean()
+
+
+class _Clean:
+    def measure(self, shard: Shard) -> ExampleOutcomes | PixelCounts:
+        """One row per example: of segmentation the counts of its pixels, as whole squares."""
+        model, images, ids = shard.classifier, shard.images, shard.ids
+        if shard.task == "segmentation":
+            return segment(model, images, shard.truth, ids, classes=shard.classes, **shard.running)
+        return classify(model, images, shard.labels, ids, **shard.running)

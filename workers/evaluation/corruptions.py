@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Interval, Len
-from torch import Tensor, nn
 
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
@@ -22,8 +21,11 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import cells_of
 from assay.workers import catalog
-from assay.workers.evaluation.engine.ledger import Ledger, Outcomes
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.corrupted_segmentation import segment_corrupted
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
+from assay.workers.evaluation.engine.loader import Loader
+from assay.workers.evaluation.engine.segmentation import PixelCounts
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.evaluation.engine.stored_corruptions import StoredCells, flags
 
 __all__ = ["corruptions"]
@@ -59,8 +61,7 @@ def corruptions(
     corruptions: CorruptionNames = COMMON,
     severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
     source: Literal["generated", "stored"] = "generated",
-    seed: Annotated[int, "system"] = 0,
-) -> Corrupted | StoredCells:
+) -> Evaluation:
     """Accuracy under the corruptions of ImageNet-C, the mean corruption error, and mIoU of segmentation.
 
     Args:
@@ -68,7 +69,6 @@ def corruptions(
         severities: Which, 1 to 5; by default all.
         source: "generated" corrupts the images of the data set; "stored" reads those that lie corrupted in
             the folders of a data set like imagenet_c, which is another test set.
-        seed: The job's.
     """
     params = {"corruptions": corruptions, "severities": severities}
     if source == "stored":
@@ -76,7 +76,7 @@ def corruptions(
     kernels = [
         catalog.build("corruption", name, {"severity": severity})() for name, severity in cells_of(params)
     ]
-    return Corrupted(kernels, seed)
+    return Corrupted(kernels)
 
 
 @dataclass(frozen=True)
@@ -84,22 +84,19 @@ class Corrupted:
     """The evaluation with its parameters; see `corruptions`."""
 
     kernels: Sequence[Corruption]
-    seed: int
 
-    def __call__(
-        self,
-        model: nn.Module,
-        images_of: Images,
-        labels: Tensor,
-        ids: Sequence[str],
-        *,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        dtype: DType = "float32",
-        progress: Progress | None = None,
-    ) -> Outcomes:
-        """Evaluates; the arguments are those of `classify`."""
-        loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
+    def measure(self, shard: Shard) -> ExampleOutcomes | PixelCounts:
+        """One row per example, as it is and under each corruption."""
+        if shard.task == "segmentation":
+            subject = (shard.classifier, shard.images, shard.truth, shard.ids)
+            return segment_corrupted(
+                *subject, kernels=self.kernels, seed=shard.seed, classes=shard.classes, **shard.running
+            )
+        return self._classify(shard)
+
+    def _classify(self, shard: Shard) -> ExampleOutcomes:
+        model, labels, ids = shard.classifier, shard.labels, shard.ids
+        loader = Loader(model, shard.images, labels, ids, shard.batch_size, shard.device, shard.dtype)
         ledger = Ledger(labels, ids)
         right = torch.zeros(len(ids), len(self.kernels), dtype=torch.bool)
         nonfinite = 0
@@ -111,12 +108,11 @@ class Corrupted:
                 ledger.note_clean(rows, verdict, images, settle=False)
                 ledger.note_pass(rows)
                 for cell, kernel in enumerate(self.kernels):
-                    found = judge(loader.forward(kernel(images, names, self.seed)), truth)
+                    found = judge(loader.forward(kernel(images, names, shard.seed)), truth)
                     right[rows, cell] = (found.rank == 0).cpu()
                     nonfinite += int(found.nonfinite.sum())
                     ledger.note_pass(rows)
                 ledger.settle(rows, verdict._asdict(), images, None)
-                if progress is not None:
-                    progress(ledger.done)
+                shard.progress(ledger.done)
         outcomes = ledger.close(loader.classes, loader.noted())
         return replace(outcomes, nonfinite=outcomes.nonfinite + nonfinite, corrupted=tuple(map(flags, right)))

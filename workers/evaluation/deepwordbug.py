@@ -25,12 +25,10 @@ PASSES = ("60", "0")
 def deepwordbug(
     *,
     max_edit_distance: Annotated[int, Interval(ge=0, le=100_000)] = 30,
-    seed: Annotated[int, "system"] = 0,
 ) -> TextAttack:
     """Swapped, substituted, deleted and inserted characters, in the order of the words' importance.
 
     Args:
         max_edit_distance: Levenshtein distance from the unchanged text, at most.
-        seed: The job's.
     """
-    return TextAttack(recipes.deepwordbug(max_edit_distance=max_edit_distance), seed)
+    return TextAttack(recipes.deepwordbug(max_edit_distance=max_edit_distance))

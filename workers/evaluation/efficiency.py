@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -33,7 +33,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from assay.attacks.kernel import frozen
 from assay.workers.evaluation.engine.analysis import Measured
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.loader import DType, Loader, Progress
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["efficiency"]
 
@@ -57,7 +58,7 @@ def efficiency(
     batch_size: Annotated[int, Interval(ge=1, le=65536)] | None = None,
     repeats: Annotated[int, Interval(ge=3, le=1000)] = 20,
     warmup: Annotated[int, Interval(ge=1, le=100)] = 3,
-) -> _Efficiency:
+) -> Evaluation:
     """parameters, operations, latency and peak memory per image, in testing and in training.
 
     Args:
@@ -74,34 +75,23 @@ class _Efficiency:
     repeats: int
     warmup: int
 
-    def analyse(
-        self,
-        model: nn.Module,
-        images_of: Images,
-        ids: Sequence[str],
-        *,
-        seed: int,
-        batch_size: int,
-        device: torch.device,
-        dtype: DType,
-        progress: Progress | None = None,
-    ) -> Measured:
+    def measure(self, shard: Shard) -> Measured:
         """One row per repeat, with `test_seconds` and `train_seconds` per image, each (n,)."""
-        del seed
-        asked = size = self.batch_size or batch_size
-        loader = Loader(model, images_of, None, ids, size, device, dtype)
+        model, dtype, count = shard.classifier, shard.dtype, len(shard.ids)
+        asked = size = self.batch_size or shard.batch_size
+        loader = Loader(model, shard.images, None, shard.ids, size, shard.device, dtype)
         while True:
             try:
                 # Of a small data set the same images come again: what they show does not matter.
-                images = loader.images(torch.arange(size) % len(ids))
+                images = loader.images(torch.arange(size) % count)
                 with frozen(model):
-                    values, facts = self._measured(model, images, dtype, progress or _ignore)
+                    values, facts = self._measured(model, images, dtype, shard.progress)
                 break
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise
             size //= 2
-            if device.type == "cuda":
+            if shard.device.type == "cuda":
                 torch.cuda.empty_cache()
         reduced = {"reduced_batch": {"asked": asked, "used": size}} if size < asked else {}
         names = tuple(f"repeat-{number:04d}" for number in range(self.repeats))
@@ -203,7 +193,3 @@ def _wait(device: torch.device) -> None:
 
 def _precision(images: Tensor, dtype: DType) -> torch.autocast:
     return torch.autocast(images.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
-
-
-def _ignore(done: int) -> None:
-    """Nobody listens."""

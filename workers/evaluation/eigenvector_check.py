@@ -30,14 +30,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.attacks.randomness import Randomness
 from assay.models.layers.attention_probe import QueriesKeysValues
 from assay.models.layers.parameters import Layers
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
-from assay.workers.evaluation.engine.loader import DType, Images, Progress
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["eigenvector_check"]
 
@@ -57,7 +57,7 @@ SPREAD_BINS = 48  # of these powers of ten; the first and the last bin hold what
 POWERS = (-20.0, 4.0)
 
 
-def eigenvector_check(*, layers: Layers = "all") -> _EigenvectorCheck:
+def eigenvector_check(*, layers: Layers = "all") -> Evaluation:
     """Whether values hold eigenvectors of the keys' Gram matrix, against random and permuted values.
 
     Args:
@@ -70,20 +70,9 @@ def eigenvector_check(*, layers: Layers = "all") -> _EigenvectorCheck:
 class _EigenvectorCheck:
     layers: Layers
 
-    def analyse(
-        self,
-        model: nn.Module,
-        images_of: Images,
-        ids: Sequence[str],
-        *,
-        seed: int,
-        batch_size: int,
-        device: torch.device,
-        dtype: DType,
-        progress: Progress | None = None,
-    ) -> Measured:
+    def measure(self, shard: Shard) -> Measured:
         """One row per example, with the columns of `check`; those of controls have their name in front."""
-        randomness = Randomness(seed, "eigenvector_check")
+        randomness = Randomness(shard.seed, "eigenvector_check")
 
         def look(number: int, layer: QueriesKeysValues, names: Sequence[str]) -> dict[str, Tensor]:
             gram = gram_matrix(layer.keys)
@@ -92,12 +81,9 @@ class _EigenvectorCheck:
                 found |= {f"{control}_{name}": part for name, part in check(gram, values).items()}
             return found
 
-        values, facts = look_at_layers(
-            look, self.layers, model, images_of, ids,
-            batch_size=batch_size, device=device, dtype=dtype, progress=progress,
-        )  # fmt: skip
-        ones = torch.ones(len(ids), dtype=torch.int64)
-        return Measured(tuple(ids), _without_layers(values), ones, torch.zeros_like(ones), facts)
+        values, facts = look_at_layers(look, self.layers, shard)
+        ones = torch.ones(len(shard.ids), dtype=torch.int64)
+        return Measured(shard.ids, _without_layers(values), ones, torch.zeros_like(ones), facts)
 
 
 class Gram(NamedTuple):

@@ -6,8 +6,6 @@ no recipe with it.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from assay.attacks.words.search import recipes
 from assay.workers.evaluation.engine.text_attack import TextAttack
 
@@ -19,10 +17,6 @@ PAPER = "Boucher et al. 2022, Bad Characters: Imperceptible NLP Attacks"
 PASSES = ("60", "0")
 
 
-def homoglyph_swaps(*, seed: Annotated[int, "system"] = 0) -> TextAttack:
-    """Characters that look alike, one in each word, in the order of the words' importance.
-
-    Args:
-        seed: The job's.
-    """
-    return TextAttack(recipes.homoglyph_swaps(), seed)
+def homoglyph_swaps() -> TextAttack:
+    """Characters that look alike, one in each word, in the order of the words' importance."""
+    return TextAttack(recipes.homoglyph_swaps())

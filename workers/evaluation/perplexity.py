@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Interval
 
-from assay.models.layers.token_model import TokenModel
-from assay.workers.data.formats.text import LanguageSet
 from assay.workers.data.formats.vocabulary import UNKNOWN
 from assay.workers.evaluation.engine.likelihood import Windows, score
-from assay.workers.evaluation.engine.loader import DType, Progress
+from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.shard import Shard
 
 __all__ = ["perplexity"]
 
@@ -40,7 +39,7 @@ RULES = (
 
 
 @dataclass(frozen=True)
-class DocumentLosses:
+class DocumentLosses(WithoutFiles):
     """One row per document, in the order of `ids`.
 
     Attributes:
@@ -112,50 +111,29 @@ class Perplexity:
             raise ValueError(f"length is {length}, the model takes at most {longest} words")
         return Windows(length, {"sliding": 1, "strided": self.stride, "blocks": length}[self.window])
 
-    def __call__(
-        self,
-        model: TokenModel,
-        text: LanguageSet,
-        order: Sequence[int],
-        *,
-        longest: int,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        dtype: DType = "float32",
-        progress: Progress | None = None,
-    ) -> DocumentLosses:
-        """Score some documents.
-
-        Args:
-            model: On `device`, in `dtype`.
-            text: The whole text.
-            order: Which documents, each once.
-            longest: The most words that the model takes.
-            batch_size: Windows at a time.
-            device: Where the model is.
-            dtype: Arithmetic.
-            progress: Told how many documents are done.
+    def measure(self, shard: Shard) -> DocumentLosses:
+        """Scores the documents of the shard; a batch is of windows.
 
         Raises:
             ValueError: As for `windows`.
         """
-        windows, stream = self.windows(longest), torch.from_numpy(text.stream())
+        text, order = shard.text, shard.order
+        windows, stream = self.windows(shard.image_size), torch.from_numpy(text.stream())
         ranges = [(max(text.starts[index], 1), text.starts[index + 1]) for index in order]
         total = len(windows.numbers(ranges, len(stream)))
-        tell = progress or (lambda done: None)
         found = score(
-            model,
+            shard.language_model,
             stream,
             ranges,
             windows,
-            batch_size=batch_size,
-            device=device,
-            dtype=dtype,
-            progress=lambda done: tell(done * len(order) // total),
+            batch_size=shard.batch_size,
+            device=shard.device,
+            dtype=shard.dtype,
+            progress=lambda done: shard.progress(done * len(order) // total),
         )
         nll = tuple(math.fsum(found.losses[start:stop]) for start, stop in ranges)
         return DocumentLosses(
-            ids=tuple(text.ids[index] for index in order),
+            ids=shard.ids,
             nll=nll,
             tokens=tuple(stop - start for start, stop in ranges),
             unknown=tuple(int((stream[start:stop] == UNKNOWN).sum()) for start, stop in ranges),

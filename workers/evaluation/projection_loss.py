@@ -28,13 +28,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.models.layers.attention_probe import QueriesKeysValues
 from assay.models.layers.parameters import Layers
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
-from assay.workers.evaluation.engine.loader import DType, Images, Progress
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["projection_loss"]
 
@@ -51,7 +51,7 @@ PASSES = ("3", "0")
 Form = Literal["released", "paper"]
 
 
-def projection_loss(*, form: Form = "released", layers: Layers = "all") -> _ProjectionLoss:
+def projection_loss(*, form: Form = "released", layers: Layers = "all") -> Evaluation:
     """Projection loss J_proj of attention as kernel PCA, per layer.
 
     Args:
@@ -66,26 +66,11 @@ class _ProjectionLoss:
     form: Form
     layers: Layers
 
-    def analyse(
-        self,
-        model: nn.Module,
-        images_of: Images,
-        ids: Sequence[str],
-        *,
-        seed: int,
-        batch_size: int,
-        device: torch.device,
-        dtype: DType,
-        progress: Progress | None = None,
-    ) -> Measured:
+    def measure(self, shard: Shard) -> Measured:
         """One row per example; the columns are those of `parts`, each (n, L)."""
-        del seed
-        values, facts = look_at_layers(
-            self._look, self.layers, model, images_of, ids,
-            batch_size=batch_size, device=device, dtype=dtype, progress=progress,
-        )  # fmt: skip
-        ones = torch.ones(len(ids), dtype=torch.int64)
-        return Measured(tuple(ids), values, ones, torch.zeros_like(ones), facts)
+        values, facts = look_at_layers(self._look, self.layers, shard)
+        ones = torch.ones(len(shard.ids), dtype=torch.int64)
+        return Measured(shard.ids, values, ones, torch.zeros_like(ones), facts)
 
     def _look(self, number: int, layer: QueriesKeysValues, ids: Sequence[str]) -> dict[str, Tensor]:
         del number, ids

@@ -20,13 +20,10 @@ PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word
 PASSES = ("250 * params.max_words", "0")
 
 
-def pruthi(
-    *, max_words: Annotated[int, Interval(ge=1, le=100)] = 1, seed: Annotated[int, "system"] = 0
-) -> TextAttack:
+def pruthi(*, max_words: Annotated[int, Interval(ge=1, le=100)] = 1) -> TextAttack:
     """Typing errors: swapped, deleted and inserted characters and neighbouring keys, in few words.
 
     Args:
         max_words: How many words may be changed, each once.
-        seed: The job's.
     """
-    return TextAttack(recipes.pruthi(max_words=max_words), seed)
+    return TextAttack(recipes.pruthi(max_words=max_words))

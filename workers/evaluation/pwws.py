@@ -6,15 +6,17 @@ Saliency".
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
 from assay.attacks.words.search import recipes
+from assay.attacks.words.search.recipe import Recipe
 from assay.attacks.words.search.synonyms import synonyms
 from assay.attacks.words.search.wordnet import missing_files
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import resolve_folder
-from assay.workers.evaluation.engine.text_attack import TextAttack
+from assay.workers.evaluation.engine.text_attack import FolderTextAttack
 
 __all__ = ["pwws"]
 
@@ -31,15 +33,17 @@ HOW = "docs/text-caches.md says how to get WordNet; nothing is downloaded"
 def pwws(
     *,
     wordnet: Annotated[str, "folder"] = "wordnet",
-    root: Annotated[Path | None, "system"] = None,
-    seed: Annotated[int, "system"] = 0,
-) -> TextAttack:
+) -> FolderTextAttack:
     """Synonyms of WordNet, in the order of the words' saliency times what their best synonym does.
 
     Args:
         wordnet: Folder of WordNet's files, relative to ASSAY_DATA_ROOT.
-        root: ASSAY_DATA_ROOT.
-        seed: The job's.
+    """
+    return FolderTextAttack(functools.partial(_recipe, wordnet))
+
+
+def _recipe(wordnet: str, root: Path | None) -> Recipe:
+    """The recipe with what is in the folder.
 
     Raises:
         MissingData: the files are not there; names them.
@@ -56,4 +60,4 @@ def pwws(
         changes = synonyms(folder)
     except ValueError as error:
         raise CorruptData(f"{error}. {HOW}.") from error
-    return TextAttack(recipes.pwws(changes), seed)
+    return recipes.pwws(changes)

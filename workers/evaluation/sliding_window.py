@@ -18,15 +18,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import Interval
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from assay.attacks.kernel import frozen
 from assay.workers.data.formats.prefetch import load_ahead
 from assay.workers.data.formats.rescaling import rescale_pixels, size_with_short_side
 from assay.workers.evaluation.engine.forward import Passes
-from assay.workers.evaluation.engine.loader import DType, Progress
 from assay.workers.evaluation.engine.segmentation import PixelCounts, count_pixels
+from assay.workers.evaluation.engine.shard import Shard
 
 __all__ = ["sliding_window"]
 
@@ -85,78 +85,38 @@ class SlidingWindow:
     stride: int
     average: str
 
-    def __call__(
-        self,
-        model: nn.Module,
-        example_of: Callable[[int], Example],
-        ids: Sequence[str],
-        *,
-        classes: int,
-        image_size: int,
-        batch_size: int,
-        device: torch.device,
-        dtype: DType = "float32",
-        progress: Progress | None = None,
-    ) -> PixelCounts:
-        """Segment every image.
-
-        Args:
-            model: Maps images in [0, 1] to logits (B, K, S, S), in `dtype` (float32 for bfloat16, which is
-                autocast). Its mode, parameters and buffers are left as they were.
-            example_of: Loads an example by index; called from several threads.
-            ids: Example ids; indices go from 0 to n - 1 in this order.
-            classes: K.
-            image_size: What `batch_size` was chosen for: a batch of windows has no more pixels than so many
-                images of this side, but at least one window.
-            batch_size: See above.
-            device: Where the model is.
-            dtype: Arithmetic.
-            progress: Told how many images are done.
+    def measure(self, shard: Shard) -> PixelCounts:
+        """Segments every image; `together` says how many windows are a batch.
 
         Raises:
             ValueError: There are no images, or the logits have another shape.
         """
-        if not ids:
+        if not shard.ids:
             raise ValueError("there are no images, at least one is needed")
-        exact = Passes(model, device)
-        tally = _Tally(ids, classes)
-        with torch.no_grad(), frozen(model):
-            examples = load_ahead(example_of, range(len(ids)))
-            together = self.together(batch_size, image_size)
-            for done, found in enumerate(
-                self.judge(exact, examples, classes, together, device, dtype), start=1
-            ):
+        exact = Passes(shard.classifier, shard.device)
+        tally = _Tally(shard.ids, shard.classes)
+        with torch.no_grad(), frozen(shard.classifier):
+            examples = load_ahead(shard.example, range(len(shard.ids)))
+            for done, found in enumerate(self.judge(exact, examples, shard), start=1):
                 tally.note(done - 1, found)
-                if progress is not None:
-                    progress(done)
+                shard.progress(done)
         return tally.counts(exact.limit.noted())
 
-    def judge(
-        self,
-        exact: Passes,
-        examples: Iterable[Example],
-        classes: int,
-        together: int,
-        device: torch.device,
-        dtype: DType,
-    ) -> Iterator[Judged]:
+    def judge(self, exact: Passes, examples: Iterable[Example], shard: Shard) -> Iterator[JudgedImage]:
         """The class of every pixel of each example, in order; few of them are held at a time.
 
         Args:
             exact: Runs the model, without autocast; its parameters are frozen, and nothing records gradients.
             examples: Images, on any device, with their label maps, on the CPU.
-            classes: K.
-            together: Windows of one pass.
-            device: Where the model is.
-            dtype: Arithmetic.
+            shard: Says how the model is run.
 
         Raises:
             ValueError: The logits have another shape.
         """
-        forward = exact.in_bfloat16() if dtype == "bfloat16" else exact
-        precision = torch.float64 if dtype == "float64" else torch.float32
-        pieces = self._pieces(examples, device, precision, classes)
-        for canvas in self._painted(pieces, forward, together):
+        forward = exact.in_bfloat16() if shard.dtype == "bfloat16" else exact
+        precision = torch.float64 if shard.dtype == "float64" else torch.float32
+        pieces = self._pieces(examples, shard.device, precision, shard.classes)
+        for canvas in self._painted(pieces, forward, self.together(shard.batch_size, shard.image_size)):
             yield canvas.judged(RESIZED_CLASSES)
 
     def together(self, batch_size: int, image_size: int) -> int:
@@ -206,7 +166,7 @@ class SlidingWindow:
                     yield canvas
 
 
-class Judged(NamedTuple):
+class JudgedImage(NamedTuple):
     """What the model said of one image.
 
     Attributes:
@@ -258,7 +218,7 @@ class _Canvas:
         self._left -= 1
         return self._left == 0
 
-    def judged(self, at_a_time: int) -> Judged:
+    def judged(self, at_a_time: int) -> JudgedImage:
         """The class of every pixel of the file, once all windows are there.
 
         Args:
@@ -282,7 +242,7 @@ class _Canvas:
             prediction = torch.where(higher, where + first, prediction)
         self._scores = self._times = None
         found = prediction.masked_fill(~finite, self.classes).cpu()
-        return Judged(found, self.truth, bool(finite.all()), self.windows)
+        return JudgedImage(found, self.truth, bool(finite.all()), self.windows)
 
 
 class _Tally:
@@ -294,7 +254,7 @@ class _Tally:
         self._windows = torch.zeros(len(ids), dtype=torch.int64)
         self._nonfinite = 0
 
-    def note(self, row: int, found: Judged) -> None:
+    def note(self, row: int, found: JudgedImage) -> None:
         """Count the pixels of an image."""
         classes = self._counts.shape[2]
         self._counts[row] = count_pixels(found.prediction[None], found.truth[None], classes)[0]

@@ -10,13 +10,13 @@ parameters for the windows, which classification and whole squares have no use f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
 from annotated_types import Interval, Len
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
@@ -26,8 +26,8 @@ from assay.workers.data.formats.prefetch import load_ahead
 from assay.workers.evaluation.corruptions import COMMON, OF_CHANNELS, CorruptionNames
 from assay.workers.evaluation.engine.corrupted_segmentation import CellTally
 from assay.workers.evaluation.engine.forward import Passes
-from assay.workers.evaluation.engine.loader import DType, Progress
 from assay.workers.evaluation.engine.segmentation import PixelCounts
+from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.sliding_window import PASSES as OF_WINDOWS_PASSES
 from assay.workers.evaluation.sliding_window import RULES as OF_WINDOWS
 from assay.workers.evaluation.sliding_window import Example, Side, SlidingWindow
@@ -48,7 +48,6 @@ def sliding_window_corruptions(
     window: Side = 512,
     stride: Side = 512,
     average: Literal["logits", "probabilities"] = "logits",
-    seed: Annotated[int, "system"] = 0,
 ) -> CorruptedWindows:
     """Segmentation of corrupted whole images by sliding windows, judged at the label maps' own size.
 
@@ -61,11 +60,10 @@ def sliding_window_corruptions(
         window: side of a window, in pixels.
         stride: distance of two windows, in pixels; at most `window`.
         average: what is averaged where windows overlap; the released code takes logits.
-        seed: the job's.
     """
     cells = cells_of({"corruptions": corruptions, "severities": severities})
     kernels = [catalog.build("corruption", name, {"severity": severity})() for name, severity in cells]
-    return CorruptedWindows(kernels, SlidingWindow(short_side, window, stride, average), seed)
+    return CorruptedWindows(kernels, SlidingWindow(short_side, window, stride, average))
 
 
 @dataclass(frozen=True)
@@ -74,34 +72,19 @@ class CorruptedWindows:
 
     kernels: Sequence[Corruption]
     windows: SlidingWindow
-    seed: int
 
-    def __call__(
-        self,
-        model: nn.Module,
-        example_of: Callable[[int], Example],
-        ids: Sequence[str],
-        *,
-        classes: int,
-        image_size: int,
-        batch_size: int,
-        device: torch.device,
-        dtype: DType = "float32",
-        progress: Progress | None = None,
-    ) -> PixelCounts:
-        """Segment every image as it is, and under each corruption; the arguments are `SlidingWindow`'s.
+    def measure(self, shard: Shard) -> PixelCounts:
+        """Segments every image as it is, and under each corruption.
 
         Raises:
             ValueError: There are no images, or the logits have another shape.
         """
-        if not ids:
+        if not shard.ids:
             raise ValueError("there are no images, at least one is needed")
-        exact, tally = Passes(model, device), CellTally(ids, classes)
-        views, together = 1 + len(self.kernels), self.windows.together(batch_size, image_size)
-        with torch.no_grad(), frozen(model):
-            examples = self._views(example_of, ids, device)
-            judged = self.windows.judge(exact, examples, classes, together, device, dtype)
-            for number, found in enumerate(judged):
+        exact, tally = Passes(shard.classifier, shard.device), CellTally(shard.ids, shard.classes)
+        views = 1 + len(self.kernels)
+        with torch.no_grad(), frozen(shard.classifier):
+            for number, found in enumerate(self.windows.judge(exact, self._views(shard), shard)):
                 row, view = divmod(number, views)
                 tally.note(
                     torch.tensor([row]),
@@ -111,20 +94,18 @@ class CorruptedWindows:
                     passes=found.windows,
                     clean=view == 0,
                 )
-                if progress is not None and view == views - 1:
-                    progress(row + 1)
+                if view == views - 1:
+                    shard.progress(row + 1)
         return tally.counts(exact.limit.noted())
 
-    def _views(
-        self, example_of: Callable[[int], Example], ids: Sequence[str], device: torch.device
-    ) -> Iterator[Example]:
+    def _views(self, shard: Shard) -> Iterator[Example]:
         """Each image as it is and under each corruption, one at a time, with its label map."""
-        for row, (pixels, truth) in enumerate(load_ahead(example_of, range(len(ids)))):
+        for row, (pixels, truth) in enumerate(load_ahead(shard.example, range(len(shard.ids)))):
             # As it is, it goes the way of `sliding_window` unchanged.
             yield pixels, truth
-            image = pixels.to(device, torch.float32)[None] / TOP
+            image = pixels.to(shard.device, torch.float32)[None] / TOP
             for kernel in self.kernels:
-                yield _bytes(kernel(image, [ids[row]], self.seed)[0]), truth
+                yield _bytes(kernel(image, [shard.ids[row]], shard.seed)[0]), truth
 
 
 def _bytes(image: Tensor) -> Tensor:

@@ -15,10 +15,11 @@ from annotated_types import Interval
 
 from assay.attacks.words.search import recipes
 from assay.attacks.words.search.neighbours import Neighbours
+from assay.attacks.words.search.recipe import Recipe
 from assay.attacks.words.search.vector_files import missing_vectors, read_vectors, written
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import resolve_folder
-from assay.workers.evaluation.engine.text_attack import TextAttack
+from assay.workers.evaluation.engine.text_attack import FolderTextAttack
 
 __all__ = ["textfooler"]
 
@@ -36,17 +37,19 @@ def textfooler(
     vectors: Annotated[str, "folder"] = "counter-fitted",
     neighbours: Annotated[int, Interval(ge=1, le=200)] = 50,
     min_similarity: Annotated[float, Interval(ge=0.0, le=1.0)] = 0.5,
-    root: Annotated[Path | None, "system"] = None,
-    seed: Annotated[int, "system"] = 0,
-) -> TextAttack:
+) -> FolderTextAttack:
     """Words with near vectors, in the order of importance; without parts of speech and sentence encoder.
 
     Args:
         vectors: Folder of word vectors, relative to ASSAY_DATA_ROOT.
         neighbours: The nearest words of a word that are tried, at most.
         min_similarity: Cosine of a word's vector and that of what it becomes, at least.
-        root: ASSAY_DATA_ROOT.
-        seed: The job's.
+    """
+    return FolderTextAttack(functools.partial(_recipe, vectors, neighbours, min_similarity))
+
+
+def _recipe(vectors: str, neighbours: int, min_similarity: float, root: Path | None) -> Recipe:
+    """The recipe with what is in the folder.
 
     Raises:
         MissingData: the files are not there; names them.
@@ -63,7 +66,7 @@ def textfooler(
         near = _read(folder, neighbours, written(folder))
     except ValueError as error:
         raise CorruptData(f"{error}. {HOW}.") from error
-    return TextAttack(recipes.textfooler(near, min_similarity=min_similarity), seed)
+    return recipes.textfooler(near, min_similarity=min_similarity)
 
 
 @functools.lru_cache(maxsize=1)

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from assay.workers.evaluation.engine.anomalies import classify_with_confidence
-from assay.workers.evaluation.engine.protocols import Evaluation
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["top1"]
 
@@ -35,4 +36,11 @@ def top1(
             "all" counts it.
     """
     del ece_bins, rms_bin_size, rms_bins  # the merge reads them
-    return classify_with_confidence
+    return _Top1()
+
+
+class _Top1:
+    def measure(self, shard: Shard) -> ExampleOutcomes:
+        """One row per example, with its confidence."""
+        subject = (shard.classifier, shard.images, shard.labels, shard.ids)
+        return classify_with_confidence(*subject, **shard.running)

@@ -24,11 +24,10 @@ from torch import Tensor
 from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.word_swap import WordSwap
-from assay.models.layers.token_model import TokenModel
 from assay.workers.data.formats.text import LanguageSet
 from assay.workers.data.formats.vocabulary import UNKNOWN
 from assay.workers.evaluation.engine.likelihood import Scores, score
-from assay.workers.evaluation.engine.loader import DType, Progress
+from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.perplexity import RULES as PERPLEXITY_RULES
 from assay.workers.evaluation.perplexity import DocumentLosses, Perplexity, passes_of
 
@@ -101,51 +100,42 @@ class SwappedPerplexity(Perplexity):
     """Scores documents of a text that has been swapped first.
 
     Attributes:
-        swap: what is swapped.
+        rate: Probability of each word that may be swapped.
+        change: What a swapped word becomes.
     """
 
-    swap: WordSwap
+    rate: float
+    change: WordChange
 
-    def __call__(
-        self,
-        model: TokenModel,
-        text: LanguageSet,
-        order: Sequence[int],
-        *,
-        longest: int,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        dtype: DType = "float32",
-        progress: Progress | None = None,
-    ) -> SwappedLosses:
-        """Score some documents; the arguments are those of `Perplexity`.
+    def measure(self, shard: Shard) -> SwappedLosses:
+        """Scores the documents of the shard; a batch is of windows.
 
         Raises:
             ValueError: As for `Perplexity.windows`.
         """
-        windows, before = self.windows(longest), text.stream()
-        after = swapped_text(text, self.swap)
+        text, order = shard.text, shard.order
+        windows, before = self.windows(shard.image_size), text.stream()
+        after = swapped_text(text, WordSwap(self.rate, self.change, shard.seed))
         ranges = [(max(text.starts[index], 1), text.starts[index + 1]) for index in order]
         total = len(windows.numbers(ranges, len(before)))
-        tell = progress or (lambda done: None)
 
         def scored(words: Tensor, first: int) -> Scores:
             return score(
-                model,
+                shard.language_model,
                 words,
                 ranges,
                 windows,
-                batch_size=batch_size,
-                device=device,
-                dtype=dtype,
-                progress=lambda done: tell((first + done) * len(order) // (2 * total)),
+                batch_size=shard.batch_size,
+                device=shard.device,
+                dtype=shard.dtype,
+                progress=lambda done: shard.progress((first + done) * len(order) // (2 * total)),
             )
 
         found, plain = scored(after.words, 0), scored(torch.from_numpy(before), total)
         unknown, kept = after.words.numpy() == UNKNOWN, ~after.swapped
         nll = tuple(math.fsum(found.losses[start:stop]) for start, stop in ranges)
         return SwappedLosses(
-            ids=tuple(text.ids[index] for index in order),
+            ids=shard.ids,
             nll=nll,
             tokens=tuple(stop - start for start, stop in ranges),
             unknown=tuple(int(unknown[start:stop].sum()) for start, stop in ranges),
@@ -194,7 +184,6 @@ def word_swap(
     window: Literal["sliding", "strided", "blocks"] = "sliding",
     length: Annotated[int, Interval(ge=1, le=65536)] | None = None,
     stride: Annotated[int, Interval(ge=1, le=65536)] = 128,
-    seed: Annotated[int, "system"] = 0,
 ) -> SwappedPerplexity:
     """Perplexity per word of text with swapped words, of all words and of those that stayed, also before.
 
@@ -204,6 +193,5 @@ def word_swap(
         window: As of `perplexity`.
         length: As of `perplexity`: words of a window; null is the model's length.
         stride: As of `perplexity`: of strided windows.
-        seed: The job's.
     """
-    return SwappedPerplexity(window, length, stride, WordSwap(rate, words(), seed))
+    return SwappedPerplexity(window, length, stride, rate, words())

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load
+from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import cells_of, content_label
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
@@ -27,12 +28,12 @@ from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import LanguageSet, is_text
+from assay.workers.evaluation.engine.shard import FolderReader
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.segmentation_attacks import class_pixels
-from assay.workers.jobs.session import Loaded, Session, examples_of
+from assay.workers.jobs.session import Loaded, Session, data_root, examples_of
 from assay.workers.jobs.sources import planned_sources
-from assay.workers.jobs.text_attacks import check_folders
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
 from assay.workers.weights.fit import check_fit, check_vocabulary
@@ -122,6 +123,20 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "shards": [{**shard, "number": number} for number, shard in enumerate(shards)],
     }
     return {"type": "plan", "plan": plan}
+
+
+def check_folders(item: Mapping[str, Any]) -> None:
+    """Refuse, before anything is measured, an evaluation whose folders are not there.
+
+    Raises:
+        MissingData: one is not; says how to fill it.
+        CorruptData: what is in it cannot be read.
+        ValueError: a name leads out of the data root.
+    """
+    component = load_catalog().find_evaluation(item["name"])
+    if any(part.get("folder") for part in component.parameters["properties"].values()):
+        reader: FolderReader = catalog.build("evaluation", item["name"], item["params"])()
+        reader.check(data_root())
 
 
 def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:

@@ -1,25 +1,16 @@
-"""Attacks on segmentation models in a job: what the plan must know of them, and how a shard runs one."""
+"""What the plan must know of attacks on segmentation models: the pixels of each class."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, cast
-
-import safetensors.torch
+from typing import cast
 
 from assay.attacks.segmentation.kernel import PixelEnsemble
 from assay.attacks.segmentation.losses import class_weights
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.contract.records import ArtifactDescription, PlannedEvaluation
 from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
-from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
-from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
-from assay.workers.jobs import artifacts
 from assay.workers.jobs.session import Session
 
 # Label maps that are read at a time.
@@ -78,59 +69,3 @@ def pixels_of_classes(data: SegmentationSet, size: int) -> list[int]:
         found = maps[maps != IGNORE].long().bincount(minlength=data.classes)
         counts = [before + more for before, more in zip(counts, found.tolist(), strict=True)]
     return counts
-
-
-def attack_pixels(
-    item: EvaluationItem,
-    subject: tuple[Any, ...],
-    *,
-    classes: int,
-    planned: PlannedEvaluation,
-    spec: EvaluateJobSpec,
-    staged: Callable[[str, int], None],
-    **common: Any,
-) -> AttackedPixels:
-    """Runs the attack of an evaluation over the images of a shard.
-
-    Args:
-        item: The evaluation.
-        subject: Model, images, label maps, ids, as `attack_segmentation` takes them.
-        classes: K.
-        planned: What the plan says about the evaluation.
-        spec: Of the job.
-        staged: As for `attack_segmentation`.
-        **common: Batch size, device, dtype, progress.
-    """
-    pixels = planned.get("class_pixels")
-    return attack_segmentation(
-        ensemble_of(item),
-        *subject,
-        classes=classes,
-        seed=spec["seed"],
-        class_weights=None if pixels is None else class_weights(pixels),
-        screening=spec["execution"].get("screening") is not None,
-        keep_adversarial=bool(spec.get("save_adversarial")),
-        staged=staged,
-        **common,
-    )
-
-
-def save_attacked(path: Path, outcomes: AttackedPixels) -> ArtifactDescription:
-    """Writes the images with the fewest right pixels, and describes the file.
-
-    It has `images` (n, C, H, W) in [0, 1], `label_maps` (n, H, W) with 255 for what is ignored, and in its
-    header, as JSON, the `ids` and the loss that found each (`losses`). Images that no loss made worse are not
-    in it.
-    """
-    assert outcomes.adversarial is not None
-    assert outcomes.maps is not None
-    found = outcomes.worst.nonzero().flatten()
-    tensors = {
-        "images": outcomes.adversarial[found].contiguous(),
-        "label_maps": outcomes.maps[found].contiguous(),
-    }
-    header = {
-        "ids": json.dumps([outcomes.ids[row] for row in found.tolist()]),
-        "losses": json.dumps([outcomes.names[outcomes.worst[row]] for row in found.tolist()]),
-    }
-    return artifacts.write(path, safetensors.torch.save(tensors, metadata=header))

@@ -52,6 +52,12 @@ DTYPES = {
 KEPT_DATA_SETS = 4
 
 
+def data_root() -> Path | None:
+    """ASSAY_DATA_ROOT; None where it is not set."""
+    root = os.environ.get("ASSAY_DATA_ROOT")
+    return Path(root) if root else None
+
+
 def configure(threads: int) -> None:
     """Pin threads and choose arithmetic that repeats: no TF32, deterministic kernels."""
     torch.set_num_threads(threads)
@@ -104,11 +110,10 @@ class Session:
         key = _key(spec, split)
         data = self._data.pop(key, None)
         if data is None:
-            root = os.environ.get("ASSAY_DATA_ROOT")
             build = catalog.build("data", spec["name"], spec["params"])
             if len(self._data) >= KEPT_DATA_SETS:
                 self._data.pop(next(iter(self._data)))  # the one whose last use is longest ago
-            data = build(Path(root) if root else None, split)
+            data = build(data_root(), split)
         self._data[key] = data
         return data
 

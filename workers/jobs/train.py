@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import cast
 
-from assay.service.contract.messages import CheckpointReport, OutcomeReport, ProgressReport, TrainRequest
+from assay.service.contract.messages import OutcomeReport, TrainRequest
 from assay.service.contract.records import Evidence, ForeignModel
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import ModelReference, TrainJobSpec
@@ -19,7 +19,7 @@ from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order
 from assay.workers.jobs import provenance
 from assay.workers.jobs.artifacts import describe
-from assay.workers.jobs.evaluate import Shard, answer
+from assay.workers.jobs.evaluate import answer, evaluation_of, shard_of
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.plan import facts_of
 from assay.workers.jobs.session import Loaded, Session, state_sha256
@@ -53,7 +53,8 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
         loaded = _trained_model(spec, session, str(trained.weights_path))
     each = -(-trained.batch_size // devices)  # one device evaluates
     order = evaluation_order(held_out.name, held_out.ids, None)
-    outcomes = Shard(held_out, order, loaded, each, spec, _silent).evaluate(final_evaluation(spec))
+    shard = shard_of(spec, loaded, held_out, order, batch_size=each)  # told to no one: it is no training step
+    outcomes = evaluation_of(final_evaluation(spec), held_out.task).measure(shard)
     outcome = answer(outcomes, time.monotonic() - begun)
     left = [trained.weights_path, trained.log_path, trained.curves_path, trained.average_path]
     examples = trained.steps * trained.batch_size
@@ -99,7 +100,3 @@ def _sources(model: ModelReference, weights: str | None) -> dict[str, ForeignMod
     if weights is None or stated.get("part") is None or "job" not in stated:
         return {}
     return {stated["job"]: source_of(model, Path(weights))}
-
-
-def _silent(message: ProgressReport | CheckpointReport) -> None:
-    """The held-out evaluation is not counted as training steps."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -15,8 +16,9 @@ from assay.models.layers.token_model import TokenModel
 from assay.service.contract.messages import CheckpointReport, ProgressReport, TrainRequest
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.data.formats.text import LanguageSet, TextSet, is_text
+from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.evaluation.engine.loader import DType
+from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.plan import choose_batch_size, measure_cost
 from assay.workers.jobs.session import Loaded, Session
@@ -90,20 +92,19 @@ def _held_out_loss(
     """Of a language model: the mean loss over the words of the evaluation split, in windows side by side."""
     if held_out.task != "language":
         return None
-    text = cast(LanguageSet, held_out)
-    measure = Perplexity("blocks", None, loaded.image_size)
-    dtype = str(loaded.dtype).removeprefix("torch.")
+    shard = Shard(
+        data=held_out,
+        order=range(len(held_out)),
+        classifier=loaded.classifier,
+        image_size=loaded.image_size,
+        batch_size=batch_size,
+        device=loaded.device,
+        dtype=cast(DType, str(loaded.dtype).removeprefix("torch.")),
+    )
+    perplexity = Perplexity("blocks", None, loaded.image_size)
 
     def loss(model: nn.Module) -> float:
-        found = measure(
-            cast(TokenModel, model),
-            text,
-            range(len(text)),
-            longest=loaded.image_size,
-            batch_size=batch_size,
-            device=loaded.device,
-            dtype=cast(DType, dtype),
-        )
+        found = perplexity.measure(replace(shard, classifier=cast(TokenModel, model)))
         return math.fsum(found.nll) / max(sum(found.tokens), 1)
 
     return loss

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.autoattack import autoattack
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from tests.attacks.adversarial.batches import digits, network
 
@@ -23,12 +23,12 @@ CASES = [("undefended", "Linf", 0.06), ("fgsm-trained", "Linf", 0.12), ("fgsm-tr
 
 
 @functools.cache
-def ours(name: str, backend: str, norm: str, epsilon: float) -> Outcomes:
+def ours(name: str, backend: str, norm: str, epsilon: float) -> ExampleOutcomes:
     """What the engine finds; several tests look at the same."""
     return run(network(name), backend, norm, epsilon, N)
 
 
-def run(model: nn.Module, backend: str, norm: str, epsilon: float, n: int, **more: Any) -> Outcomes:
+def run(model: nn.Module, backend: str, norm: str, epsilon: float, n: int, **more: Any) -> ExampleOutcomes:
     images, labels = digits()
     attack: Ensemble = autoattack(epsilon=epsilon, norm=norm, queries=QUERIES, backend=backend)  # type: ignore[arg-type]
 
@@ -60,7 +60,7 @@ def theirs(name: str, norm: str, epsilon: float) -> dict[str, Tensor]:
     return flags
 
 
-def left_after(outcomes: Outcomes) -> dict[str, Tensor]:
+def left_after(outcomes: ExampleOutcomes) -> dict[str, Tensor]:
     assert outcomes.broken_by is not None
     left, flags = outcomes.clean_correct.clone(), {}
     for stage in outcomes.stages:

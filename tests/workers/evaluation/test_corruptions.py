@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.models.layers.layers import Classifier
 from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
+from tests.support.shards import Given, shard
 
 N = 30
 IDS = [f"digit-{number:04d}" for number in range(N)]
@@ -31,15 +31,10 @@ def run(
     seed: int = 0,
     batch_size: int = 8,
     **params: Any,
-) -> Outcomes:
-    def images_of(positions: Sequence[int]) -> Tensor:
-        return digits[0][[rows[position] for position in positions]]
-
-    evaluation = build("evaluation", "corruptions", CELLS | params)(seed=seed)
-    ids = [IDS[row] for row in rows]
-    outcomes: Outcomes = evaluation(
-        model, images_of, digits[1][rows.start : rows.stop], ids, batch_size=batch_size
-    )
+) -> ExampleOutcomes:
+    data = Given(IDS, images=lambda indices: digits[0][list(indices)], labels=digits[1])
+    evaluation = build("evaluation", "corruptions", CELLS | params)()
+    outcomes: ExampleOutcomes = evaluation.measure(shard(model, data, rows, seed=seed, batch_size=batch_size))
     return outcomes
 
 

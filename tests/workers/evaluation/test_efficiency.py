@@ -15,6 +15,7 @@ from assay.models.segmenter import segmenter
 from assay.models.vit import vit
 from assay.workers.evaluation.efficiency import count_flops, efficiency, inference, peak_bytes, training
 from assay.workers.evaluation.engine.analysis import Measured
+from tests.support.shards import Given, shard
 
 CPU = torch.device("cpu")
 N, C, DEPTH = 197, 192, 12
@@ -67,10 +68,10 @@ def test_peak_memory_is_what_is_held_at_once(size: int) -> None:
 
 
 def measured(model: nn.Module, images: Tensor, *, batch_size: int = 4, own: int | None = None) -> Measured:
-    return efficiency(batch_size=own, repeats=3, warmup=1).analyse(
-        model, lambda rows: images[list(rows)], [str(row) for row in range(len(images))],
-        seed=0, batch_size=batch_size, device=CPU, dtype="float32",
-    )  # fmt: skip
+    data = Given([str(row) for row in range(len(images))], images=lambda rows: images[list(rows)])
+    found = efficiency(batch_size=own, repeats=3, warmup=1).measure(shard(model, data, batch_size=batch_size))
+    assert isinstance(found, Measured)
+    return found
 
 
 @pytest.mark.parametrize("family", ["vit", "fan_vit", "segmenter"])

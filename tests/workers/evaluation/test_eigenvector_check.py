@@ -20,6 +20,8 @@ from assay.workers.evaluation.eigenvector_check import (
     gram_matrix,
     pairwise,
 )
+from assay.workers.evaluation.engine.analysis import Measured
+from tests.support.shards import Given, shard
 
 N, D = 6, 3
 
@@ -157,13 +159,13 @@ def test_controls_belong_to_the_example_and_the_layer() -> None:
 def test_a_run_over_a_model() -> None:
     torch.manual_seed(0)
     model = Classifier(symvit(4, 1, image_size=16, patch_size=4, depth=2, width=16, heads=2), (0.5,), (0.5,))
-    images, ids = torch.rand(6, 1, 16, 16), [f"e{row}" for row in range(6)]
+    images = torch.rand(6, 1, 16, 16)
+    data = Given([f"e{row}" for row in range(6)], images=lambda rows: images[list(rows)])
 
     def run(start: int, stop: int, size: int) -> dict[str, Tensor]:
-        found = eigenvector_check().analyse(
-            model, lambda rows: images[start:stop][list(rows)], ids[start:stop],
-            seed=3, batch_size=size, device=torch.device("cpu"), dtype="float32",
-        )  # fmt: skip
+        part = shard(model, data, range(start, stop), seed=3, batch_size=size)
+        found = eigenvector_check().measure(part)
+        assert isinstance(found, Measured)
         return dict(found.values)
 
     one, other = run(0, 6, 2), run(0, 6, 6)

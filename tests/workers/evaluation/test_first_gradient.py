@@ -17,12 +17,12 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import Examples, Setting, State, WithFirstGradient
 from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 
 N, EPSILON = 300, 0.05
 IDS = [f"digit-{number:04d}" for number in range(N)]
-Run = Callable[..., Outcomes]
+Run = Callable[..., ExampleOutcomes]
 
 
 class Apart:

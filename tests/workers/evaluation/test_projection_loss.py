@@ -13,7 +13,9 @@ from torch import Tensor
 from assay.models.attention.softmax_standardized import StandardizedSoftmaxAttention
 from assay.models.layers.layers import Classifier
 from assay.models.vit import vit
+from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.projection_loss import parts, projection_loss
+from tests.support.shards import Given, shard
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors"
 
@@ -86,13 +88,11 @@ def test_another_batch_changes_rounding_only() -> None:
     backbone = vit(4, 1, image_size=16, patch_size=4, depth=3, width=16, heads=2, attention="rpc")
     model = Classifier(backbone, (0.5,), (0.5,)).eval()
     images, ids = torch.rand(7, 1, 16, 16), [str(row) for row in range(7)]
-    found = {
-        size: projection_loss(form="paper", layers=[0, 2]).analyse(
-            model, lambda rows: images[list(rows)], ids,
-            seed=0, batch_size=size, device=torch.device("cpu"), dtype="float32",
-        )
-        for size in (2, 7)
-    }  # fmt: skip
+    data, analysis = (
+        Given(ids, images=lambda rows: images[list(rows)]),
+        projection_loss(form="paper", layers=[0, 2]),
+    )
+    found = {size: analysis.measure(shard(model, data, batch_size=size)) for size in (2, 7)}
     assert found[2].facts == {"layers": [0, 2]}
     for name, values in found[2].values.items():
         assert values.shape == (7, 2)
@@ -102,7 +102,8 @@ def test_another_batch_changes_rounding_only() -> None:
 def test_progress_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory runs out in the middle of a pass, nothing is seen twice."""
     model = Classifier(vit(4, 1, image_size=16, patch_size=4, depth=2, width=16, heads=2), (0.5,), (0.5,))
-    images, ids = torch.rand(5, 1, 16, 16), [str(row) for row in range(5)]
+    images = torch.rand(5, 1, 16, 16)
+    data = Given([str(row) for row in range(5)], images=lambda rows: images[list(rows)])
     last = model.backbone.blocks[-1]  # type: ignore[union-attr,index]
     whole = type(last).forward
 
@@ -113,10 +114,8 @@ def test_progress_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(size: int) -> tuple[Tensor, list[int], object]:
         told: list[int] = []
-        found = projection_loss().analyse(
-            model, lambda rows: images[list(rows)], ids,
-            seed=0, batch_size=size, device=torch.device("cpu"), dtype="float32", progress=told.append,
-        )  # fmt: skip
+        found = projection_loss().measure(shard(model, data, batch_size=size, progress=told.append))
+        assert isinstance(found, Measured)
         return found.values["log_phi"], told, found.facts.get("reduced_batch")
 
     plain, told, reduced = run(2)

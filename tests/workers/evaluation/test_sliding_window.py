@@ -16,6 +16,7 @@ from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation import sliding_window as module
 from assay.workers.evaluation.engine.segmentation import PixelCounts
 from assay.workers.evaluation.sliding_window import SlidingWindow, sliding_window
+from tests.support.shards import Given, shard
 
 CLASSES = 5
 SIZES = [(16, 16), (20, 31), (37, 18), (9, 12), (40, 12)]
@@ -52,14 +53,9 @@ def example(row: int) -> tuple[Tensor, Tensor]:
 
 
 def run(evaluation: SlidingWindow, model: nn.Module, rows: Sequence[int] = range(5), **changes: Any) -> Any:
-    common = {"classes": CLASSES, "image_size": 12, "batch_size": 4, "device": torch.device("cpu")}
-    chosen = list(rows)
-    return evaluation(
-        model,
-        lambda place: example(chosen[place]),
-        [f"image {row}" for row in rows],
-        **{**common, "dtype": "float64", **changes},
-    )
+    ids = [f"image {row}" for row in range(len(SIZES))]
+    data = Given(ids, task="segmentation", classes=CLASSES, example=example)
+    return evaluation.measure(shard(model, data, rows, **{"image_size": 12, "dtype": "float64", **changes}))
 
 
 def by_hand(model: nn.Module, row: int, *, short: int | None, window: int, stride: int, soft: bool) -> Tensor:

@@ -18,6 +18,7 @@ from assay.workers.catalog import build
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation.engine.segmentation import PixelCounts
 from assay.workers.evaluation.sliding_window import sliding_window
+from tests.support.shards import Given, shard
 
 CLASSES = 3
 SIZES = [(20, 31), (37, 18), (9, 12), (16, 16)]
@@ -51,18 +52,14 @@ def example(row: int) -> tuple[Tensor, Tensor]:
 def run(
     evaluation: Any, model: nn.Module | None = None, rows: Sequence[int] = range(4), **changes: Any
 ) -> Any:
-    chosen, examples = list(rows), changes.pop("example_of", example)
-    common = {"classes": CLASSES, "image_size": 10, "batch_size": 4, "device": torch.device("cpu")}
-    return evaluation(
-        model or Convolution(),
-        lambda place: examples(chosen[place]),
-        [f"image {row}" for row in rows],
-        **{**common, "dtype": "float64", **changes},
-    )
+    ids, examples = [f"image {row}" for row in range(len(SIZES))], changes.pop("example_of", example)
+    data = Given(ids, task="segmentation", classes=CLASSES, example=examples)
+    common = {"image_size": 10, "dtype": "float64"}
+    return evaluation.measure(shard(model or Convolution(), data, rows, **{**common, **changes}))
 
 
-def corrupted(seed: int = 0, **changes: Any) -> Any:
-    return build("evaluation", "sliding_window_corruptions", {**WINDOWS, **CELLS, **changes})(seed=seed)
+def corrupted(**changes: Any) -> Any:
+    return build("evaluation", "sliding_window_corruptions", {**WINDOWS, **CELLS, **changes})()
 
 
 def test_each_cell_is_the_sliding_window_over_images_that_were_corrupted_at_their_own_size() -> None:
@@ -94,7 +91,7 @@ def test_neither_batches_nor_shards_matter_but_the_seed_does(batch_size: int) ->
     assert run(corrupted(), batch_size=batch_size).columns() == whole
     parts = [run(corrupted(), rows=rows).columns() for rows in ((0,), (1, 2, 3))]
     assert {name: parts[0][name] + parts[1][name] for name in whole} == whole
-    assert run(corrupted(seed=1)).columns()["corrupted_pixels"] != whole["corrupted_pixels"]
+    assert run(corrupted(), seed=1).columns()["corrupted_pixels"] != whole["corrupted_pixels"]
 
 
 def test_every_corruption_takes_images_of_any_shape() -> None:

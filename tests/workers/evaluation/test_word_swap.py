@@ -16,6 +16,7 @@ from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import Vocabulary
 from assay.workers.evaluation.perplexity import perplexity
 from assay.workers.evaluation.word_swap import SwappedLosses, swapped_text, word_swap
+from tests.support.shards import shard
 
 WORDS = ["<pad>", "<unk>", "AAA", "<eos>", "red", "green", "blue"]
 TEXT = [["red", "green", ",", "<eos>", "blue"] * 8, ["green", "<unk>", "red", "grey", "<eos>"] * 6]
@@ -46,8 +47,7 @@ def documents(words: list[str]) -> Documents:
 def run(rate: float, words: list[str] = WORDS, order: tuple[int, ...] = (0, 1)) -> SwappedLosses:
     text = documents(words)
     model = TokenModel(Copying(len(words)))
-    evaluation = word_swap(rate=rate, seed=SEED)
-    return evaluation(model, text, order, longest=8, batch_size=4)
+    return word_swap(rate=rate).measure(shard(model, text, order, seed=SEED))
 
 
 def by_hand(rate: float, words: list[str]) -> list[tuple[float, bool]]:
@@ -61,7 +61,7 @@ def by_hand(rate: float, words: list[str]) -> list[tuple[float, bool]]:
 
 
 def test_without_a_swap_it_is_the_perplexity() -> None:
-    plain = perplexity()(TokenModel(Copying(len(WORDS))), documents(WORDS), (0, 1), longest=8, batch_size=4)
+    plain = perplexity().measure(shard(TokenModel(Copying(len(WORDS))), documents(WORDS)))
     found = run(0.0)
     assert found.nll == found.kept_nll == found.kept_nll_before == plain.nll
     assert found.windows == tuple(2 * count for count in plain.windows)

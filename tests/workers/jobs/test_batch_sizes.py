@@ -12,8 +12,8 @@ from torch import nn
 from assay.attacks.randomness import Randomness
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.sampling import evaluation_order
-from assay.workers.evaluation.engine.ledger import Outcomes
-from assay.workers.jobs.evaluate import Shard
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
+from assay.workers.jobs.evaluate import evaluation_of, shard_of
 from assay.workers.jobs.session import Loaded
 from tests.support import networks
 
@@ -27,9 +27,9 @@ EPSILON = {"symvit": 0.015, "rpc_symvit": 0.015}
 
 @dataclass(frozen=True)
 class Run:
-    """Outcomes of one batch size, and the random starts it drew, by example id."""
+    """ExampleOutcomes of one batch size, and the random starts it drew, by example id."""
 
-    outcomes: Outcomes
+    outcomes: ExampleOutcomes
     starts: dict[str, torch.Tensor]
 
 
@@ -65,12 +65,14 @@ def attacked(trained: dict[str, nn.Module]):
             device=torch.device("cpu"),
             dtype=precision,
         )
-        spec = {"seed": 5, "protocol": "pixel", "execution": {"dtype": dtype}}
-        shard = Shard(data, order, loaded, batch_size, spec, lambda _: None)
-        params = {"epsilon": EPSILON[name], "steps": STEPS}
+        spec = {"seed": 5, "execution": {"dtype": dtype}}
+        shard = shard_of(spec, loaded, data, order, batch_size=batch_size)
+        item = {"name": "pgd", "params": {"epsilon": EPSILON[name], "steps": STEPS}}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Randomness, "uniform", noting)
-            return Run(shard.attack({"name": "pgd", "params": params}), starts)
+            found = evaluation_of(item, data.task).measure(shard)
+            assert isinstance(found, ExampleOutcomes)
+            return Run(found, starts)
 
     return run
 
@@ -102,7 +104,7 @@ def test_batch_sizes_change_nothing_but_rounding(
         assert differing <= allowed
 
 
-def different(one: Outcomes, other: Outcomes) -> int:
+def different(one: ExampleOutcomes, other: ExampleOutcomes) -> int:
     """How many examples differ in prediction, correctness or number of passes."""
     columns = ("prediction", "correct", "forward", "backward")
     unequal = [getattr(one, column) != getattr(other, column) for column in columns]

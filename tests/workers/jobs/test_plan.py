@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.workers.data.digits import digits
+from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import plan
 from assay.workers.jobs.plan import (
     BATCH_BYTES,
@@ -22,6 +24,7 @@ from assay.workers.jobs.plan import (
     measure_cost,
 )
 from assay.workers.jobs.session import Loaded, Session
+from tests.support.wordnet_files import write_wordnet
 
 PGD = {"epsilon": 0.1, "restarts": 1, "random_start": True, "backend": "native"}
 CUTS = {
@@ -180,3 +183,18 @@ def test_the_data_is_hashed_once(spec: dict[str, Any], monkeypatch: pytest.Monke
     monkeypatch.setattr(data, "content_sha256", lambda self: calls.append(1) or "h")
     plan.run(request(spec), session, lambda _: None)
     assert len(calls) == 1
+
+
+def test_folders_are_looked_at_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = {"name": "pwws", "params": {"wordnet": "wordnet"}}
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
+        plan.check_folders(item)
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
+    with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
+        plan.check_folders(item)
+    write_wordnet(tmp_path / "wordnet")
+    plan.check_folders(item)
+    plan.check_folders({"name": "deepwordbug", "params": {"max_edit_distance": 30}})

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from assay.attacks.judgement import finite, judge
 from assay.attacks.kernel import frozen
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.outcomes import WithoutFiles
 from assay.workers.evaluation.engine.protocols import classify
 
 
 @dataclass(frozen=True)
-class AnomalyScores:
+class AnomalyScores(WithoutFiles):
     """One row per image, in the order of `ids`.
 
     Attributes:
@@ -124,7 +125,7 @@ def confidence_of(logits: Tensor) -> Tensor:
 
 def classify_with_confidence(
     model: nn.Module, images_of: Images, labels: Tensor, ids: Sequence[str], **options: Any
-) -> Outcomes:
+) -> ExampleOutcomes:
     """Runs the model on unattacked images and notes its confidence; the rest is as in `classify`."""
     confidence = torch.full((len(ids),), torch.nan, dtype=torch.float64)
 

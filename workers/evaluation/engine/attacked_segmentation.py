@@ -5,12 +5,16 @@ Legend: n images, L losses, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+import safetensors.torch
 import torch
 from torch import Tensor
+
+from assay.workers.evaluation.engine.outcomes import OutcomeFile
 
 CLEAN = "clean"
 """The first candidate: the unattacked image."""
@@ -51,6 +55,7 @@ class AttackedPixels:
     noted: Mapping[str, Any] = field(default_factory=dict)
     adversarial: Tensor | None = None
     maps: Tensor | None = None
+    analysis: ClassVar[bool] = False
 
     @property
     def worst(self) -> Tensor:
@@ -80,3 +85,23 @@ class AttackedPixels:
     def evidence(self) -> dict[str, Any]:
         """The counts that warnings rest on, and what each loss did; those of shards add up."""
         return {**self.flags, **self.noted, "stages": [dict(stage) for stage in self.stages]}
+
+    def files(self) -> Iterable[OutcomeFile]:
+        """The images with the fewest right pixels, where they were asked for: one safetensors file.
+
+        It has `images` (n, C, H, W) in [0, 1], `label_maps` (n, H, W) with 255 for what is ignored, and in
+        its header, as JSON, the `ids` and the loss that found each (`losses`). Images that no loss made worse
+        are not in it.
+        """
+        if self.adversarial is not None and self.maps is not None:
+            found = self.worst.nonzero().flatten()
+            tensors = {
+                "images": self.adversarial[found].contiguous(),
+                "label_maps": self.maps[found].contiguous(),
+            }
+            header = {
+                "ids": json.dumps([self.ids[row] for row in found.tolist()]),
+                "losses": json.dumps([self.names[self.worst[row]] for row in found.tolist()]),
+            }
+            content = safetensors.torch.save(tensors, metadata=header)
+            yield OutcomeFile("adversarial", ".safetensors", content)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from assay.attacks.kernel import frozen
 from assay.models.layers.attention_probe import QueriesKeysValues, observed, softmax_layers
 from assay.models.layers.parameters import Layers, layer_rule, select_layers
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.loader import Loader
+from assay.workers.evaluation.engine.shard import Shard
 
 # `model.depth` is that of the encoder (`service/submission/compatibility.py`).
 LAYER_RULES = (
@@ -31,46 +32,33 @@ of each example, (B, ...)."""
 def look_at_layers(
     look: Look,
     layers: Layers,
-    model: nn.Module,
-    images_of: Images,
-    ids: Sequence[str],
-    *,
-    batch_size: int,
-    device: torch.device,
-    dtype: DType,
-    progress: Progress | None = None,
+    shard: Shard,
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Measures every chosen layer for every example, whatever the batches are.
 
     Args:
         look: What is measured of a layer.
         layers: Which ones.
-        model: As for `Analysis.analyse`, as are the others.
-        images_of: Loads images.
-        ids: Example ids.
-        batch_size: Examples at a time; where memory is short, fewer.
-        device: Where the model is.
-        dtype: Arithmetic of the model; what is measured is computed in float64.
-        progress: Told how many examples are done.
+        shard: The model and the examples; what is measured is computed in float64.
 
     Returns:
         What was measured by name, (n, L, ...) on the CPU; and what the merge must know: the layers' numbers
         and a batch that had to be reduced.
 
     Raises:
-        ValueError: As for `Analysis.analyse`, or a layer that the model does not have.
+        ValueError: There are no examples, images are outside [0, 1], or the model has no such layer.
     """
-    every = softmax_layers(model)
+    every, ids = softmax_layers(shard.classifier), shard.ids
     chosen = sorted(select_layers(layers, len(every)))
-    loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
+    model, images = shard.classifier, shard.images
+    loader = Loader(model, images, None, ids, shard.batch_size, shard.device, shard.dtype)
     found: list[dict[str, Tensor]] = []
     done = 0
     with torch.no_grad(), frozen(model):
         for rows in loader.batches():
             found += loader.forward.in_parts(rows, _measured(look, chosen, every, loader, ids))
             done += len(rows)
-            if progress is not None:
-                progress(done)
+            shard.progress(done)
     values = {name: torch.cat([part[name] for part in found]) for name in found[0]}
     return values, {"layers": chosen, **loader.noted()}
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from assay.attacks.judgement import Verdict, in_top5
 from assay.attacks.kernel import State, unconverged
 from assay.attacks.threat import sizes
+from assay.workers.evaluation.engine.outcomes import OutcomeFile
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class ExampleOutcomes:
     """One row per example, in the order of `ids`; all tensors are on the CPU.
 
     Attributes:
@@ -103,6 +106,7 @@ class Outcomes:
     noted: Mapping[str, Any] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     adversarial: Tensor | None = None
+    analysis: ClassVar[bool] = False
 
     def columns(self) -> dict[str, list[object]]:
         """Returns the rows as JSON columns; a loss or norm that is not finite is None."""
@@ -138,6 +142,23 @@ class Outcomes:
             **self.noted,
             **({"stages": [asdict(stage) for stage in self.stages]} if self.stages else {}),
         }
+
+    def files(self) -> Iterable[OutcomeFile]:
+        """The adversarial examples that were found, where they were asked for: one safetensors file.
+
+        It has `images` (n, C, H, W) in the attacked space, `labels` and `predictions` (n,), and in its header
+        the `ids` as JSON. Examples that were wrong before the attack, and those that hold out, are not in it.
+        """
+        if self.adversarial is not None:
+            found = (self.clean_correct & ~self.correct).nonzero().flatten()
+            tensors = {
+                "images": self.adversarial[found].contiguous(),
+                "labels": self.labels[found].contiguous(),
+                "predictions": self.prediction[found].contiguous(),
+            }
+            header = {"ids": json.dumps([self.ids[row] for row in found.tolist()])}
+            content = safetensors.torch.save(tensors, metadata=header)
+            yield OutcomeFile("adversarial", ".safetensors", content)
 
 
 def _listed(values: Tensor) -> list[object]:
@@ -291,12 +312,12 @@ class Ledger:
 
     def close(
         self, classes: int, noted: Mapping[str, Any] | None = None, correct8: Tensor | None = None
-    ) -> Outcomes:
+    ) -> ExampleOutcomes:
         """Returns the outcomes once every example has one; `classes` is the length of the logits."""
         assert bool(self._settled.all()), "an example has no outcome"
         rank, gradients = self._numbers["rank"], self._gradients
         broken_by = tuple(self._broken_by.get(row) for row in range(len(self._ids)))
-        return Outcomes(
+        return ExampleOutcomes(
             ids=self._ids,
             labels=self._labels,
             prediction=self._numbers["prediction"],

@@ -12,13 +12,37 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from assay.attacks.kernel import Forward
+from assay.attacks.kernel import Forward, frozen
+from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
 
 IMAGES = 16
 # Of the largest logit. The same pass repeats exactly; another batch changes the rounding, which some
 # mechanisms amplify (RPC-Attention: float32 differs from float64 by some thousandths).
 REPEATED, REGROUPED = 1e-4, 1e-2
+
+
+def probe_shard(shard: Shard) -> dict[str, int]:
+    """What is odd about the model's answers to the first few examples of a shard; see `probe`."""
+    with torch.no_grad(), frozen(shard.classifier):
+        if shard.task == "language":
+            model = shard.language_model
+            return probe(
+                lambda words: model.negative_log_likelihood(words[:, :-1], words[:, 1:]), _windows(shard)
+            )
+        images = shard.images(range(min(IMAGES, len(shard.ids)))).to(shard.device)
+        if images.is_floating_point():
+            images = images.to(next(shard.classifier.parameters()).dtype)
+        return probe(shard.classifier, images)
+
+
+def _windows(shard: Shard) -> Tensor:
+    """The first few windows of a text, int64 (B, L + 1)."""
+    stream = torch.from_numpy(shard.text.stream())
+    length = min(shard.image_size, len(stream) - 1)
+    count = min(IMAGES, (len(stream) - 1) // length)
+    places = torch.arange(count)[:, None] * length + torch.arange(length + 1)
+    return stream[places].long().to(shard.device)
 
 
 def probe(model: Forward, images: Tensor) -> dict[str, int]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,28 +21,10 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import Attack, Examples, Setting, State, WithFirstGradient, frozen
 from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
-from assay.workers.evaluation.engine.ledger import Ledger, Outcomes, Stage
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
 from assay.workers.evaluation.engine.slots import run_batch
 from assay.workers.evaluation.engine.stages import PixelRun, passes_of
-
-
-class Evaluation(Protocol):
-    """What a component of this folder makes: a function from a model and examples to outcomes."""
-
-    def __call__(
-        self,
-        model: nn.Module,
-        images_of: Images,
-        labels: Tensor,
-        ids: Sequence[str],
-        *,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        dtype: DType = "float32",
-        progress: Progress | None = None,
-    ) -> Outcomes:
-        """Evaluates; the arguments are those of `classify`."""
 
 
 def classify(
@@ -57,7 +38,7 @@ def classify(
     dtype: DType = "float32",
     progress: Progress | None = None,
     observe: Callable[[Tensor, Tensor], None] | None = None,
-) -> Outcomes:
+) -> ExampleOutcomes:
     """Runs the model on unattacked images.
 
     Args:
@@ -105,7 +86,7 @@ def attack_pixel(
     keep_adversarial: bool = False,
     screening: bool = False,
     staged: Callable[[Stage], None] | None = None,
-) -> Outcomes:
+) -> ExampleOutcomes:
     """Attacks the model on images in [0, 1], worst case per example.
 
     An outcome describes the first misclassified iterate; where there is none, the iterate with the highest
@@ -173,7 +154,7 @@ def attack_paper(
     dtype: DType = "float32",
     progress: Progress | None = None,
     keep_adversarial: bool = False,
-) -> Outcomes:
+) -> ExampleOutcomes:
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
 
     Nothing is clipped; the loss is that of the model's own predictions; the final iterate counts (of several

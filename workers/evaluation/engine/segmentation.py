@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from assay.attacks.kernel import frozen
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.outcomes import WithoutFiles
 
 Maps = Callable[[Sequence[int]], Tensor]
 """Loads label maps by index into the ids: classes or IGNORE, uint8 (B, H, W), on the CPU."""
 
 
 @dataclass(frozen=True)
-class PixelCounts:
+class PixelCounts(WithoutFiles):
     """One row of counts per image, in the order of `ids`; pixels that are ignored count nowhere.
 
     Attributes:

@@ -13,7 +13,7 @@ from torch import Tensor
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, WithFirstGradient, select
 from assay.attacks.randomness import LibraryStream, Randomness
 from assay.attacks.threat import PIXELS
-from assay.workers.evaluation.engine.ledger import Ledger, Outcomes, Stage
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
 from assay.workers.evaluation.engine.loader import Feed, Loader, Progress
 from assay.workers.evaluation.engine.slots import run_batch, run_slots
 from assay.workers.evaluation.engine.verification import REASONS, Verification
@@ -108,7 +108,7 @@ class PixelRun:
             self._ledger.note_stage(stage, broken)
         return stage
 
-    def close(self) -> Outcomes:
+    def close(self) -> ExampleOutcomes:
         """The outcomes of all examples."""
         self._ledger.settle_open()
         noted: dict[str, Any] = {reason: count for reason, count in self._rejected.items() if count}

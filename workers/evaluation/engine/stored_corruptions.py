@@ -9,21 +9,23 @@ Legend: n examples, C cells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import Cell
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.loader import Loader
+from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.shard import Shard
 
 
 @dataclass(frozen=True)
-class CellOutcomes:
+class CellOutcomes(WithoutFiles):
     """One row per example, in the order of `ids`.
 
     Attributes:
@@ -65,45 +67,26 @@ class StoredCells:
 
     cells: Sequence[Cell]
 
-    def __call__(
-        self,
-        model: nn.Module,
-        images_of: Callable[[Cell], Images],
-        labels: Tensor,
-        ids: Sequence[str],
-        *,
-        batch_size: int,
-        device: torch.device | str = "cpu",
-        dtype: DType = "float32",
-        progress: Progress | None = None,
-    ) -> CellOutcomes:
-        """Evaluates.
-
-        Args:
-            model: As for `classify`.
-            images_of: Loads the images of a cell by index into the ids.
-            labels: True classes, int64 (n,).
-            ids: Example ids.
-            batch_size: Images at a time.
-            device: Where the model is.
-            dtype: Arithmetic.
-            progress: Told how many examples are done; of one that is done in a tenth of the cells, a tenth.
-        """
+    def measure(self, shard: Shard) -> CellOutcomes:
+        """One row per example; for the progress one that is done in a tenth of the cells is a tenth."""
+        labels, ids = shard.labels, shard.ids
         n, count, nonfinite = len(ids), len(self.cells), 0
         right = torch.zeros(n, count, dtype=torch.bool)
         noted: dict[str, Any] = {}
-        with torch.no_grad(), frozen(model):
+        with torch.no_grad(), frozen(shard.classifier):
             for number, cell in enumerate(self.cells):
-                loader = Loader(model, images_of(cell), labels, ids, batch_size, device, dtype)
+                images = shard.cell_images(cell)
+                loader = Loader(
+                    shard.classifier, images, labels, ids, shard.batch_size, shard.device, shard.dtype
+                )
                 for rows in loader.batches():
                     found = judge(loader.load(rows)[1], loader.labels_of(rows))
                     right[rows, number] = (found.rank == 0).cpu()
                     nonfinite += int(found.nonfinite.sum())
-                    if progress is not None:
-                        progress((number * n + int(rows[-1]) + 1) // count)
+                    shard.progress((number * n + int(rows[-1]) + 1) // count)
                 noted |= loader.noted()
         return CellOutcomes(
-            ids=tuple(ids),
+            ids=ids,
             labels=labels,
             right=right,
             forward=torch.full((n,), count, dtype=torch.int64),

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+
+from assay.workers.evaluation.engine.outcomes import OutcomeFile
 
 Status = Literal["skipped", "succeeded", "failed"]
 
 
 @dataclass(frozen=True)
-class Row:
+class TextRow:
     """One example.
 
     Attributes:
@@ -49,14 +51,18 @@ class Row:
 
 @dataclass(frozen=True)
 class TextOutcomes:
-    """One row per example, in the order of the shard, and what else warnings rest on."""
+    """One row per example, in the order of the shard.
 
-    rows: tuple[Row, ...]
+    Attributes:
+        rows: The examples.
+        notes: What else warnings rest on.
+        keep_adversarial: Whether the adversarial texts are to be a file.
+    """
+
+    rows: tuple[TextRow, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
-
-    def with_notes(self, notes: Mapping[str, Any]) -> TextOutcomes:
-        """The same with more evidence for warnings."""
-        return replace(self, notes={**self.notes, **notes})
+    keep_adversarial: bool = False
+    analysis: ClassVar[bool] = False
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -94,6 +100,11 @@ class TextOutcomes:
     def evidence(self) -> dict[str, Any]:
         """The counts that warnings rest on; those of shards add up."""
         return {"nonfinite": sum(row.nonfinite for row in self.rows), **self.notes}
+
+    def files(self) -> Iterable[OutcomeFile]:
+        """The adversarial texts, where they were asked for: one file of JSON lines, maybe empty."""
+        if self.keep_adversarial:
+            yield OutcomeFile("adversarial", ".jsonl", self.adversarial())
 
     def adversarial(self) -> bytes:
         """The adversarial texts that were found, one JSON object in a line; empty where there are none."""

@@ -9,23 +9,28 @@ example a text is put to the model once, as in TextAttack, and counted as a quer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from assay.attacks.judgement import judge
+from assay.attacks.kernel import frozen
 from assay.attacks.words.search.greedy import Answer
 from assay.attacks.words.search.recipe import Finding, Recipe, Session
 from assay.attacks.words.search.text import Text
-from assay.workers.evaluation.engine.text import Row, Status, TextOutcomes
+from assay.workers.evaluation.engine.loader import Progress
+from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.evaluation.engine.text import Status, TextOutcomes, TextRow
+from assay.workers.evaluation.engine.text_reader import Reader, reading
 
 Ask = Callable[[Sequence[str]], Tensor]
 """The model: texts to logits (B, classes), on any device."""
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedText:
     """What the model makes of one text."""
 
     answer: Answer
@@ -46,7 +51,7 @@ class _Running:
 
     session: Session
     wanted: list[Text]
-    known: dict[str, Judged] = field(default_factory=dict)
+    known: dict[str, JudgedText] = field(default_factory=dict)
 
     def questions(self) -> list[str]:
         """The texts that the model has not seen yet, each once."""
@@ -55,23 +60,43 @@ class _Running:
 
 @dataclass(frozen=True)
 class TextAttack:
-    """A recipe, ready to be run.
-
-    Attributes:
-        recipe: what is done.
-        seed: the job's.
-    """
+    """A recipe, ready to be run: the evaluation that a text attack is."""
 
     recipe: Recipe
-    seed: int
 
-    def __call__(
+    def measure(self, shard: Shard) -> TextOutcomes:
+        """Attacks every text of the shard."""
+        data, longest = shard.sentences, shard.image_size
+        sentences = [data.sentences[index] for index in shard.order]
+        reader = Reader(
+            shard.classifier,
+            data.vocabulary,
+            longest=longest,
+            device=shard.device,
+            autocast=shard.dtype == "bfloat16",
+        )
+        with torch.no_grad(), frozen(shard.classifier):
+            found = self.run(
+                reader,
+                sentences,
+                shard.labels,
+                shard.ids,
+                seed=shard.seed,
+                batch_size=shard.batch_size,
+                progress=shard.progress,
+            )
+        read = reading(sentences, data.vocabulary, longest)
+        notes = {**found.notes, **read, **reader.limit.noted()}
+        return replace(found, notes=notes, keep_adversarial=shard.save_adversarial)
+
+    def run(
         self,
         ask: Ask,
         sentences: Sequence[str],
         labels: Tensor,
         ids: Sequence[str],
         *,
+        seed: int,
         batch_size: int,
         progress: Progress | None = None,
     ) -> TextOutcomes:
@@ -82,17 +107,18 @@ class TextAttack:
             sentences: (n,).
             labels: int64 (n,), on the CPU.
             ids: example ids, which the draws are keyed by, (n,).
+            seed: the job's.
             batch_size: texts in one batch, and examples in hand at a time.
             progress: told how many examples are done.
         """
         running: dict[int, _Running] = {}
-        rows: dict[int, Row] = {}
+        rows: dict[int, TextRow] = {}
         begun = 0
         if self.recipe.ahead is not None:
             self.recipe.ahead(sentences)
         while len(rows) < len(ids):
             while len(running) < batch_size and begun < len(ids):
-                session = self.recipe.attack(sentences[begun], ids[begun], self.seed)
+                session = self.recipe.attack(sentences[begun], ids[begun], seed)
                 running[begun] = _Running(session, next(session))
                 begun += 1
             self._answer(ask, running, labels, batch_size)
@@ -117,7 +143,22 @@ class TextAttack:
                 running[number].known[text] = one
 
 
-def judged(logits: Tensor, labels: Tensor) -> list[Judged]:
+@dataclass(frozen=True)
+class FolderTextAttack:
+    """A recipe that reads a folder of the data root: opened when the root is known."""
+
+    open: Callable[[Path | None], Recipe]
+
+    def check(self, root: Path | None) -> None:
+        """Reads the folder, and raises what `open` raises."""
+        self.open(root)
+
+    def measure(self, shard: Shard) -> TextOutcomes:
+        """Attacks every text of the shard; raises what `open` raises."""
+        return TextAttack(self.open(shard.root)).measure(shard)
+
+
+def judged(logits: Tensor, labels: Tensor) -> list[JudgedText]:
     """What logits (B, classes) say of texts with labels (B,).
 
     The score is 1 minus the softmax of the true class in float64, and 1 where logits are not finite: these
@@ -129,7 +170,7 @@ def judged(logits: Tensor, labels: Tensor) -> list[Judged]:
     scores = scores.masked_fill(verdict.nonfinite, 1.0)
     rows = zip(*(part.tolist() for part in (scores, *verdict)), strict=True)
     return [
-        Judged(Answer(score, rank != 0), prediction, loss, nonfinite)
+        JudgedText(Answer(score, rank != 0), prediction, loss, nonfinite)
         for score, prediction, rank, loss, nonfinite in rows
     ]
 
@@ -147,10 +188,10 @@ def _go_on(example: _Running) -> Finding | None:
             return None
 
 
-def _row(finding: Finding, example: str, label: int, known: dict[str, Judged]) -> Row:
+def _row(finding: Finding, example: str, label: int, known: dict[str, JudgedText]) -> TextRow:
     last = known[finding.text.text]
     status: Status = "skipped" if finding.skipped else "succeeded" if last.answer.broken else "failed"
-    return Row(
+    return TextRow(
         id=example,
         label=label,
         prediction=last.prediction,

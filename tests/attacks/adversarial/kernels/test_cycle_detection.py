@@ -20,7 +20,7 @@ from assay.attacks.adversarial.kernels.cycle_detection import (
 )
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
 
 
@@ -165,7 +165,7 @@ def test_a_restart_ends_when_all_its_iterates_were_seen(walk: tuple[int, int, in
 
 def attacked(
     model: nn.Module, digits: tuple[Tensor, Tensor], batch_size: int = 32, **params: Any
-) -> Outcomes:
+) -> ExampleOutcomes:
     pixels, labels = digits
     attack = pgd(**params)
 
@@ -185,7 +185,7 @@ def attacked(
     )
 
 
-def assert_same_outcomes(one: Outcomes, other: Outcomes) -> None:
+def assert_same_outcomes(one: ExampleOutcomes, other: ExampleOutcomes) -> None:
     for column in ("prediction", "correct", "correct5", "clean_correct"):
         assert torch.equal(getattr(one, column), getattr(other, column)), column
     torch.testing.assert_close(one.loss, other.loss, rtol=1e-9, atol=1e-12)

@@ -98,8 +98,7 @@ def test_progress_mode_and_wrong_logits() -> None:
 
 def test_the_component_has_the_kernels_in_the_order_of_the_breakdown() -> None:
     params = {"corruptions": ["fog", "snow", "fog"], "severities": [5, 1]}
-    component = build("evaluation", "corruptions", params)(seed=3)
+    component = build("evaluation", "corruptions", params)()
     assert [(kernel.name, kernel.severity) for kernel in component.kernels] == [
         ("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)
     ]  # fmt: skip
-    assert component.seed == 3

@@ -17,7 +17,7 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import Examples, Setting, State
 from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
-from assay.workers.evaluation.engine.ledger import Ledger, Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 
 N = 500
@@ -38,13 +38,13 @@ ATTACKS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture
-def shard(digits: tuple[Tensor, Tensor], model: Classifier) -> Callable[..., Outcomes]:
+def shard(digits: tuple[Tensor, Tensor], model: Classifier) -> Callable[..., ExampleOutcomes]:
     """Runs one evaluation over the first examples."""
     pixels, labels = digits
 
     def run(
         evaluation: Any, attack: Any = None, *, n: int = N, dtype: str = "float64", **more: Any
-    ) -> Outcomes:
+    ) -> ExampleOutcomes:
         network = copy.deepcopy(model).to(DTYPES[dtype])
         arguments: dict[str, Any] = {"batch_size": 64, "dtype": dtype, **more}
         if attack is not None:
@@ -73,7 +73,7 @@ class StartsRecorded:
         return state
 
 
-def differing(one: Outcomes, other: Outcomes) -> int:
+def differing(one: ExampleOutcomes, other: ExampleOutcomes) -> int:
     """How many examples have another outcome."""
     same = (one.correct == other.correct) & (one.prediction == other.prediction)
     return int((~same).sum())

@@ -21,14 +21,14 @@ from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Ball
 from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine import slots
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 
 N = 300
 IDS = [f"digit-{number:04d}" for number in range(N)]
 
 
-Run = Callable[..., Outcomes]
+Run = Callable[..., ExampleOutcomes]
 
 
 @pytest.fixture

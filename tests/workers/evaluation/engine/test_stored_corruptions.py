@@ -11,8 +11,9 @@ from torch import Tensor
 from assay.models.layers.layers import Classifier
 from assay.service.contract.corruption_cells import Cell
 from assay.workers.catalog import build
-from assay.workers.evaluation.engine.ledger import Outcomes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.stored_corruptions import StoredCells
+from tests.support.shards import Given, shard
 
 N = 20
 IDS = [f"digit-{number:04d}" for number in range(N)]
@@ -29,10 +30,11 @@ def test_each_flag_is_the_answer_to_that_file(model: Classifier, digits: tuple[T
     def images_of(cell: Cell) -> Callable[[Sequence[int]], Tensor]:
         return lambda rows: darkened(digits, cell)[list(rows)]
 
-    evaluation = build("evaluation", "corruptions", PARAMS)(seed=0)
+    evaluation = build("evaluation", "corruptions", PARAMS)()
     assert isinstance(evaluation, StoredCells)
     told: list[int] = []
-    outcomes = evaluation(model, images_of, digits[1][:N], IDS, batch_size=8, progress=told.append)
+    data = Given(IDS, labels=digits[1], cells=images_of)
+    outcomes = evaluation.measure(shard(model, data, batch_size=8, progress=told.append))
     columns = outcomes.columns()
     for number, cell in enumerate(CELLS):
         with torch.no_grad():
@@ -50,16 +52,16 @@ def test_each_flag_is_the_answer_to_that_file(model: Classifier, digits: tuple[T
 def test_logits_that_are_not_finite_are_counted_and_wrong(
     model: Classifier, digits: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluation = build("evaluation", "corruptions", PARAMS)(seed=0)
+    evaluation = build("evaluation", "corruptions", PARAMS)()
     monkeypatch.setattr(model, "forward", lambda images: torch.full((len(images), 10), torch.nan))
-    outcomes = evaluation(
-        model, lambda cell: lambda rows: digits[0][list(rows)], digits[1][:N], IDS, batch_size=8
-    )
+    data = Given(IDS, labels=digits[1], cells=lambda cell: lambda rows: digits[0][list(rows)])
+    outcomes = evaluation.measure(shard(model, data, batch_size=8))
     assert outcomes.evidence() == {"nonfinite": 4 * N}
     assert not outcomes.right.any()
 
 
 def test_without_a_source_images_are_made(model: Classifier, digits: tuple[Tensor, Tensor]) -> None:
-    evaluation = build("evaluation", "corruptions", PARAMS | {"source": "generated"})(seed=0)
-    outcomes = evaluation(model, lambda rows: digits[0][list(rows)], digits[1][:N], IDS, batch_size=8)
-    assert isinstance(outcomes, Outcomes)
+    evaluation = build("evaluation", "corruptions", PARAMS | {"source": "generated"})()
+    data = Given(IDS, labels=digits[1], images=lambda rows: digits[0][list(rows)])
+    outcomes = evaluation.measure(shard(model, data, batch_size=8))
+    assert isinstance(outcomes, ExampleOutcomes)

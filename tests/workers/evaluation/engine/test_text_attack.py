@@ -55,7 +55,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(name: str, root: Path) -> TextAttack:
     builders = {"deepwordbug": deepwordbug, "pruthi": pruthi, "homoglyph_swaps": homoglyph_swaps}
     caches = {"pwws": pwws, "textfooler": textfooler}
-    return caches[name](root=root, seed=SEED) if name in caches else builders[name](seed=SEED)
+    return TextAttack(caches[name]().open(root)) if name in caches else builders[name]()
 
 
 def run(
@@ -63,7 +63,7 @@ def run(
 ) -> tuple[TextOutcomes, Model]:
     model = Model()
     texts, ids = [TEXTS[row] for row in rows], [IDS[row] for row in rows]
-    return attack(model, texts, LABELS[list(rows)], ids, batch_size=batch_size), model
+    return attack.run(model, texts, LABELS[list(rows)], ids, seed=SEED, batch_size=batch_size), model
 
 
 @pytest.mark.parametrize("name", sorted(VECTORS["recipes"]))
@@ -95,7 +95,8 @@ def test_an_outcome_depends_on_no_neighbour(root: Path) -> None:
 
 def test_progress_counts_examples(root: Path) -> None:
     seen: list[int] = []
-    made("pruthi", root)(Model(), TEXTS, LABELS, IDS, batch_size=4, progress=seen.append)
+    attack = made("pruthi", root)
+    attack.run(Model(), TEXTS, LABELS, IDS, seed=SEED, batch_size=4, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == len(IDS)
 
@@ -123,7 +124,8 @@ def test_logits_that_are_not_finite_are_wrong(value: float) -> None:
     def model(texts: Sequence[str]) -> Tensor:
         return torch.tensor([[0.0, value] if "x" in text else [1.0, 0.0] for text in texts])
 
-    found = deepwordbug()(model, ["one two", "x"], torch.tensor([0, 0]), ["a", "b"], batch_size=4)
+    labels = torch.tensor([0, 0])
+    found = deepwordbug().run(model, ["one two", "x"], labels, ["a", "b"], seed=0, batch_size=4)
     assert found.rows[1].status == "skipped"
     assert found.rows[1].prediction == -1
     assert found.columns()["loss"][1] is None
@@ -131,31 +133,32 @@ def test_logits_that_are_not_finite_are_wrong(value: float) -> None:
 
 
 def test_a_missing_wordnet_says_what_to_do(tmp_path: Path, root: Path) -> None:
-    for given in ({"root": None}, {"root": tmp_path}, {"root": root, "wordnet": "elsewhere"}):
+    for attack, given in ((pwws(), None), (pwws(), tmp_path), (pwws(wordnet="elsewhere"), root)):
         with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
-            pwws(**given)  # type: ignore[arg-type]
+            attack.check(given)
     (tmp_path / "wordnet").mkdir()
     with pytest.raises(MissingData, match=r"index\.noun, data\.noun.* not found\. docs/text-caches\.md"):
-        pwws(root=tmp_path)
+        pwws().check(tmp_path)
     with pytest.raises(ValueError, match=r"must not contain"):
-        pwws(root=root, wordnet="../wordnet")
+        pwws(wordnet="../wordnet").check(root)
 
 
 def test_a_broken_wordnet_is_named(tmp_path: Path) -> None:
     folder = write_wordnet(tmp_path / "wordnet")
     (folder / "index.verb").write_text("nothing of it\n")
     with pytest.raises(CorruptData, match=r"index\.verb is not an index of WordNet"):
-        pwws(root=tmp_path)
+        pwws().check(tmp_path)
 
 
 def test_missing_word_vectors_say_what_to_do(tmp_path: Path, root: Path) -> None:
-    for given in ({"root": None}, {"root": tmp_path}, {"root": root, "vectors": "counter-fited"}):
+    wrong = textfooler(vectors="counter-fited")
+    for attack, given in ((textfooler(), None), (textfooler(), tmp_path), (wrong, root)):
         with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
-            textfooler(**given)  # type: ignore[arg-type]
+            attack.check(given)
     with pytest.raises(MissingData, match=r"counter-fitted-vectors\.txt .*not found\. docs/text-caches\.md"):
-        textfooler(root=root, vectors="wordnet")
+        textfooler(vectors="wordnet").check(root)
     with pytest.raises(ValueError, match=r"must not contain"):
-        textfooler(root=root, vectors="../counter-fitted")
+        textfooler(vectors="../counter-fitted").check(root)
 
 
 def test_broken_word_vectors_are_named_and_read_again_once_they_are_mended(tmp_path: Path) -> None:
@@ -163,18 +166,24 @@ def test_broken_word_vectors_are_named_and_read_again_once_they_are_mended(tmp_p
     file.parent.mkdir()
     file.write_text("a 1 2\nb 1\n")
     with pytest.raises(CorruptData, match=r"line 2 has 1 numbers, line 1 has 2.*docs/text-caches\.md"):
-        textfooler(root=tmp_path)
+        textfooler().check(tmp_path)
     for text in ("a 1 2\nb 1 2\n", "a 1 2\nc 1 2.5\n"):
         file.write_text(text)
-        (change,) = textfooler(root=tmp_path).recipe.changes
+        (change,) = textfooler().open(tmp_path).changes
         assert change.candidates("a", Draws()) == [text[6]]
 
 
 def test_the_numbers_of_textfooler_are_its_parameters(root: Path) -> None:
     texts = ["a film"]
     asked = {
-        (neighbours, least): textfooler(root=root, neighbours=neighbours, min_similarity=least)(
-            lambda texts: torch.tensor([[1.0, 0.0]] * len(texts)), texts, LABELS[:1] * 0, ["a"], batch_size=8
+        (neighbours, least): TextAttack(textfooler(neighbours=neighbours, min_similarity=least).open(root))
+        .run(
+            lambda texts: torch.tensor([[1.0, 0.0]] * len(texts)),
+            texts,
+            LABELS[:1] * 0,
+            ["a"],
+            seed=0,
+            batch_size=8,
         )
         .rows[0]
         .queries
@@ -185,11 +194,12 @@ def test_the_numbers_of_textfooler_are_its_parameters(root: Path) -> None:
 
 
 def test_a_text_of_signs_alone_has_nothing_to_change() -> None:
-    found = deepwordbug()(
+    found = deepwordbug().run(
         lambda texts: torch.tensor([[1.0, 0.0]] * len(texts)),
         ["...", ""],
         LABELS[:2] * 0,
         ["a", "b"],
+        seed=0,
         batch_size=2,
     )
     assert [(row.status, row.queries, row.words, row.changed) for row in found.rows] == [

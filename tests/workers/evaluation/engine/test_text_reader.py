@@ -1,18 +1,12 @@
-"""What an attack on text needs of a job."""
+"""What a text classifier reads of sentences."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.vocabulary import Vocabulary
-from assay.workers.jobs.session import Loaded
-from assay.workers.jobs.text_attacks import Reader, check_folders, reading
-from tests.support.wordnet_files import write_wordnet
+from assay.workers.evaluation.engine.text_reader import Reader, reading
 
 VOCABULARY = Vocabulary(["<pad>", "<unk>", "a", "good", "film"])
 
@@ -31,8 +25,7 @@ class Counting(nn.Module):
 
 def reader(longest: int = 4) -> tuple[Reader, Counting]:
     model = Counting()
-    loaded = Loaded(model, longest, "", False, torch.device("cpu"), torch.float32)  # type: ignore[arg-type]
-    return Reader(loaded, VOCABULARY, autocast=False), model
+    return Reader(model, VOCABULARY, longest=longest, device=torch.device("cpu"), autocast=False), model
 
 
 def test_words_become_ids_with_padding_on_the_right() -> None:
@@ -54,18 +47,3 @@ def test_counts_what_is_read() -> None:
         "unknown_words": 2,
         "cut_texts": 2,
     }
-
-
-def test_folders_are_looked_at_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    item = {"name": "pwws", "params": {"wordnet": "wordnet"}}
-    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
-    with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
-        check_folders(item)
-    monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
-    with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
-        check_folders(item)
-    write_wordnet(tmp_path / "wordnet")
-    check_folders(item)
-    check_folders({"name": "deepwordbug", "params": {"max_edit_distance": 30}})

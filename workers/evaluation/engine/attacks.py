@@ -1,0 +1,106 @@
+"""Attacks as evaluations: what an attack component makes, run over a shard as the shard's task asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from assay.attacks.ensemble import Ensemble
+from assay.attacks.kernel import Attack, Forward
+from assay.attacks.randomness import Randomness
+from assay.attacks.segmentation.kernel import PixelEnsemble
+from assay.attacks.segmentation.losses import class_weights
+from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
+from assay.workers.evaluation.engine.forward import Passes
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Stage
+from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
+from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
+
+
+@runtime_checkable
+class WithOtherModel(Protocol):
+    """An attack that needs the model of another job."""
+
+    @property
+    def job(self) -> str:
+        """Id of the training job that the model comes from."""
+
+    def on(self, source: Forward) -> Attack:
+        """The same attack with its other model."""
+
+
+@dataclass(frozen=True)
+class ClassifierAttack:
+    """An attack on a classifier, under the shard's protocol."""
+
+    attack: Attack | Ensemble
+
+    def measure(self, shard: Shard) -> ExampleOutcomes:
+        """Attacks every example of the shard.
+
+        Raises:
+            ValueError: There are no examples, images are outside [0, 1], or the attack does not fit.
+        """
+        attack = self.attack
+        if isinstance(attack, WithOtherModel):
+            attack = attack.on(Passes(shard.others[attack.job], shard.device))
+        subject = (shard.classifier, shard.images, shard.labels, shard.ids)
+        randomness, keep = Randomness(shard.seed, attack.name), shard.save_adversarial
+        if shard.protocol == "paper":
+            return attack_paper(
+                attack, *subject, randomness=randomness, keep_adversarial=keep, **shard.running
+            )
+
+        def staged(stage: Stage) -> None:
+            # What is left after the gradient attacks is a first answer, hours before the last stage is over.
+            shard.staged(stage.name, stage.n - stage.broken)
+
+        return attack_pixel(
+            attack,
+            *subject,
+            randomness=randomness,
+            keep_adversarial=keep,
+            screening=shard.screening,
+            staged=staged,
+            **shard.running,
+        )
+
+
+@dataclass(frozen=True)
+class SegmentationAttack:
+    """An attack on a segmentation model; there is one protocol."""
+
+    ensemble: PixelEnsemble
+
+    def measure(self, shard: Shard) -> AttackedPixels:
+        """Attacks every image of the shard; weights of balanced losses come from the planned `class_pixels`.
+
+        Raises:
+            ValueError: There are no images, they are outside [0, 1], or the logits have another shape.
+        """
+        pixels = shard.planned.get("class_pixels")
+        return attack_segmentation(
+            self.ensemble,
+            shard.classifier,
+            shard.images,
+            shard.truth,
+            shard.ids,
+            classes=shard.classes,
+            seed=shard.seed,
+            class_weights=None if pixels is None else class_weights(pixels),
+            screening=shard.screening,
+            keep_adversarial=shard.save_adversarial,
+            staged=shard.staged,
+            **shard.running,
+        )
+
+
+def attack_evaluation(attack: Any, task: str) -> Evaluation:
+    """The evaluation that runs what an attack component made: on segmentation models or on classifiers.
+
+    Args:
+        attack: A `PixelEnsemble` of an attack for the task `segmentation`, else an `Attack` or an `Ensemble`.
+        task: Of the data.
+    """
+    return SegmentationAttack(attack) if task == "segmentation" else ClassifierAttack(attack)

@@ -1,0 +1,182 @@
+"""What an evaluation is, and what it may use: every component of `workers/evaluation/` makes an `Evaluation`.
+
+Legend: n examples of the shard, B of them asked for, C channels, S side of the images that the model sees,
+N tokens, K classes, H and W height and width of a file. A row is the place of an example in the shard, from
+0 to n - 1, in the order of `ids`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypedDict, cast
+
+import torch
+from torch import Tensor
+
+from assay.models.layers.layers import Classifier
+from assay.models.layers.token_model import TokenModel
+from assay.service.contract.corruption_cells import Cell
+from assay.workers.data.formats.dataset import ExampleSet, ImageSet
+from assay.workers.data.formats.segmentation import SegmentationSet, truth_of
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
+from assay.workers.data.formats.text import LanguageSet, SentenceSet
+from assay.workers.evaluation.engine.loader import DType, Images, Progress
+from assay.workers.evaluation.engine.outcomes import Outcomes
+
+Staged = Callable[[str, int], None]
+"""Told the name of a stage that is over, and how many examples hold out after it."""
+
+
+class Running(TypedDict):
+    """How a model is run: the keywords that the functions of this folder share."""
+
+    batch_size: int
+    device: torch.device
+    dtype: DType
+    progress: Progress
+
+
+class Evaluation(Protocol):
+    """What a component's function returns: its parameters, ready to be run.
+
+    Equal shards give equal outcomes. What is found for an example depends neither on the batch size nor on
+    the other examples of the shard, but for rounding.
+    """
+
+    def measure(self, shard: Shard) -> Outcomes:
+        """Measures every example of the shard.
+
+        Raises:
+            ValueError: The examples or the model are not what the evaluation is for.
+            torch.OutOfMemoryError: A single example does not fit into memory.
+        """
+
+
+class FolderReader(Protocol):
+    """What an evaluation with a `folder` parameter has beside `measure`."""
+
+    def check(self, root: Path | None) -> None:
+        """Refuses folders that are not what they should be, before anything is measured.
+
+        Args:
+            root: ASSAY_DATA_ROOT, which the folders' names are relative to.
+
+        Raises:
+            MissingData: one is not there; says how to fill it.
+            CorruptData: what is in it cannot be read.
+            ValueError: a name leads out of the data root.
+        """
+
+
+def _ignore(*_: object) -> None:
+    """No-op callback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Some examples of a data set, the model to run over them, and how.
+
+    Attributes:
+        data: The whole data set; `order` says which of its examples are measured.
+        order: Indices into the data set, one for each row, (n,).
+        classifier: On `device`, in evaluation mode, in `dtype` (float32 for bfloat16, which is autocast).
+            Maps images (B, C, S, S) in [0, 1], or tokens (B, N), to logits: (B, K), of segmentation
+            (B, K, S, S). Leave its mode, parameters and buffers as they are.
+        image_size: S; of a model of words the most tokens that it takes.
+        batch_size: Examples at a time.
+        device: Where the classifier is.
+        dtype: Arithmetic: float32, float64 or bfloat16.
+        seed: Of the job; key random draws by it and by the examples' ids.
+        root: ASSAY_DATA_ROOT, for evaluations that read folders; None where it is not set.
+        protocol: Of attacks on classifiers: `pixel` or `paper`.
+        screening: Whether attacks run in bfloat16 first.
+        save_adversarial: Whether adversarial examples are to be among the outcomes' files.
+        planned: What the plan found out about the evaluation, by name.
+        others: The classifiers of other jobs that the evaluation names, by job.
+        progress: To be told how many rows are done, from 0 to n; may raise to stop the run.
+        staged: To be told when a stage of an attack is over, and how many examples hold out after it.
+    """
+
+    data: ExampleSet
+    order: Sequence[int]
+    classifier: Classifier
+    image_size: int
+    batch_size: int
+    device: torch.device
+    dtype: DType = "float32"
+    seed: int = 0
+    root: Path | None = None
+    protocol: str = "pixel"
+    screening: bool = False
+    save_adversarial: bool = False
+    planned: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Classifier] = field(default_factory=dict)
+    progress: Progress = _ignore
+    staged: Staged = _ignore
+
+    @property
+    def task(self) -> str:
+        """The data set's: `classification`, `segmentation`, `language`, `sequence` and others."""
+        return self.data.task
+
+    @property
+    def classes(self) -> int:
+        """K; of a language the words that are told apart."""
+        return self.data.classes
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """Example ids, (n,)."""
+        return tuple(self.data.ids[index] for index in self.order)
+
+    @property
+    def running(self) -> Running:
+        """Batch size, device, dtype and progress, as keywords of the functions of this folder."""
+        return Running(
+            batch_size=self.batch_size, device=self.device, dtype=self.dtype, progress=self.progress
+        )
+
+    def images(self, rows: Sequence[int]) -> Tensor:
+        """What the classifier sees: float32 (B, C, S, S) in [0, 1]; of labelled texts int64 (B, N)."""
+        if self.task == "sequence":
+            return self.sentences.tokens(self._indices(rows), self.image_size)
+        return cast(ImageSet, self.data).images(self._indices(rows), self.image_size)
+
+    def cell_images(self, cell: Cell) -> Images:
+        """Of images that are stored corrupted: loads those of one corruption and severity by row."""
+        data = cast(StoredCorruptions, self.data)
+        return lambda rows: data.cell_images(cell, self._indices(rows), self.image_size)
+
+    def truth(self, rows: Sequence[int]) -> Tensor:
+        """Labels, int64 (B,); of segmentation label maps, uint8 (B, S, S), 255 for what is ignored."""
+        return truth_of(self.data, self._indices(rows), self.image_size)
+
+    @property
+    def labels(self) -> Tensor:
+        """The true classes of all rows, int64 (n,), on the CPU; of anomaly detection 1 for anomalies."""
+        return self.truth(range(len(self.order)))
+
+    def example(self, row: int) -> tuple[Tensor, Tensor]:
+        """Of segmentation an image at its file's size, uint8 (C, H, W), and its label map, uint8 (H, W)."""
+        return cast(SegmentationSet, self.data).example(self.order[row])
+
+    @property
+    def text(self) -> LanguageSet:
+        """Of a language the whole text; the rows are its documents at `order`."""
+        return cast(LanguageSet, self.data)
+
+    @property
+    def sentences(self) -> SentenceSet:
+        """Of labelled texts the whole set; the rows are its texts at `order`."""
+        return cast(SentenceSet, self.data)
+
+    @property
+    def language_model(self) -> TokenModel:
+        """Of words the classifier, as the model that it is."""
+        return cast(TokenModel, self.classifier)
+
+    def _indices(self, rows: Sequence[int]) -> list[int]:
+        return [self.order[row] for row in rows]
