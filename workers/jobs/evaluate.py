@@ -13,7 +13,7 @@ from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.evaluation.engine.attacks import attack_evaluation
-from assay.workers.evaluation.engine.outcomes import Outcomes
+from assay.workers.evaluation.engine.outcomes import OutcomeFile, Outcomes
 from assay.workers.evaluation.engine.probe import keyed_answers, probe_shard
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import artifacts, provenance
@@ -80,9 +80,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         extra["protocol"] = protocol
     if outcomes.analysis:
         extra["analysis"] = item["name"]
-    if saved := _save(
-        outcomes, Path(request["folder"]), f"{number:03d}-{item['name']}-{request['start']:08d}"
-    ):
+    if saved := [_save(file, request, item["name"]) for file in outcomes.files()]:
         extra["artifacts"] = saved
     return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
 
@@ -140,12 +138,10 @@ def answer(outcomes: Outcomes, seconds: float) -> dict[str, Any]:
     }
 
 
-def _save(outcomes: Outcomes, folder: Path, shard: str) -> list[dict[str, Any]]:
-    """Writes the files of a shard, and describes them."""
-    return [
-        dict(artifacts.write(folder / f"{file.stem}-{shard}{file.suffix}", file.content))
-        for file in outcomes.files()
-    ]
+def _save(file: OutcomeFile, request: Mapping[str, Any], evaluation: str) -> dict[str, Any]:
+    """Writes a file of a shard, and describes it."""
+    name = f"{file.stem}-{request['evaluation']:03d}-{evaluation}-{request['start']:08d}{file.suffix}"
+    return dict(artifacts.write(Path(request["folder"]) / name, file.content))
 
 
 class _Messages:
