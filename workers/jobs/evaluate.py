@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.contract.messages import EvaluateRequest, OutcomeReport
+from assay.service.contract.messages import EvaluateRequest, Measurement, OutcomeReport, ProgressReport
+from assay.service.contract.records import ArtifactDescription, Evidence, OutcomeExtra
+from assay.service.contract.stored_specs import EvaluationItem, UserSpec
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.evaluation.engine.attacks import attack_evaluation
+from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.outcomes import OutcomeFile, Outcomes
 from assay.workers.evaluation.engine.probe import keyed_answers, probe_shard
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
@@ -21,7 +24,7 @@ from assay.workers.jobs.session import Loaded, Session, data_root, examples_of
 from assay.workers.jobs.sources import shard_sources
 from assay.workers.weights.fit import looking_at
 
-Report = Callable[[Mapping[str, Any]], None]
+Report = Callable[[ProgressReport], None]
 
 
 def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeReport:
@@ -71,9 +74,9 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         # Of each evaluation the first shard asks: the answers would be the same.
         odd = probe_shard(shard) if request["start"] == 0 else {}
         outcomes = evaluation_of(item, data.task).measure(shard)
-    extra: dict[str, Any] = {
+    extra: OutcomeExtra = {
         "attack": component.kind == "attack",
-        "evidence": outcomes.evidence() | odd,
+        "evidence": cast(Evidence, outcomes.evidence() | odd),
         "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
     }
     if protocol != spec["protocol"]:
@@ -82,10 +85,10 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         extra["analysis"] = item["name"]
     if saved := [_save(file, request, item["name"]) for file in outcomes.files()]:
         extra["artifacts"] = saved
-    return answer(outcomes, time.monotonic() - begun) | {"extra": extra}
+    return {**answer(outcomes, time.monotonic() - begun), "extra": extra}
 
 
-def evaluation_of(item: Mapping[str, Any], task: str) -> Evaluation:
+def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
     """The evaluation that an item of a spec names, with its parameters.
 
     Args:
@@ -99,9 +102,7 @@ def evaluation_of(item: Mapping[str, Any], task: str) -> Evaluation:
     return evaluation
 
 
-def shard_of(
-    spec: Mapping[str, Any], loaded: Loaded, data: ExampleSet, order: Sequence[int], **more: Any
-) -> Shard:
+def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[int], **more: Any) -> Shard:
     """What an evaluation of a job may use.
 
     Args:
@@ -117,7 +118,7 @@ def shard_of(
         classifier=loaded.classifier,
         image_size=loaded.image_size,
         device=loaded.device,
-        dtype=spec["execution"]["dtype"],
+        dtype=cast(DType, spec["execution"]["dtype"]),
         seed=spec["seed"],
         root=data_root(),
         screening=spec["execution"].get("screening") is not None,
@@ -126,7 +127,7 @@ def shard_of(
     )
 
 
-def answer(outcomes: Outcomes, seconds: float) -> dict[str, Any]:
+def answer(outcomes: Outcomes, seconds: float) -> Measurement:
     """The outcome report of a shard, without what is extra."""
     return {
         "type": "outcome",
@@ -138,10 +139,10 @@ def answer(outcomes: Outcomes, seconds: float) -> dict[str, Any]:
     }
 
 
-def _save(file: OutcomeFile, request: Mapping[str, Any], evaluation: str) -> dict[str, Any]:
+def _save(file: OutcomeFile, request: EvaluateRequest, evaluation: str) -> ArtifactDescription:
     """Writes a file of a shard, and describes it."""
     name = f"{file.stem}-{request['evaluation']:03d}-{evaluation}-{request['start']:08d}{file.suffix}"
-    return dict(artifacts.write(Path(request["folder"]) / name, file.content))
+    return artifacts.write(Path(request["folder"]) / name, file.content)
 
 
 class _Messages:
@@ -154,7 +155,7 @@ class _Messages:
         rows: How many rows there will be.
     """
 
-    def __init__(self, report: Report, item: Mapping[str, Any], examples: int, rows: int) -> None:
+    def __init__(self, report: Report, item: EvaluationItem, examples: int, rows: int) -> None:
         epsilon = item["params"].get("epsilon")
         self._name = str(item["name"]) if epsilon is None else f"{item['name']} {epsilon}"
         self._message = self._name

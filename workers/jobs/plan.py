@@ -125,7 +125,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     return {"type": "plan", "plan": plan}
 
 
-def check_folders(item: Mapping[str, Any]) -> None:
+def check_folders(item: EvaluationItem) -> None:
     """Refuse, before anything is measured, an evaluation whose folders are not there.
 
     Raises:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
+from PIL.Image import Image
 from torch import Tensor
 from torch.nn import functional
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 class MissingData(Exception):

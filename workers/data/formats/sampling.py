@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.dataset import ExampleSet
 
 # One in five examples of each class is held out for evaluation.
 HELD_OUT_DIVISOR = 5

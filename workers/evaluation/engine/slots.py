@@ -16,7 +16,7 @@ from torch import Tensor
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, judged, select
 
 
-class Batch(Protocol):
+class Waiting(Protocol):
     """Examples, of classification or of segmentation."""
 
     @property
@@ -24,14 +24,14 @@ class Batch(Protocol):
         """Index of each in `Setting.ids`, on the CPU, (B,)."""
 
 
-BatchT = TypeVar("BatchT", bound=Batch)
-BatchT_contra = TypeVar("BatchT_contra", bound=Batch, contravariant=True)
+WaitingT = TypeVar("WaitingT", bound=Waiting)
+WaitingT_contra = TypeVar("WaitingT_contra", bound=Waiting, contravariant=True)
 
 
-class Kernel(Protocol[BatchT_contra]):
+class Kernel(Protocol[WaitingT_contra]):
     """What slots need of an attack."""
 
-    def start(self, setting: Setting, examples: BatchT_contra) -> State:
+    def start(self, setting: Setting, examples: WaitingT_contra) -> State:
         """Returns the state of one slot per example, with the first iterate in place."""
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
@@ -39,11 +39,11 @@ class Kernel(Protocol[BatchT_contra]):
 
 
 def run_slots(
-    attack: Kernel[BatchT],
+    attack: Kernel[WaitingT],
     setting: Setting,
     model: Forward,
     *,
-    take: Callable[[int], BatchT | None],
+    take: Callable[[int], WaitingT | None],
     slots: int,
     leave: Callable[[State], None],
     tell: Callable[[], None],
@@ -105,10 +105,10 @@ def run_batch(
 
 
 def _refill(
-    attack: Kernel[BatchT],
+    attack: Kernel[WaitingT],
     setting: Setting,
     state: State | None,
-    take: Callable[[int], BatchT | None],
+    take: Callable[[int], WaitingT | None],
     slots: int,
     flags: _Flags,
 ) -> State | None:
