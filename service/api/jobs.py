@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
@@ -38,6 +37,7 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Job, Page
 from assay.service.contract.states import JobState
+from assay.service.contract.stored_specs import Execution
 from assay.service.dispatch import Dispatcher
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -205,9 +205,9 @@ def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:
     )
 
 
-def _device_warnings(store: TenantStore, execution: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:
     """That a job would wait, because no worker has as many devices as it asks for."""
-    devices = execution["devices"]
+    devices = execution.get("devices", 1)
     if devices == 1 or store.workers.online(execution["device"], devices=devices) > 0:
         return []
     message = f"no worker that is online has {devices} devices: the job would wait for one (ASSAY_DEVICES)"

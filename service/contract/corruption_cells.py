@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from assay.service.contract.stored_specs import Params
 
 Cell = tuple[str, int]
 
@@ -12,13 +11,13 @@ TASK = "stored_corruptions"
 SEVERITIES = (1, 2, 3, 4, 5)
 
 
-def cells_of(params: Mapping[str, Any]) -> list[Cell]:
+def cells_of(params: Params) -> list[Cell]:
     """The corruptions, as they were named, each at every severity, in rising order; none of them twice."""
     severities = sorted(set(params["severities"]))
     return [(name, severity) for name in dict.fromkeys(params["corruptions"]) for severity in severities]
 
 
-def content_label(label: str, params: Mapping[str, Any]) -> str:
+def content_label(label: str, params: Params) -> str:
     """What the content hash of an evaluation's data is kept under: of stored images also which were read.
 
     Args:

@@ -8,10 +8,11 @@ need not be of one name: the form of their attention may differ as long as the l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.contract.problems import Loc, Report
+from assay.service.contract.stored_specs import ComponentReference
 from assay.service.submission.weights import LOC, check_same_params
 
 PARAMETER = "backbone"
@@ -24,14 +25,14 @@ SIZES = ("width", "depth", "heads", "hidden")
 LAYOUT = "layout"
 
 
-def backbone_of(trained: Mapping[str, Any]) -> Mapping[str, Any]:
+def backbone_of(trained: ComponentReference) -> ComponentReference:
     """The backbone of a trained model: of a classifier the model itself.
 
     Args:
         trained: {"name", "params"} with every default filled in.
     """
     inner = trained["params"].get(PARAMETER)
-    return inner if isinstance(inner, Mapping) else trained
+    return cast(ComponentReference, inner) if isinstance(inner, Mapping) else trained
 
 
 def models_around(catalog: Catalog) -> list[str]:
@@ -39,7 +40,7 @@ def models_around(catalog: Catalog) -> list[str]:
     return [model.name for model in catalog.list("model") if PARAMETER in model.parameters["properties"]]
 
 
-def with_backbone(catalog: Catalog, model: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
+def with_backbone(catalog: Catalog, model: Mapping[str, Any], trained: ComponentReference) -> dict[str, Any]:
     """A model as it was asked for, with the backbone's parameters that it leaves to the trained one.
 
     Args:
@@ -50,7 +51,7 @@ def with_backbone(catalog: Catalog, model: Mapping[str, Any], trained: Mapping[s
     params, backbone = model.get("params"), backbone_of(trained)
     if not isinstance(params, Mapping) or model.get("name") not in models_around(catalog):
         return dict(model)
-    known = {"name": backbone["name"], "params": dict(backbone["params"])}
+    known: ComponentReference = {"name": backbone["name"], "params": dict(backbone["params"])}
     given = params.get(PARAMETER, known)
     if isinstance(given, str):
         given = {"name": given}
@@ -71,7 +72,7 @@ def with_backbone(catalog: Catalog, model: Mapping[str, Any], trained: Mapping[s
 def check_backbone(
     catalog: Catalog,
     model: Checked | None,
-    trained: Mapping[str, Any] | None,
+    trained: ComponentReference | None,
     report: Report,
     *,
     training: bool,
@@ -90,8 +91,8 @@ def check_backbone(
         report.add((*LOC, "part"), message, given=PARAMETER, allowed=[None])
     if model is None:
         return
-    wanted = model.params.get(PARAMETER)
-    if not isinstance(wanted, Mapping):
+    given = model.params.get(PARAMETER)
+    if not isinstance(given, Mapping):
         if PARAMETER not in model.component.parameters["properties"]:
             able = models_around(catalog)
             message = f"the model {model.component.name!r} has no part {PARAMETER!r}"
@@ -99,7 +100,7 @@ def check_backbone(
         return
     if trained is None:
         return
-    source = backbone_of(trained)
+    wanted, source = cast(ComponentReference, given), backbone_of(trained)
     if _of_words(catalog, wanted["name"], source["name"]):
         _check_words(catalog, wanted, source, report)
         return
@@ -122,14 +123,14 @@ def _of_words(catalog: Catalog, *names: str) -> bool:
     return all(name in known and LAYOUT in (catalog.find("model", name).facts or {}) for name in names)
 
 
-def _in_both(catalog: Catalog, name: str, trained: Mapping[str, Any]) -> dict[str, Any]:
+def _in_both(catalog: Catalog, name: str, trained: ComponentReference) -> dict[str, Any]:
     """What is known of a trained language model, as far as another one has it as parameters."""
     known = catalog.find("model", trained["name"]).known(trained["params"])
     return {key: known[key] for key in catalog.find("model", name).parameters["properties"] if key in known}
 
 
 def _check_words(
-    catalog: Catalog, wanted: Mapping[str, Any], source: Mapping[str, Any], report: Report
+    catalog: Catalog, wanted: ComponentReference, source: ComponentReference, report: Report
 ) -> None:
     """Report every size of a language model that is not the trained one's, and the first other layer."""
     component = catalog.find("model", wanted["name"])
@@ -150,7 +151,7 @@ def _check_words(
             return
 
 
-def layouts(catalog: Catalog, model: Mapping[str, Any]) -> list[str]:
+def layouts(catalog: Catalog, model: ComponentReference) -> list[str]:
     """Which projections each layer of a language model has: "qkv", "kv", or those of one mechanism alone.
 
     Args:

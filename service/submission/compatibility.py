@@ -10,6 +10,7 @@ from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.contract.stored_specs import ComponentReference, Params
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 FIT = ("classes", "channels")
@@ -72,7 +73,7 @@ def check_fit(data: Checked | None, model: MadeFor, report: Report, loc: Loc) ->
 
 
 def misfits(
-    theirs: Mapping[str, Any], their_facts: Mapping[str, Any], data: Checked | None, ours: MadeFor
+    theirs: ComponentReference, their_facts: Mapping[str, Any], data: Checked | None, ours: MadeFor
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with using another job's model beside ours, and what would be right.
 
@@ -183,7 +184,7 @@ def check_offers(catalog: Catalog, evaluation: Component, model: Checked, report
             report.add((*loc, "name"), message, given=evaluation.name, allowed=able)
 
 
-def known_of_model(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
+def known_of_model(catalog: Catalog, component: Component, params: Params) -> dict[str, object]:
     """What rules see under `model`: parameters and facts; of a backbone those that the model has not."""
     known: dict[str, object] = {}
     for _, kind, reference in component.references(params):
@@ -193,7 +194,7 @@ def known_of_model(catalog: Catalog, component: Component, params: Mapping[str, 
     return {**known, **component.known(params)}
 
 
-def _parts(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> Iterator[Component]:
+def _parts(catalog: Catalog, component: Component, params: Params) -> Iterator[Component]:
     yield component
     for _, kind, reference in component.references(params):
         yield from _parts(catalog, catalog.find(kind, reference["name"]), reference["params"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import Component
 from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.contract.stored_specs import Params
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50
@@ -74,7 +73,7 @@ def check_folders(
 def _check_folders(
     catalog: Catalog,
     data: Component,
-    params: Mapping[str, Any],
+    params: Params,
     root: Path | None,
     report: Report,
     loc: Loc,

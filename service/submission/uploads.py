@@ -72,8 +72,8 @@ def model_of_weights(
         if inside is None and checked is not None:
             _check_heads(given, report, (*GIVEN, "params"), checked.params)
         if trained is not None and checked is not None:
-            inside = {"name": trained.component.name, "params": trained.params}
-            check_same_model(checked, inside, report)
+            known: ComponentReference = {"name": trained.component.name, "params": trained.params}
+            check_same_model(checked, known, report)
     report.raise_if_any()
     assert checked is not None
     return {"name": checked.component.name, "params": checked.params}

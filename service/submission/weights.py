@@ -11,7 +11,8 @@ from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
 from assay.service.contract.problems import Loc, Report
-from assay.service.contract.stored_specs import Spec, TrainJobSpec
+from assay.service.contract.stored_specs import ComponentReference, Params, Spec, TrainJobSpec
+from assay.service.contract.weights_options import WeightsReading
 
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
@@ -52,7 +53,7 @@ class CheckpointLike(Protocol):
         """Why it was rejected; empty otherwise."""
 
     @property
-    def model(self) -> Mapping[str, Any]:
+    def model(self) -> ComponentReference:
         """{"name", "params"} with every default filled in."""
 
     @property
@@ -72,7 +73,7 @@ class CheckpointLike(Protocol):
         """Whether its file is known to have no normalisation of its own."""
 
     @property
-    def reading(self) -> Mapping[str, Any]:
+    def reading(self) -> WeightsReading:
         """`normalization` and `positions` as the upload stated them, None where it did not."""
 
 
@@ -93,7 +94,7 @@ class WeightsSource:
         dtypes: What `execution.dtype` may be for an exported program; None where all are right.
     """
 
-    model: Mapping[str, Any]
+    model: ComponentReference
     data: str | None
     facts: Mapping[str, int]
     stated: Mapping[str, Any] = field(default_factory=dict)
@@ -211,7 +212,7 @@ def _complaint(job: JobLike | None) -> str | None:
     return EXPIRED if job.expired else None
 
 
-def check_same_model(model: Checked, trained: Mapping[str, Any], report: Report) -> None:
+def check_same_model(model: Checked, trained: ComponentReference, report: Report) -> None:
     """Report where a model differs from the one that was trained: its weights fit no other.
 
     Args:
@@ -229,8 +230,8 @@ def check_same_model(model: Checked, trained: Mapping[str, Any], report: Report)
 
 def check_same_params(
     component: Component,
-    params: Mapping[str, Any],
-    trained: Mapping[str, Any],
+    params: Params,
+    trained: Params,
     report: Report,
     loc: Loc,
     *,

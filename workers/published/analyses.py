@@ -6,10 +6,8 @@ Analysis" (NeurIPS): section 2.2.2 and table 13.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from assay.service.contract.results import Reference
+from assay.service.contract.stored_specs import ComponentReference
 from assay.workers.published.imagenet import MODELS, PAPER, TINY_MODELS
 from assay.workers.published.match import IMAGENET, architecture, same_model
 
@@ -39,7 +37,7 @@ TABLE_13 = dict(
 )
 
 
-def analysis_references(name: str, model: Mapping[str, Any], known_as: str | None) -> list[Reference]:
+def analysis_references(name: str, model: ComponentReference, known_as: str | None) -> list[Reference]:
     """The published numbers for one row of an analysis; most rows have none.
 
     Args:

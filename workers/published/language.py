@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.contract.results import Reference
+from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Params
 from assay.workers.published.imagenet import PAPER
 
 # Words of the vocabulary (padding is one of ours), and of the part with the ends of its lines.
@@ -85,7 +86,7 @@ def known_text(name: str, classes: int, count: int) -> str | None:
 
 
 def language_references(
-    model: Mapping[str, Any], evaluation: Mapping[str, Any], known_as: str
+    model: ComponentReference, evaluation: EvaluationItem, known_as: str
 ) -> list[Reference]:
     """The published numbers for one row of a language model or a text classifier.
 
@@ -100,7 +101,7 @@ def language_references(
     return _accuracy(model, evaluation, known_as)
 
 
-def _perplexities(model: Mapping[str, Any], evaluation: Mapping[str, Any], part: str) -> Sequence[Reference]:
+def _perplexities(model: ComponentReference, evaluation: EvaluationItem, part: str) -> Sequence[Reference]:
     attacked = evaluation["name"] == "word_swap"
     params = evaluation["params"]
     if evaluation["name"] not in ("perplexity", "word_swap") or params["window"] != "sliding":
@@ -124,11 +125,11 @@ def _perplexities(model: Mapping[str, Any], evaluation: Mapping[str, Any], part:
     ]
 
 
-def _is(model: Mapping[str, Any], name: str, params: Mapping[str, Any]) -> bool:
+def _is(model: ComponentReference, name: str, params: Params) -> bool:
     return model["name"] == name and all(model["params"].get(key) == value for key, value in params.items())
 
 
-def _accuracy(model: Mapping[str, Any], evaluation: Mapping[str, Any], part: str) -> list[Reference]:
+def _accuracy(model: ComponentReference, evaluation: EvaluationItem, part: str) -> list[Reference]:
     attention = _attention(model) if model["name"] == "text_classifier" else None
     found = ACCURACIES.get((part, attention)) if attention is not None else None
     if found is None or evaluation["name"] not in ("clean", "top1"):
@@ -140,7 +141,7 @@ def _accuracy(model: Mapping[str, Any], evaluation: Mapping[str, Any], part: str
     ]
 
 
-def _attention(model: Mapping[str, Any]) -> str | None:
+def _attention(model: ComponentReference) -> str | None:
     """The attention of a classifier's backbone as the tables have it: RPC runs twice, in all layers."""
     backbone = model["params"]["backbone"]
     name, params = backbone["name"], backbone["params"]

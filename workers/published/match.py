@@ -19,6 +19,7 @@ from typing import Any
 from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import Reference
+from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Params
 from assay.workers.data.formats.imagenet_classes import PUBLISHED, class_list
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import (
@@ -82,13 +83,13 @@ def known_as(
 
 
 def references(
-    model: Mapping[str, Any],
-    data: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
+    model: ComponentReference,
+    data: ComponentReference,
+    evaluation: EvaluationItem,
     *,
     protocol: str,
     known_as: str | None,
-    defaults: Mapping[str, Any],
+    defaults: Params,
 ) -> list[Reference]:
     """The published numbers for one row of the results; most rows have none.
 
@@ -123,7 +124,7 @@ def references(
 
 
 def _segmented(
-    model: Mapping[str, Any], evaluation: Mapping[str, Any], protocol: str, defaults: Mapping[str, Any]
+    model: ComponentReference, evaluation: EvaluationItem, protocol: str, defaults: Params
 ) -> list[Reference]:
     """The published numbers of Segmenter on a backbone; its positions may be for images of any size."""
     params = evaluation["params"]
@@ -149,12 +150,12 @@ def _segmented(
     return found
 
 
-def _same_cells(params: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+def _same_cells(params: Params, defaults: Params) -> bool:
     """Whether the corruptions and severities are those of the defaults, in any order."""
     return all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
 
 
-def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
+def architecture(model: ComponentReference) -> dict[str, Any]:
     """What a model of the catalog computes, in words of its own; {} for models without published numbers."""
     name, params = model["name"], {k: v for k, v in model["params"].items() if k not in TRAINING_ONLY}
     family, _, size = name.rpartition("_")
@@ -178,14 +179,14 @@ def architecture(model: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _of_timm(model: Mapping[str, Any]) -> dict[str, Any]:
+def _of_timm(model: ComponentReference) -> dict[str, Any]:
     """timm's own weights: their numbers are those of these weights, not of the architecture."""
     if model.get("weights") != {"timm": True}:
         return {}
     return {key: value for key, value in model["params"].items() if value is not None}
 
 
-def _one_attention(params: Mapping[str, Any]) -> dict[str, Any]:
+def _one_attention(params: Params) -> dict[str, Any]:
     """The facts of a model with one attention, without parameters that matter, in all layers; else {}."""
     attention = params["attention"]
     everywhere = attention["name"] == "softmax" or params.get("layers", "all") == "all"
@@ -209,13 +210,11 @@ def same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
     )
 
 
-def _preparation(params: Mapping[str, Any]) -> Preparation:
+def _preparation(params: Params) -> Preparation:
     return Preparation(str(params.get("resize")), float(params.get("crop_fraction", 0.0)))
 
 
-def _same_evaluation(
-    attacked: PublishedEvaluation, evaluation: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> bool:
+def _same_evaluation(attacked: PublishedEvaluation, evaluation: EvaluationItem, defaults: Params) -> bool:
     params = {key: value for key, value in evaluation["params"].items() if key not in EXECUTION}
     if evaluation["name"] != attacked.name or not attacked.params.keys() <= params.keys():
         return False
