@@ -27,10 +27,12 @@ from assay.service.catalog.parameters import numbers
 from assay.service.contract.errors import ErrorDetail
 from assay.service.contract.problems import Report, path_text
 from assay.service.contract.stored_specs import ComponentReference, Params, UserSpec, evaluations_in, parts_of
+from assay.service.metrics.table import OutcomeTable
 from assay.service.submission.compatibility import known_of_model
 from assay.service.submission.estimate import passes as declared_passes
 from assay.service.submission.estimate import repeats as declared_repeats
 from assay.workers.discovery import packages as extensions
+from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.walk import entry_of, to_json, walk
 
 # What a loaded data set tells the rules under `data`.
@@ -130,6 +132,19 @@ def resolve(component: Component) -> Any:
         module, _, name = component.target.partition(":")
         target = getattr(importlib.import_module(module), name)
     return functools.partial(target, **component.fixed) if component.fixed else target
+
+
+def outcome_table(component: Component, tasks: Sequence[str]) -> OutcomeTable:
+    """What the outcomes of an evaluation or attack mean on data for these tasks.
+
+    Raises:
+        ComponentMissing: the table is of another package, which this worker does not have.
+        ValueError: the component states no table for these tasks.
+    """
+    table = component.table_for(tasks)
+    if table is None:
+        raise ValueError(f"{component.target} states no outcome table for {' or '.join(tasks)}")
+    return find_table(table) if component.package is None else extensions.resolve_table(component, table)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,6 +20,7 @@ __all__ = ["apgd_ce"]
 
 TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "iterative", "batch_draws": {"compatible": "True"}}
+TABLE = "attack"
 PAPER = (
     "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
     "Parameter-free Attacks"

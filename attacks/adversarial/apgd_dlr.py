@@ -25,6 +25,7 @@ THREAT = {
     "needs_classes": 3,
     "batch_draws": {"compatible": "True"},
 }
+TABLE = "attack"
 PAPER = (
     "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
     "Parameter-free Attacks"

@@ -27,6 +27,7 @@ THREAT = {
     "targets": 9,
     "batch_draws": {"compatible": "True"},
 }
+TABLE = "attack"
 PAPER = (
     "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
     "Parameter-free Attacks"

@@ -45,6 +45,7 @@ THREAT = {
     "upper_bound": "AutoAttack gives an upper bound on true robustness: an adaptive attack, made for this"
     " model, is needed before it is called robust",
 }
+TABLE = "attack"
 PAPER = "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble (AutoAttack)"
 # Those of `standard` with 9 targets, the largest but for long custom lists: one pass to load for each stage,
 # then APGD-CE, APGD-T, FAB-T and Square.

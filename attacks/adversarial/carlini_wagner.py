@@ -20,6 +20,7 @@ __all__ = ["carlini_wagner"]
 
 TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "iterative", "norm": "L2", "minimum_norm": True}
+TABLE = "attack"
 PAPER = "Carlini and Wagner 2017, Towards Evaluating the Robustness of Neural Networks"
 # One pass for the clean image; the library's result takes one more.
 PASSES = (

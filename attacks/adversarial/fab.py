@@ -25,6 +25,7 @@ THREAT = {
     "minimum_norm": True,
     "batch_draws": {"compatible": "params.restarts > 1", "pyautoattack": "params.restarts > 1"},
 }
+TABLE = "attack"
 PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack"
 # Two passes in each iteration, one for the clean image; the library's function judges the images and its
 # result in each run, and we the result. One backward pass for each class in each iteration: what the data's

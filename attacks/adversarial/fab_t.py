@@ -26,6 +26,7 @@ THREAT = {
     "targets": 9,
     "batch_draws": {"compatible": "params.restarts > 1", "pyautoattack": "params.restarts > 1"},
 }
+TABLE = "attack"
 PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack"
 # Two passes in each iteration, one for the clean image; the library's function judges the images and its
 # result in each run, and we the result.

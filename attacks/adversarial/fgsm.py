@@ -20,6 +20,7 @@ __all__ = ["fgsm"]
 
 TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "single_step", "mean_loss_in": ["cleverhans"]}
+TABLE = "attack"
 PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
 # The library takes three; ours shares one (`one_step`), unless gradients are averaged.
 PASSES = ("params.eot + 2", "params.eot")

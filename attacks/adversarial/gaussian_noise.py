@@ -20,6 +20,7 @@ __all__ = ["gaussian_noise"]
 
 TASKS = ("classification",)
 THREAT = {"knowledge": "noise"}
+TABLE = "attack"
 PAPER = "Ford et al. 2019, Adversarial Examples Are a Natural Consequence of Test Error in Noise"
 PASSES = ("params.draws + 1", "0")
 

@@ -24,6 +24,7 @@ __all__ = ["pgd"]
 
 TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "iterative", "mean_loss_in": ["cleverhans"]}
+TABLE = "attack"
 PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
 PASSES = (
     "params.restarts * (params.steps * params.eot + 1) + 1",

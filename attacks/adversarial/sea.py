@@ -28,6 +28,7 @@ THREAT = {
     " gradients are masked it finds too little. An adaptive attack, made for this model, is needed before it"
     " is called robust",
 }
+TABLE = "attacked_segmentation"
 PAPER = "Croce et al., Towards Reliable Evaluation of Robust Semantic Segmentation Models, ECCV 2024"
 PROTOCOLS = ("pixel",)
 PASSES = ("3 * (params.steps + 4)", "3 * params.steps")

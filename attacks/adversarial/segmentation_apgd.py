@@ -19,6 +19,7 @@ __all__ = ["segmentation_apgd"]
 
 TASKS = ("segmentation",)
 THREAT = {"knowledge": "white_box", "search": "iterative"}
+TABLE = "attacked_segmentation"
 PAPER = "Croce et al., Towards Reliable Evaluation of Robust Semantic Segmentation Models, ECCV 2024"
 PROTOCOLS = ("pixel",)
 PASSES = ("params.steps + 4", "params.steps")

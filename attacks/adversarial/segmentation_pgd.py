@@ -21,6 +21,7 @@ __all__ = ["segmentation_pgd"]
 TASKS = ("segmentation",)
 # Plain cross-entropy spends its steps on pixels that are wrong already: accuracy stays high at any epsilon.
 THREAT = {"knowledge": "white_box", "search": "iterative", "weak": True}
+TABLE = "attacked_segmentation"
 PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
 PROTOCOLS = ("pixel",)
 PASSES = ("params.steps + 2", "params.steps")

@@ -20,6 +20,7 @@ __all__ = ["segpgd"]
 
 TASKS = ("segmentation",)
 THREAT = {"knowledge": "white_box", "search": "iterative"}
+TABLE = "attacked_segmentation"
 PAPER = "Gu et al., SegPGD, ECCV 2022"
 PROTOCOLS = ("pixel",)
 PASSES = ("params.steps + 2", "params.steps")

@@ -35,6 +35,7 @@ THREAT = {
     "norm": "L1",
     "mean_loss_in": ["cleverhans"],
 }
+TABLE = "attack"
 PAPER = "Tramer and Boneh 2019, Adversarial Training and Robustness for Multiple Perturbations"
 PASSES = (
     "params.restarts * (params.steps * params.eot + 1) + 1",

@@ -43,6 +43,7 @@ __all__ = ["spsa"]
 
 TASKS = ("classification",)
 THREAT = {"knowledge": "black_box", "search": "iterative"}
+TABLE = "attack"
 PAPER = "Uesato et al. 2018, Adversarial Risk and the Dangers of Evaluating Against Weak Attacks"
 # Clean image and random start, then for each step two passes per direction and one for the new iterate.
 PASSES = ("params.steps * (2 * params.samples + 1) + 2", "0")

@@ -35,6 +35,7 @@ THREAT = {
     "search": "iterative",
     "batch_draws": {"compatible": "True", "pyautoattack": "True"},
 }
+TABLE = "attack"
 PAPER = "Andriushchenko et al. 2020, Square Attack: a query-efficient black-box attack via random search"
 # One pass for the clean image; in each restart one for the start and one for each query; the library's
 # function judges the images at the beginning and at the end, and we its result.

@@ -27,6 +27,7 @@ __all__ = ["transfer"]
 
 TASKS = ("classification",)
 THREAT = {"knowledge": "transfer", "search": "iterative"}
+TABLE = "attack"
 PAPER = "Papernot et al. 2016, Transferability in Machine Learning"
 # Judged by the worst case within [0, 1], whatever the job's protocol.
 PROTOCOLS = ("pixel",)

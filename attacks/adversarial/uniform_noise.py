@@ -20,6 +20,7 @@ __all__ = ["uniform_noise"]
 
 TASKS = ("classification",)
 THREAT = {"knowledge": "noise"}
+TABLE = "attack"
 PAPER = "Athalye et al. 2018, Obfuscated Gradients Give a False Sense of Security"
 PASSES = ("params.draws + 1", "0")
 RULES = (

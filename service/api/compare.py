@@ -8,11 +8,12 @@ from fastapi import APIRouter, Query
 
 from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
 from assay.service.api.errors import documented
+from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
-from assay.service.contract.results import EvaluationResult
-from assay.service.metrics.comparison import Columns, Comparison, JobResults, compare
+from assay.service.metrics.comparison import Comparison, JobResults, compare
+from assay.service.metrics.paired import Rows
 from assay.service.store.tenants import TenantStore
 
 router = APIRouter(prefix="/api/v1/compare", tags=["compare"])
@@ -50,21 +51,20 @@ def _split(jobs: str) -> list[str]:
 def _side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:
     row = find_job(store, job_id)
     results = finished_results(store, row, catalog)
-    evaluations = {
-        position: EvaluationResult.model_validate(result)
-        for position, result in store.results.of(row.id).items()
-    }
+    evaluations = {position: read_result(result) for position, result in store.results.of(row.id).items()}
 
-    def columns(position: int) -> Columns:
+    def columns(position: int) -> Rows:
         return _joined(store, row.id, position)
 
+    tables = {position: table_of(result) for position, result in evaluations.items()}
+    known = {position: table for position, table in tables.items() if table is not None}
     # A training job has no plan; what it measured stands in its provenance.
-    known = row.plan or row.provenance
-    hashes = {} if known is None else known.get("data_sha256", {})
-    return JobResults(row.id, results.complete, evaluations, columns, hashes)
+    planned = row.plan or row.provenance
+    hashes = {} if planned is None else planned.get("data_sha256", {})
+    return JobResults(row.id, results.complete, evaluations, columns, known, hashes)
 
 
-def _joined(store: TenantStore, job_id: str, position: int) -> Columns:
+def _joined(store: TenantStore, job_id: str, position: int) -> Rows:
     """The columns of all shards of an evaluation, one after another."""
     joined: dict[str, list[Any]] = {}
     for outcome in store.results.outcomes(job_id, position):

@@ -7,17 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+from assay.service.api.outcome_tables import read_result
 from assay.service.contract.checkpoints import Checkpoint, Faults, ProgramFacts
-from assay.service.contract.results import (
-    Artifact,
-    EvaluationResult,
-    Job,
-    JobError,
-    Links,
-    Progress,
-    Provenance,
-    Results,
-)
+from assay.service.contract.results import Artifact, Job, JobError, Links, Progress, Provenance, Results
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.threat import ThreatOf
@@ -165,7 +157,7 @@ def links(job_id: str) -> Links:
 
 def results_view(row: JobRow, results: dict[int, dict[str, object]], threat_of: ThreatOf) -> Results:
     """The results so far, in the order of the spec; the threats of attacks are for checks across them."""
-    evaluations = [EvaluationResult.model_validate(results[index]) for index in sorted(results)]
+    evaluations = [read_result(results[index]) for index in sorted(results)]
     expected = len(evaluations_in(row.spec))
     return Results(
         job=row.id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -66,6 +66,8 @@ class Component(BaseModel):
         repeats: Of an evaluation that measures the machine: how often, as an expression over the
             parameters. It has so many outcomes, not one for each example.
         fixed: Of a preset: the arguments with which the target is called beside the parameters.
+        table: Outcome table of an evaluation or attack, or of each task: the name of one of Assay's, or
+            "module:object" of one that its package brings.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -89,6 +91,13 @@ class Component(BaseModel):
     repeats: str | None = None
     leaves_out: bool = False
     fixed: dict[str, Any] = {}
+    table: str | dict[str, str] | None = None
+
+    def table_for(self, tasks: Sequence[str]) -> str | None:
+        """The outcome table of an evaluation or attack on data for these tasks; None where none is stated."""
+        if self.table is None or isinstance(self.table, str):
+            return self.table
+        return next((self.table[task] for task in tasks if task in self.table), None)
 
     def references(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """The parameters that name another component: (parameter, kind, {"name", "params"})."""

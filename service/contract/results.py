@@ -12,6 +12,16 @@ from assay.service.contract.states import JobState
 from assay.service.contract.warning_codes import WarningCode
 
 Item = TypeVar("Item")
+Unit = Literal["proportion", "ratio", "seconds", "bytes", "count", "distance", "number"]
+"""What a metric's value is measured in.
+
+- proportion: a share in [0, 1].
+- ratio: relative to a baseline, which has 1; people read both in percent.
+- seconds, bytes.
+- count: of passes, queries, parameters or operations; a mean of counts too.
+- distance: a norm of a perturbation, over pixels in [0, 1].
+- number: none of these; perplexities, logarithms, eigenvalues.
+"""
 
 
 class Answer(BaseModel):
@@ -24,7 +34,8 @@ class Metric(Answer):
     """A measured value with its sample size and 95 % interval. Proportions are in [0, 1].
 
     What is counted and not estimated (parameters, operations) is `exact`: its interval is the value itself.
-    `value` is null when it is not finite; a warning then says why.
+    `value` is null when it is not finite; a warning then says why. `unit` is null where the outcome table of
+    the evaluation is not known, as after its package was removed.
     """
 
     value: float | None
@@ -33,6 +44,7 @@ class Metric(Answer):
     ci_high: float | None
     ci_method: Literal["wilson", "bootstrap", "exact"]
     higher_is_better: bool
+    unit: Unit | None = None
 
 
 class Warning(Answer):  # noqa: A001 (the contract's name)
@@ -111,14 +123,8 @@ class Reference(Answer):
 class EvaluationResult(Answer):
     """One row of the results: one evaluation or attack with its parameters.
 
-    Metrics are described in `service/metrics/`. Of classification, in `classification.py`: top1, top5,
-    attack_success_rate, top1_8bit, median_linf, median_l2, queries; in `corruption.py`: corrupted_top1, mce;
-    in `calibration.py`: ece, rms_calibration_error, aurra; in `anomaly.py`: aupr. Of segmentation, in
-    `segmentation.py`: miou, mean_accuracy, pixel_accuracy, under attack in `worst_case.py`; in
-    `corrupted_segmentation.py`: corrupted_miou, corrupted_mean_accuracy, corrupted_pixel_accuracy. Of text,
-    in `perplexity.py`: perplexity; in `word_swap.py`: perplexity_unswapped, perplexity_unswapped_before,
-    swapped_words, unknown_words, unknown_words_before; in `text_attack.py`: accuracy, accuracy_under_attack,
-    words_changed. Of analyses, in `projection_loss.py`, `eigenvector_check.py` and `efficiency.py`.
+    The metrics of each kind, with their units, are described by its outcome table in `service/metrics/`
+    (`tables.py` has the list).
     """
 
     name: str

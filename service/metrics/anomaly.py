@@ -18,16 +18,32 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from statistics import quantiles
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
+from assay.service.metrics.estimates import bootstrapped, percentiles, resamples
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 COLUMNS = ("anomaly", "confidence")
-RESAMPLES = 2000
-FEWEST_RESAMPLES = 200
 # A resample draws n examples; beyond this many draws R shrinks.
 DRAWS = 10_000_000
+
+
+class Anomaly(OutcomeTable):
+    """Examples of which some are anomalies, each with the model's confidence."""
+
+    name = "anomaly"
+    columns = columns_of("id prediction forward backward confidence anomaly")
+    units: ClassVar[Units] = {"aupr": "proportion"}
+    undefined: ClassVar[Reasons] = {
+        "aupr": "logits are not finite, or the examples are all anomalies or all others"
+    }
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """The area under the precision-recall curve."""
+        del context
+        return Summary(anomaly_metrics(rows))
 
 
 def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
@@ -51,22 +67,12 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
         raise ValueError(
             f"the AUPR needs columns of one length; got {n} confidences, {len(anomaly)} anomalies"
         )
-    value, cuts = None, None
+    value, interval = None, None
     if None not in confidence and 0 < sum(map(bool, anomaly)) < n:
         levels = _levels(anomaly, confidence)
         value = average_precision(*levels)
-        # Of 39 cuts the first and the last leave 2.5 % outside.
-        cuts = quantiles(_resampled(*levels), n=40, method="inclusive")
-    return {
-        "aupr": Metric(
-            value=value,
-            n=n,
-            ci_low=cuts[0] if cuts else None,
-            ci_high=cuts[-1] if cuts else None,
-            ci_method="bootstrap",
-            higher_is_better=True,
-        )
-    }
+        interval = percentiles(_resampled(*levels))
+    return {"aupr": bootstrapped(value, interval, n)}
 
 
 def average_precision(positives: Sequence[int], negatives: Sequence[int]) -> float:
@@ -119,5 +125,5 @@ def _resampled(positives: Sequence[int], negatives: Sequence[int]) -> list[float
         average_precision(
             draws.choices(positives, k=len(positives)), draws.choices(negatives, k=len(negatives))
         )
-        for _ in range(min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n)))
+        for _ in range(resamples(n, DRAWS))
     ]

@@ -26,18 +26,44 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, groupby
 from operator import itemgetter, truediv
-from statistics import quantiles
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from assay.service.contract.results import Metric
+from assay.service.metrics.classification import Classification
+from assay.service.metrics.estimates import bootstrapped, percentiles, resamples
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 
-RESAMPLES = 2000
-FEWEST_RESAMPLES = 200
 # A resample draws and sorts n examples; beyond this many draws R shrinks.
 DRAWS = 4_000_000
 
 # In ascending order of the confidence: confidences, and whether each answer is right.
 Ordered = tuple[Sequence[float], Sequence[int]]
+
+
+class Calibration(Classification):
+    """Answers to unattacked examples with their confidence; outcomes of the first versions have none."""
+
+    name = "calibration"
+    columns = (*Classification.columns, Column("confidence", optional=True))
+    units: ClassVar[Units] = {
+        **Classification.units,
+        "ece": "proportion",
+        "rms_calibration_error": "proportion",
+        "aurra": "proportion",
+    }
+    undefined: ClassVar[Reasons] = {
+        "ece": "logits are not finite",
+        "rms_calibration_error": "logits are not finite, or there is one bin, which the released code leaves"
+        " out",
+        "aurra": "logits are not finite",
+    }
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """Accuracies, then what the confidence is worth."""
+        metrics = super().summarise(rows, context).metrics
+        known = calibration_metrics(rows, **context.params) if "confidence" in rows else {}
+        return Summary(metrics | known)
 
 
 def calibration_metrics(
@@ -145,24 +171,17 @@ def _resampled(ordered: Ordered) -> Iterator[Ordered]:
     confidence, correct = ordered
     n = len(confidence)
     draws, places = random.Random("metric/calibration"), range(n)
-    for _ in range(min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n))):
+    for _ in range(resamples(n, DRAWS)):
         drawn = sorted(draws.choices(places, k=n))
         yield [confidence[place] for place in drawn], [correct[place] for place in drawn]
 
 
 def _metric(value: float | None, sampled: Sequence[float], n: int, higher_is_better: bool) -> Metric:
-    low = high = None
+    interval = None
     if value is not None:
-        # Of 39 cuts the first and the last leave 2.5 % outside.
-        low, *_, high = quantiles(sampled, n=40, method="inclusive")
+        low, high = percentiles(sampled)
         if not higher_is_better:
             bias = math.fsum(sampled) / len(sampled) - value
             low, high = max(0.0, low - bias), high - bias
-    return Metric(
-        value=value,
-        n=n,
-        ci_low=low,
-        ci_high=high,
-        ci_method="bootstrap",
-        higher_is_better=higher_is_better,
-    )
+        interval = (low, high)
+    return bootstrapped(value, interval, n, higher_is_better=higher_is_better)

@@ -5,21 +5,70 @@ Pure functions: the same columns give the same bits, in whatever order the shard
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, ClassVar
 
-from assay.service.contract.results import Metric
-from assay.service.metrics.intervals import Estimate, bootstrap_mean, bootstrap_median, wilson
+from assay.service.contract.records import Evidence
+from assay.service.contract.results import Metric, StageBreakdown
+from assay.service.metrics.estimates import mean, median, proportion
+from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Metric by the outcome column whose share of true entries it is.
 SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}
 # Metric by the outcome column whose median over the broken examples it is.
 MEDIANS = {"median_linf": "linf", "median_l2": "l2"}
-# A bootstrap of a mean draws n values R times; beyond this many draws R shrinks.
-DRAWS = 20_000_000
-RESAMPLES = 2000
-FEWEST_RESAMPLES = 200
+COLUMNS = "id label prediction correct correct5 clean_correct loss forward backward"
+
+# A custom ensemble may name a stage twice: its number tells them apart.
+StageKey = tuple[int | None, str]
+
+
+class Classification(OutcomeTable):
+    """Answers to unattacked examples: images, or texts."""
+
+    name = "classification"
+    columns = columns_of(COLUMNS)
+    units: ClassVar[Units] = {"top1": "proportion", "top5": "proportion"}
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """Accuracies."""
+        del context
+        return Summary(classification_metrics(rows))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """McNemar's test of the accuracies."""
+        return PairedShares(pair, SHARES)
+
+
+class Attack(Classification):
+    """Answers to the images that count after an attack: of one stage, or of an ensemble.
+
+    Outcomes of the first versions have neither queries nor norms.
+    """
+
+    name = "attack"
+    columns = columns_of(COLUMNS, optional="queries broken_by linf l2 correct8")
+    units: ClassVar[Units] = {
+        **dict.fromkeys(("top1", "top5", "top1_8bit", "attack_success_rate"), "proportion"),
+        "median_linf": "distance",
+        "median_l2": "distance",
+        "queries": "count",
+    }
+    undefined: ClassVar[Reasons] = {
+        "attack_success_rate": "no example was right before the attack",
+        "queries": "no example was right before the attack",
+        "median_linf": "no example was broken",
+        "median_l2": "no example was broken",
+    }
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """Accuracies under the attack, its success and its cost; the stages of an ensemble."""
+        everything = [True] * len(rows["id"]) if context.protocol == "paper" else None
+        metrics = classification_metrics(rows, initially_correct=rows["clean_correct"], attacked=everything)
+        return Summary(metrics, stage_breakdown(context.evidence, len(rows["id"])))
 
 
 def classification_metrics(
@@ -78,53 +127,47 @@ def _of_attack(
     metrics = {"attack_success_rate": proportion(sum(broken), sum(before), higher_is_better=False)}
     for metric, name in MEDIANS.items():
         if name in columns:
-            metrics[metric] = _bootstrapped(bootstrap_median, list(compress(columns[name], broken)), metric)
+            metrics[metric] = median(list(compress(columns[name], broken)), metric)
     if "queries" in columns and not any(columns["backward"]) and any(attacked):
-        metrics["queries"] = _bootstrapped(_mean, list(compress(columns["queries"], attacked)), "queries")
+        metrics["queries"] = mean(list(compress(columns["queries"], attacked)), "queries")
     return metrics
 
 
-def proportion(successes: int, n: int, *, higher_is_better: bool) -> Metric:
-    """A share of n examples with its Wilson 95 % interval; without examples, None."""
-    low, high = wilson(successes, n)
-    return Metric(
-        value=successes / n if n else None,
-        n=n,
-        ci_low=low if n else None,
-        ci_high=high if n else None,
-        ci_method="wilson",
-        higher_is_better=higher_is_better,
-    )
+def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown]:
+    """One row per stage, in the order in which they were run.
 
-
-def _bootstrapped(estimator: Callable[..., Estimate], values: Sequence[float], name: str) -> Metric:
-    """An estimate over examples with its bootstrap 95 % interval; without examples, None.
-
-    More perturbation and more queries are better: the attack had to do more.
+    Args:
+        evidence: what each shard reported; `stages` lists {"name", "n", "broken", "forward", "backward",
+            "seconds"}. A shard may leave out the last stages, and name one twice (screening in low precision
+            first): the second time got what the first had left.
+        n: examples of the evaluation; those that no stage saw were wrong before the attack.
     """
-    found = estimator(values, seed=f"metric/{name}") if values else None
-    return Metric(
-        value=found.value if found else None,
-        n=len(values),
-        ci_low=found.low if found else None,
-        ci_high=found.high if found else None,
-        ci_method="bootstrap",
-        higher_is_better=True,
+    parts: dict[StageKey, list[Mapping[str, Any]]] = {}
+    entered: dict[StageKey, int] = {}
+    # The shard with the most stages knows the order of all of them.
+    for shard in sorted(evidence, key=lambda shard: -len(shard.get("stages", ()))):
+        seen: set[StageKey] = set()
+        for stage in shard.get("stages", ()):
+            name = (stage.get("number"), stage["name"])
+            parts.setdefault(name, []).append(stage)
+            entered[name] = entered.get(name, 0) + (0 if name in seen else stage["n"])
+            seen.add(name)
+    return [_summed(key[1], same, entered[key], n) for key, same in parts.items()]
+
+
+def _summed(name: str, same: Sequence[Mapping[str, Any]], entered: int, n: int) -> StageBreakdown:
+    broken, forward, backward = (
+        sum(stage[count] for stage in same) for count in ("broken", "forward", "backward")
     )
-
-
-def bootstrapped_mean(values: Sequence[float], name: str) -> Metric:
-    """A mean that is better the higher it is, with its bootstrap interval; without values, None."""
-    return _bootstrapped(_mean, values, name)
-
-
-def _mean(values: Sequence[float], *, seed: str) -> Estimate:
-    return bootstrap_mean(values, seed=seed, resamples=bootstrap_resamples(len(values)))
-
-
-def bootstrap_resamples(n: int) -> int:
-    """How often a mean of n values is resampled: fewer times the more values there are."""
-    return min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n))
+    return StageBreakdown(
+        stage=name,
+        metrics={"top1": proportion(entered - broken, n, higher_is_better=True)},
+        n=entered,
+        broken=broken,
+        forward_passes=forward,
+        backward_passes=backward,
+        seconds=math.fsum(stage["seconds"] for stage in same),
+    )
 
 
 def _complete(column: Sequence[Any]) -> bool:

@@ -1,9 +1,6 @@
 """Compares jobs: the same metrics side by side, with paired tests on the common examples.
 
-Two accuracies on the same test set are not independent, so overlapping intervals say little about
-their difference. The tests here pair the examples: McNemar's exact test for right and wrong, and a
-bootstrap over examples for the interval of the difference; of segmentation, whose metrics are ratios of sums
-over all images, the bootstrap is the test too.
+Each evaluation's outcome table pairs the examples that both jobs have, and tests the differences.
 
 Every job is compared with the first one, so n jobs give n - 1 rows per metric.
 """
@@ -11,30 +8,16 @@ Every job is compared with the first one, so n jobs give n - 1 rows per metric.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from assay.service.compare_cells import CellPairs
-from assay.service.compare_pixels import PixelPairs
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import parse_fraction
-from assay.service.contract.results import Answer, EvaluationResult, Metric, Warning, data_label
+from assay.service.contract.results import Answer, EvaluationResult, Metric, Unit, Warning, data_label
 from assay.service.contract.warning_codes import WarningCode
-from assay.service.metrics.intervals import mcnemar, paired_bootstrap
-from assay.service.metrics.perplexity import documents_of, paired_difference, perplexity_of, resamples_of
-
-# Metrics that are the mean of a per-example column of the outcomes.
-COLUMN_OF = {
-    "top1": "correct",
-    "accuracy": "clean_correct",
-    "accuracy_under_attack": "correct",
-    "top5": "correct5",
-    "top1_8bit": "correct8",
-}
-
-Columns = Mapping[str, Sequence[Any]]
+from assay.service.metrics.paired import Pair, PairedBootstrap, PairedMetrics, PairedTest, Rows
+from assay.service.metrics.table import OutcomeTable
 
 
 class ComparedValue(Answer):
@@ -45,31 +28,6 @@ class ComparedValue(Answer):
     ci_low: float | None
     ci_high: float | None
     n: int
-
-
-class PairedTest(Answer):
-    """McNemar's exact test on the n common examples.
-
-    `b` counts the examples that only the first job gets right, `c` those that only the second does.
-    """
-
-    name: Literal["mcnemar"] = "mcnemar"
-    p_value: float
-    b: int
-    c: int
-    n: int
-
-
-class PairedBootstrap(Answer):
-    """A bootstrap test over the n common images, for metrics that are no mean over examples.
-
-    `p_value` is the achieved significance level of "no difference", from so many resamples.
-    """
-
-    name: Literal["paired_bootstrap"] = "paired_bootstrap"
-    p_value: float
-    n: int
-    resamples: int
 
 
 class ComparisonRow(Answer):
@@ -85,6 +43,7 @@ class ComparisonRow(Answer):
     protocol: str
     metric: str
     higher_is_better: bool
+    unit: Unit | None = None
     values: list[ComparedValue]
     difference: float | None
     ci_low: float | None = None
@@ -109,13 +68,16 @@ class JobResults:
         complete: whether all its evaluations have finished.
         evaluations: finished evaluations by their position in the spec.
         columns: the outcome columns (id, correct, ...) of the evaluation at a position.
+        tables: the outcome table of the evaluation at a position, where it is known; without one there are no
+            paired tests.
         data_sha256: content hash of each data set by `data_label`.
     """
 
     job: str
     complete: bool
     evaluations: Mapping[int, EvaluationResult]
-    columns: Callable[[int], Columns]
+    columns: Callable[[int], Rows]
+    tables: Mapping[int, OutcomeTable] = field(default_factory=dict)
     data_sha256: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -129,13 +91,13 @@ def compare(jobs: Sequence[JobResults]) -> Comparison:
     ]
     rows: list[ComparisonRow] = []
     for other in jobs[1:]:
-        pair = _Pair(jobs[0], other)
+        pair = _Jobs(jobs[0], other)
         rows.extend(pair.rows())
         warnings.extend(pair.warnings)
     return Comparison(jobs=[job.job for job in jobs], rows=rows, warnings=warnings)
 
 
-class _Pair:
+class _Jobs:
     """The first job and one other."""
 
     def __init__(self, first: JobResults, second: JobResults) -> None:
@@ -156,18 +118,24 @@ class _Pair:
     def _evaluation(self, here: int, there: int) -> Iterator[ComparisonRow]:
         first, second = self.first.evaluations[here], self.second.evaluations[there]
         self._check_machines(first, second)
-        common = None
+        paired = None
         if self._same_data(first):
-            common = _Common(self.first.columns(here), self.second.columns(there), first.name)
-            self._check_overlap(common, first)
+            pair = Pair(first.name, self.first.columns(here), self.second.columns(there))
+            self._check_overlap(pair, first)
+            table = self.first.tables.get(here)
+            paired = table.paired(pair) if table is not None and pair.ids else None
         for name, metric in first.metrics.items():
             if name in second.metrics:
-                yield self._row(first, name, (metric, second.metrics[name]), common)
+                yield self._row(first, name, (metric, second.metrics[name]), paired)
 
     def _row(
-        self, evaluation: EvaluationResult, name: str, metrics: tuple[Metric, Metric], common: _Common | None
+        self,
+        evaluation: EvaluationResult,
+        name: str,
+        metrics: tuple[Metric, Metric],
+        paired: PairedMetrics | None,
     ) -> ComparisonRow:
-        values = [metric.value for metric in metrics]
+        values = (metrics[0].value, metrics[1].value)
         row = ComparisonRow(
             evaluation=evaluation.name,
             params=evaluation.params,
@@ -175,17 +143,21 @@ class _Pair:
             protocol=evaluation.protocol,
             metric=name,
             higher_is_better=metrics[0].higher_is_better,
+            unit=metrics[0].unit or metrics[1].unit,
             values=[_value(self.first.job, metrics[0]), _value(self.second.job, metrics[1])],
-            difference=None if None in values else values[1] - values[0],  # type: ignore[operator]
+            difference=None if values[0] is None or values[1] is None else values[1] - values[0],
         )
-        if common is None:
+        found = None if paired is None else paired.difference(name, values)
+        if found is None:
             return row
-        if common.of_pixels.there:
-            return row.model_copy(update=common.pixels(name, metrics))
-        if name == "perplexity":
-            return row.model_copy(update=common.documents(metrics))
-        pairs = common.pairs(name, metrics)
-        return row if not pairs else row.model_copy(update=_paired(pairs, f"{name}/{evaluation.name}"))
+        return row.model_copy(
+            update={
+                "difference": found.value,
+                "ci_low": found.low,
+                "ci_high": found.high,
+                "test": found.test,
+            }
+        )
 
     def _same_data(self, evaluation: EvaluationResult) -> bool:
         name = content_label(data_label(evaluation.data), evaluation.params)
@@ -197,13 +169,13 @@ class _Pair:
             self.warnings.append(_warning("different_data", message, sha256=sorted(map(str, hashes))))
         return False
 
-    def _check_overlap(self, common: _Common, evaluation: EvaluationResult) -> None:
-        if not common.sizes[0] == common.sizes[1] == len(common.ids):
+    def _check_overlap(self, pair: Pair, evaluation: EvaluationResult) -> None:
+        if not pair.sizes[0] == pair.sizes[1] == len(pair.ids):
             message = (
-                f"{evaluation.name}: the jobs share {len(common.ids)} examples; difference and test are over "
+                f"{evaluation.name}: the jobs share {len(pair.ids)} examples; difference and test are over "
                 "these, each value is over all examples of its job"
             )
-            evidence = {"n": list(common.sizes), "common": len(common.ids), "params": evaluation.params}
+            evidence = {"n": list(pair.sizes), "common": len(pair.ids), "params": evaluation.params}
             self.warnings.append(_warning("partial_overlap", message, **evidence))
 
     def _check_machines(self, first: EvaluationResult, second: EvaluationResult) -> None:
@@ -231,77 +203,6 @@ class _Pair:
                 params=evaluation.params,
             )
         )
-
-
-class _Common:
-    """The examples that both evaluations saw, in the order of their ids."""
-
-    def __init__(self, first: Columns, second: Columns, evaluation: str) -> None:
-        self.columns = (first, second)
-        self.evaluation = evaluation
-        self.rows = (_rows(first), _rows(second))
-        self.ids = sorted(self.rows[0].keys() & self.rows[1].keys())
-        self.sizes = (len(self.rows[0]), len(self.rows[1]))
-        subject = (self.columns, self.rows, self.ids, f"compare/{evaluation}")
-        self.of_pixels, self.of_cells = PixelPairs(*subject), CellPairs(*subject)
-
-    def pairs(self, metric: str, metrics: tuple[Metric, Metric]) -> list[tuple[int, int]] | None:
-        """Right (1) or wrong (0) of both on every common example; None when the metric is no such mean."""
-        name = COLUMN_OF.get(metric)
-        sides = []
-        for rows, columns, whole in zip(self.rows, self.columns, metrics, strict=True):
-            column = columns.get(name) if name else None
-            # A metric that is not the mean of this column (say, over a subset) must not be paired by it.
-            if not column or whole.value is None or abs(sum(column) / len(column) - whole.value) > 1e-9:
-                return None
-            sides.append([int(column[rows[example]]) for example in self.ids])
-        return list(zip(*sides, strict=True))
-
-    def documents(self, metrics: tuple[Metric, Metric]) -> dict[str, Any]:
-        """What a row says of a perplexity; nothing where it is not that of these documents."""
-        common = []
-        for rows, columns, whole in zip(self.rows, self.columns, metrics, strict=True):
-            documents = documents_of(columns) if "nll" in columns else []
-            known = [(loss, count) for loss, count in documents if loss is not None]
-            found = perplexity_of(known) if len(known) == len(documents) else None
-            if found is None or whole.value is None or not math.isclose(found, whole.value, rel_tol=1e-9):
-                return {}
-            common.append([known[rows[example]] for example in self.ids])
-        difference = paired_difference(*common, seed=f"compare/{self.evaluation}") if self.ids else None
-        if difference is None:
-            return {}
-        value, low, high, p_value = difference
-        test = PairedBootstrap(p_value=p_value, n=len(self.ids), resamples=resamples_of(len(self.ids)))
-        return {"difference": value, "ci_low": low, "ci_high": high, "test": test}
-
-    def pixels(self, metric: str, metrics: tuple[Metric, Metric]) -> dict[str, Any]:
-        """What a row says of a metric of segmentation; nothing when it is not one of the pixel counts'."""
-        made_of = self.of_cells if self.of_cells.has(metric) else self.of_pixels
-        found = made_of.difference(metric, (metrics[0].value, metrics[1].value))
-        if found is None:
-            return {}
-        difference, low, high, p_value = found.difference
-        test = PairedBootstrap(p_value=p_value, n=len(self.ids), resamples=found.resamples)
-        return {"difference": difference, "ci_low": low, "ci_high": high, "test": test}
-
-
-def _rows(columns: Columns) -> dict[str, int]:
-    return {example: row for row, example in enumerate(columns.get("id", ()))}
-
-
-def _paired(pairs: Sequence[tuple[int, int]], key: str) -> dict[str, Any]:
-    first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    bootstrap = paired_bootstrap(second, first, seed=f"compare/{key}")
-    only_first = sum(a > b for a, b in pairs)
-    only_second = sum(b > a for a, b in pairs)
-    return {
-        "difference": bootstrap.difference,
-        "ci_low": bootstrap.low,
-        "ci_high": bootstrap.high,
-        "test": PairedTest(
-            p_value=mcnemar(only_first, only_second), b=only_first, c=only_second, n=len(pairs)
-        ),
-    }
 
 
 def _value(job: str, metric: Metric) -> ComparedValue:

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from assay.service.metrics.estimates import resamples
 from assay.service.metrics.pixel_counts import Counts, pack, ratios, unpack
 
 # The column of outcomes, and the classes of a cell in it: (class, found, predicted).
@@ -28,8 +29,6 @@ COLUMN = "corrupted_pixels"
 Classes = Sequence[tuple[int, int, int]]
 Ratios = dict[str, float | None]
 
-RESAMPLES = 2000
-FEWEST_RESAMPLES = 200
 # A resample adds n images of 2 K counts in each cell, and dividing the sums takes as long as so many images.
 DIVISIONS = 150
 # Beyond this many additions, about 15 seconds, R shrinks.
@@ -109,7 +108,7 @@ class CellCounts:
     def resamples(self, models: int = 1) -> int:
         """R for so many models: 2000, or fewer, at least 200, where that would take long."""
         additions = models * (self.n + DIVISIONS) * self.cells * 2 * self.classes
-        return min(RESAMPLES, max(FEWEST_RESAMPLES, ADDITIONS // additions))
+        return resamples(additions, ADDITIONS)
 
     def ratios(self, draws: Sequence[Draw] = ()) -> Iterator[Cell]:
         """The metrics of each cell, in order. One cell is held at a time, as integers of 2 K digits."""

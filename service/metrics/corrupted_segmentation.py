@@ -11,13 +11,40 @@ Legend: n images, K classes, R resamples.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import quantiles
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
-from assay.service.contract.corruption_cells import Cell
+from assay.service.contract.corruption_cells import Cell, cells_of
 from assay.service.contract.results import Breakdown, Metric
-from assay.service.metrics.corrupted_pixel_counts import COLUMN, CellCounts, Ratios, draw, mean_ratios
+from assay.service.metrics.corrupted_pixel_counts import COLUMN, CellCounts, Draw, Ratios, draw, mean_ratios
 from assay.service.metrics.corrupted_pixel_counts import Cell as Measured
+from assay.service.metrics.intervals import difference_from
+from assay.service.metrics.paired import TOLERANCE, Difference, Pair, PairedMetrics, Reported, Rows
+from assay.service.metrics.pixel_counts import PixelDifference
+from assay.service.metrics.segmentation import NO_PIXEL, UNITS, PairedPixels, Segmentation, ratio_metric
+from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
+
+# Of the means over corruptions and severities; those of cells are in the breakdown, without it.
+PREFIX = "corrupted_"
+
+
+class CorruptedSegmentation(Segmentation):
+    """Pixel counts of images as they are, and of each corruption and severity of them."""
+
+    name = "corrupted_segmentation"
+    columns = (*Segmentation.columns, Column(COLUMN))
+    units: ClassVar[Units] = {**UNITS, **{PREFIX + name: unit for name, unit in UNITS.items()}}
+    undefined: ClassVar[Reasons] = dict.fromkeys(units, NO_PIXEL)
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """Accuracies and mIoU of the images as they are, then those under the corruptions."""
+        clean = super().summarise(rows, context).metrics
+        metrics, breakdown = corrupted_segmentation_metrics(rows, cells_of(context.params))
+        return Summary(clean | metrics, breakdown)
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """A bootstrap over images, all corruptions of an image together."""
+        return PairedCells(pair)
 
 
 def corrupted_segmentation_metrics(
@@ -49,7 +76,7 @@ def corrupted_segmentation_metrics(
         metrics = _metrics(_mean(part), counts.n)
         breakdown.append(Breakdown(corruption=corruption, severity=severity, metrics=metrics))
     whole = _metrics(_mean(list(found.values())), counts.n)
-    return {f"corrupted_{name}": metric for name, metric in whole.items()}, breakdown
+    return {PREFIX + name: metric for name, metric in whole.items()}, breakdown
 
 
 def _means(cells: Sequence[Cell]) -> Iterator[tuple[str | None, int | None]]:
@@ -64,18 +91,68 @@ def _mean(parts: Sequence[Measured]) -> Measured:
 
 
 def _metrics(measured: Measured, n: int) -> dict[str, Metric]:
-    return {name: _metric(value, name, measured.sampled, n) for name, value in measured.whole.items()}
+    return {
+        name: ratio_metric(value, [one[name] for one in measured.sampled], n)
+        for name, value in measured.whole.items()
+    }
 
 
-def _metric(value: float | None, name: str, sampled: Sequence[Ratios], n: int) -> Metric:
-    known = [found for one in sampled if (found := one[name]) is not None]
-    # Of 39 cuts the first and the last leave 2.5 % outside.
-    cuts = quantiles(known, n=40, method="inclusive") if value is not None else None
-    return Metric(
-        value=value,
-        n=n,
-        ci_low=cuts[0] if cuts else None,
-        ci_high=cuts[-1] if cuts else None,
-        ci_method="bootstrap",
-        higher_is_better=True,
-    )
+class PairedCells:
+    """Two models' pixel counts of the same images, as they are and under corruptions."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self._as_they_are = PairedPixels(pair)
+
+    def difference(self, metric: str, reported: Reported) -> Difference | None:
+        """As `PairedMetrics`."""
+        if not metric.startswith(PREFIX):
+            return self._as_they_are.difference(metric, reported)
+        name = metric.removeprefix(PREFIX)
+        for whole, value in zip(self._wholes, reported, strict=True):
+            known = whole.get(name)
+            if known is None or value is None or abs(known - value) > TOLERANCE:
+                return None
+        found = self._differences.get(name)
+        return None if found is None else self._pair.bootstrap(found.difference, found.resamples)
+
+    @cached_property
+    def _wholes(self) -> list[Ratios]:
+        if all(len(rows) == len(self._pair.ids) for rows in self._pair.rows):
+            return [means[0] for means in self._sampled]
+        return [_all_means(CellCounts(part["target"], part[COLUMN]))[0] for part in self._pair.columns]
+
+    @cached_property
+    def _sampled(self) -> tuple[list[Ratios], list[Ratios]]:
+        """The means of both over the common images, then over each resample of them.
+
+        The same draws for both: each has both models' counts of an image.
+        """
+        first, second = (
+            CellCounts(*(self._pair.common(side, name) for name in ("target", COLUMN))) for side in (0, 1)
+        )
+        draws = draw(first.n, first.resamples(models=2), self._pair.seed)
+        return _all_means(first, draws), _all_means(second, draws)
+
+    @cached_property
+    def _differences(self) -> dict[str, PixelDifference]:
+        first, second = self._sampled
+        whole, *sampled = map(_less, second, first)
+        found = {}
+        for name, value in whole.items():
+            values = sorted(one for less in sampled if (one := less[name]) is not None)
+            if value is not None and values:
+                found[name] = PixelDifference(difference_from(value, values), len(values))
+        return found
+
+
+def _all_means(counts: CellCounts, draws: Sequence[Draw] = ()) -> list[Ratios]:
+    """The means over cells: of all images, then of each resample."""
+    cells = list(counts.ratios(draws))
+    sampled = [mean_ratios(resample) for resample in zip(*(cell.sampled for cell in cells), strict=True)]
+    return [mean_ratios([cell.whole for cell in cells]), *sampled]
+
+
+def _less(some: Ratios, others: Ratios) -> Ratios:
+    pairs = {name: (value, others[name]) for name, value in some.items()}
+    return {name: None if a is None or b is None else a - b for name, (a, b) in pairs.items()}

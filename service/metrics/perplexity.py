@@ -10,21 +10,61 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from statistics import quantiles
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
+from assay.service.metrics.estimates import Interval, bootstrapped, percentiles, resamples
 from assay.service.metrics.intervals import PairedDifference, difference_from
+from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-RESAMPLES = 2000
-# A resample draws n documents; beyond this many draws there are fewer of them.
-DRAWS = 20_000_000
-FEWEST_RESAMPLES = 200
 # Larger numbers are no JSON that everybody reads.
 LARGEST_MEAN = math.log(1e300)
+# Why a perplexity may have no value.
+UNDEFINED = "the loss of a document is not finite, it is too large, or no word was scored"
 
 Document = tuple[float, int]
 """Sum of the words' -log p in nats, and how many words there are."""
+
+
+class Perplexity(OutcomeTable):
+    """Losses of documents; a row is a document."""
+
+    name = "perplexity"
+    columns = columns_of("id forward backward nll tokens unknown")
+    units: ClassVar[Units] = {"perplexity": "number"}
+    undefined: ClassVar[Reasons] = {"perplexity": UNDEFINED}
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """Perplexity."""
+        del context
+        return Summary(perplexity_metrics(rows))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """A bootstrap over documents."""
+        return PairedDocuments(pair)
+
+
+class PairedDocuments:
+    """Two models' losses of the same documents."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+
+    def difference(self, metric: str, reported: Reported) -> Difference | None:
+        """As `PairedMetrics`; of the perplexity of all words."""
+        if metric != "perplexity":
+            return None
+        pair, common = self._pair, []
+        for rows, columns, value in zip(pair.rows, pair.columns, reported, strict=True):
+            documents = documents_of(columns)
+            known = [(loss, count) for loss, count in documents if loss is not None]
+            found = perplexity_of(known) if len(known) == len(documents) else None
+            if found is None or value is None or not math.isclose(found, value, rel_tol=1e-9):
+                return None
+            common.append([known[rows[example]] for example in pair.ids])
+        difference = paired_difference(common[0], common[1], seed=pair.seed)
+        return None if difference is None else pair.bootstrap(difference, resamples(len(pair.ids)))
 
 
 def documents_of(columns: Mapping[str, Sequence[Any]]) -> list[tuple[float | None, int]]:
@@ -39,11 +79,6 @@ def perplexity_of(documents: Sequence[Document]) -> float | None:
         return None
     mean = math.fsum(loss for loss, _ in documents) / tokens
     return math.exp(mean) if mean < LARGEST_MEAN else None
-
-
-def resamples_of(n: int) -> int:
-    """How often n documents are drawn."""
-    return min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n))
 
 
 def paired_difference(
@@ -63,7 +98,7 @@ def paired_difference(
     value, draws = _difference(pairs), random.Random(f"assay/bootstrap/{seed}")
     if value is None:
         return None
-    sampled = [_difference(draws.choices(pairs, k=len(pairs))) for _ in range(resamples_of(len(pairs)))]
+    sampled = [_difference(draws.choices(pairs, k=len(pairs))) for _ in range(resamples(len(pairs)))]
     known = sorted(one for one in sampled if one is not None)
     return difference_from(value, known) if known else None
 
@@ -86,24 +121,12 @@ def perplexity_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric
     losses, tokens = columns["nll"], columns["tokens"]
     documents: list[Document] = [] if None in losses else list(zip(losses, tokens, strict=True))
     value = perplexity_of(documents)
-    cuts = _interval(documents) if value is not None else None
-    metric = Metric(
-        value=value,
-        n=len(losses),
-        ci_low=cuts[0] if cuts else None,
-        ci_high=cuts[1] if cuts else None,
-        ci_method="bootstrap",
-        higher_is_better=False,
-    )
-    return {"perplexity": metric}
+    interval = _interval(documents) if value is not None else None
+    return {"perplexity": bootstrapped(value, interval, len(losses), higher_is_better=False)}
 
 
-def _interval(documents: Sequence[Document]) -> tuple[float, float] | None:
+def _interval(documents: Sequence[Document]) -> Interval | None:
     draws, n = random.Random("metric/perplexity"), len(documents)
-    sampled = [perplexity_of(draws.choices(documents, k=n)) for _ in range(resamples_of(n))]
+    sampled = [perplexity_of(draws.choices(documents, k=n)) for _ in range(resamples(n))]
     known = [one for one in sampled if one is not None]
-    if len(known) < 2:
-        return None
-    # Of 39 cuts the first and the last leave 2.5 % outside.
-    cuts = quantiles(known, n=40, method="inclusive")
-    return cuts[0], cuts[-1]
+    return percentiles(known) if len(known) > 1 else None

@@ -16,11 +16,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from assay.service.metrics.estimates import resamples
 from assay.service.metrics.intervals import PairedDifference, difference_from
 
 COUNTS = ("intersection", "target", "predicted")
-RESAMPLES = 2000
-FEWEST_RESAMPLES = 500
+MIN_RESAMPLES = 500
 # A resample adds n images of so many counts each; beyond this many additions R shrinks.
 ADDITIONS = 1_500_000_000
 
@@ -154,7 +154,7 @@ def _resampled(pairs: Sequence[tuple[Any, Any]], draws: random.Random) -> Iterat
     n, k, digits = len(rows), len(classes), len(rows[0])
     size = 4 if n * max(map(max, rows)) < 2**32 else 8
     packed = [pack(row, size) for row in rows]
-    for _ in range(min(RESAMPLES, max(FEWEST_RESAMPLES, ADDITIONS // (n * digits)))):
+    for _ in range(resamples(n * digits, ADDITIONS, at_least=MIN_RESAMPLES)):
         sums = unpack(sum(draws.choices(packed, k=n)), digits, size)
         parts = [sums[start : start + k] for start in range(0, digits, k)]
         first, second = (_ratios(*three) for three in ((*parts[:2], parts[4]), (*parts[2:4], parts[-1])))

@@ -11,18 +11,46 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import quantiles
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.pixel_counts import Counts, images_of, pack, ratios, unpack
+from assay.service.metrics.estimates import bootstrapped, percentiles, resamples
+from assay.service.metrics.paired import TOLERANCE, Difference, Pair, PairedMetrics, Reported, Rows
+from assay.service.metrics.pixel_counts import (
+    Counts,
+    PixelDifference,
+    images_of,
+    pack,
+    paired_differences,
+    ratios,
+    total,
+    unpack,
+)
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-RESAMPLES = 2000
-# A resample draws n images; beyond this many draws R shrinks.
-DRAWS = 20_000_000
-FEWEST_RESAMPLES = 200
+UNITS: Units = dict.fromkeys(("miou", "mean_accuracy", "pixel_accuracy"), "proportion")
+NO_PIXEL = "no pixel has a class"
 # A count, and every sum of counts, fits into so many bytes.
 BYTES = 8
+
+
+class Segmentation(OutcomeTable):
+    """Pixel counts of unattacked images."""
+
+    name = "segmentation"
+    columns = columns_of("id forward backward intersection target predicted")
+    units: ClassVar[Units] = UNITS
+    undefined: ClassVar[Reasons] = dict.fromkeys(UNITS, NO_PIXEL)
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """Accuracies and mIoU."""
+        del context
+        return Summary(segmentation_metrics(rows))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """A bootstrap over images."""
+        return PairedPixels(pair)
 
 
 def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
@@ -44,12 +72,18 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
     """
     images = images_of(columns)
     classes = len(images[0][0])
-    total = _unpacked(sum(map(_packed, images)), classes)
+    sums = _unpacked(sum(map(_packed, images)), classes)
     sampled = [ratios(row) for row in _resampled(images, classes)]
     return {
-        name: _metric(value, [found[name] for found in sampled], len(images))
-        for name, value in ratios(total).items()
+        name: ratio_metric(value, [found[name] for found in sampled], len(images))
+        for name, value in ratios(sums).items()
     }
+
+
+def ratio_metric(value: float | None, sampled: Sequence[float | None], n: int) -> Metric:
+    """A ratio of pixel counts with the interval of its resamples; some of these may have no value."""
+    interval = percentiles([one for one in sampled if one is not None]) if value is not None else None
+    return bootstrapped(value, interval, n)
 
 
 def _packed(image: Counts) -> int:
@@ -65,19 +99,37 @@ def _resampled(images: Sequence[Counts], classes: int) -> Iterator[Counts]:
     """The sums of n images that are drawn with replacement, R times."""
     packed, n = list(map(_packed, images)), len(images)
     draws = random.Random("metric/segmentation")
-    for _ in range(min(RESAMPLES, max(FEWEST_RESAMPLES, DRAWS // n))):
+    for _ in range(resamples(n)):
         yield _unpacked(sum(draws.choices(packed, k=n)), classes)
 
 
-def _metric(value: float | None, sampled: Sequence[float | None], n: int) -> Metric:
-    known = [one for one in sampled if one is not None]
-    # Of 39 cuts the first and the last leave 2.5 % outside.
-    cuts = quantiles(known, n=40, method="inclusive") if value is not None else None
-    return Metric(
-        value=value,
-        n=n,
-        ci_low=cuts[0] if cuts else None,
-        ci_high=cuts[-1] if cuts else None,
-        ci_method="bootstrap",
-        higher_is_better=True,
-    )
+class PairedPixels:
+    """Two models' pixel counts of the same images."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+
+    def difference(self, metric: str, reported: Reported) -> Difference | None:
+        """As `PairedMetrics`; a metric that is not made of these counts has no difference here."""
+        for whole, value in zip(self._wholes, reported, strict=True):
+            known = whole.get(metric)
+            if known is None or value is None or abs(known - value) > TOLERANCE:
+                return None
+        found = self._differences.get(metric)
+        return None if found is None else self._pair.bootstrap(found.difference, found.resamples)
+
+    @cached_property
+    def _images(self) -> list[list[Counts]]:
+        return [images_of(columns) for columns in self._pair.columns]
+
+    @cached_property
+    def _wholes(self) -> list[dict[str, float | None]]:
+        return [ratios(total(images)) for images in self._images]
+
+    @cached_property
+    def _differences(self) -> dict[str, PixelDifference]:
+        first, second = (
+            [images[rows[example]] for example in self._pair.ids]
+            for images, rows in zip(self._images, self._pair.rows, strict=True)
+        )
+        return paired_differences(first, second, seed=self._pair.seed)

@@ -8,33 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.classification import bootstrapped_mean, proportion
+from assay.service.metrics.estimates import mean, proportion
+from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-# The outcome columns, in the order of the table.
-TEXT_COLUMNS = (
-    "id",
-    "label",
-    "prediction",
-    "correct",
-    "clean_correct",
-    "status",
-    "loss",
-    "queries",
-    "words",
-    "changed",
-    "forward",
-    "backward",
-)
+# Metric to the column whose share of true entries it is.
+SHARES = {"accuracy_under_attack": "correct", "accuracy": "clean_correct"}
+
+
+class TextAttack(OutcomeTable):
+    """Answers to texts before and after an attack, and what the search for it cost."""
+
+    name = "text_attack"
+    columns = columns_of(
+        "id label prediction correct clean_correct status loss queries words changed forward backward"
+    )
+    units: ClassVar[Units] = {
+        **dict.fromkeys((*SHARES, "attack_success_rate", "words_changed"), "proportion"),
+        "queries": "count",
+    }
+    undefined: ClassVar[Reasons] = {
+        "attack_success_rate": "no example was right before the attack",
+        "queries": "no example was right before the attack",
+        "words_changed": "no example was broken",
+    }
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """Accuracies, the attack's success and its cost."""
+        del context
+        return Summary(text_attack_metrics(rows))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """McNemar's test of the accuracies."""
+        return PairedShares(pair, SHARES)
 
 
 def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one attack.
 
     Args:
-        columns: of `TEXT_COLUMNS`, each (n,); n >= 1.
+        columns: of `TextAttack.columns`, each (n,); n >= 1.
 
     Returns:
         `accuracy_under_attack`: share of the n examples that are right under the attack; it comes first, as
@@ -55,6 +71,6 @@ def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metri
         "accuracy_under_attack": proportion(status.count("failed"), n, higher_is_better=True),
         "accuracy": proportion(sum(attacked), n, higher_is_better=True),
         "attack_success_rate": proportion(sum(broken), sum(attacked), higher_is_better=False),
-        "queries": bootstrapped_mean(list(compress(columns["queries"], attacked)), "queries"),
-        "words_changed": bootstrapped_mean(list(compress(shares, broken)), "words_changed"),
+        "queries": mean(list(compress(columns["queries"], attacked)), "queries"),
+        "words_changed": mean(list(compress(shares, broken)), "words_changed"),
     }

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.classification import proportion
-from assay.service.metrics.perplexity import perplexity_metrics
+from assay.service.metrics.estimates import proportion
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.perplexity import UNDEFINED, Perplexity, perplexity_metrics
+from assay.service.metrics.table import Context, Reasons, Summary, Units, columns_of
 
-SWAPPED_COLUMNS = (
-    "id",
-    "nll",
-    "tokens",
-    "unknown",
-    "swapped",
-    "kept_nll",
-    "kept_nll_before",
-    "unknown_before",
-    "eligible",
-    "forward",
-    "backward",
-)
+# Metric to the column whose share of the scored words it is.
+SHARES = {"swapped_words": "swapped", "unknown_words": "unknown", "unknown_words_before": "unknown_before"}
+PERPLEXITIES = ("perplexity", "perplexity_unswapped", "perplexity_unswapped_before")
+
+
+class WordSwap(Perplexity):
+    """Losses of documents whose words were swapped; `kept_nll` is of the words that were not."""
+
+    name = "word_swap"
+    columns = columns_of(
+        "id nll tokens unknown swapped kept_nll kept_nll_before unknown_before eligible forward backward"
+    )
+    units: ClassVar[Units] = {
+        **dict.fromkeys(PERPLEXITIES, "number"),
+        **dict.fromkeys(SHARES, "proportion"),
+    }
+    undefined: ClassVar[Reasons] = {
+        **dict.fromkeys(PERPLEXITIES, UNDEFINED),
+        **dict.fromkeys(SHARES, "no word was scored"),
+    }
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """Perplexities, and shares of words."""
+        del context
+        return Summary(word_swap_metrics(rows))
 
 
 def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one evaluation.
 
     Args:
-        columns: of `SWAPPED_COLUMNS`, each (n,), sorted by document.
+        columns: of `WordSwap.columns`, each (n,), sorted by document.
 
     Returns:
         `perplexity`: over all words, the swapped ones as they are now; interval over documents, as for
@@ -42,17 +56,12 @@ def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]
     stayed = [tokens - swapped for tokens, swapped in pairs]
     kept, before = ({"nll": columns[name], "tokens": stayed} for name in ("kept_nll", "kept_nll_before"))
     total = sum(columns["tokens"])
-    shares = {
-        "swapped_words": "swapped",
-        "unknown_words": "unknown",
-        "unknown_words_before": "unknown_before",
-    }
     return {
         **perplexity_metrics(columns),
         "perplexity_unswapped": perplexity_metrics(kept)["perplexity"],
         "perplexity_unswapped_before": perplexity_metrics(before)["perplexity"],
         **{
             name: proportion(sum(columns[column]), total, higher_is_better=False)
-            for name, column in shares.items()
+            for name, column in SHARES.items()
         },
     }

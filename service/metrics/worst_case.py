@@ -22,15 +22,34 @@ Plain Python and integers: the same columns give the same bits. Legend: n images
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.contract.results import Metric
+from assay.service.contract.results import Metric, StageBreakdown
+from assay.service.metrics.paired import Rows
 from assay.service.metrics.pixel_counts import COUNTS, Counts, ratios, total
-from assay.service.metrics.segmentation import segmentation_metrics
+from assay.service.metrics.segmentation import Segmentation, segmentation_metrics
+from assay.service.metrics.table import Column, Context, Summary, columns_of
 
 INTERSECTION, PREDICTED = "_intersection", "_predicted"
+
+
+class AttackedSegmentation(Segmentation):
+    """Pixel counts of every candidate, and of the one with the fewest right pixels (`worst`)."""
+
+    name = "attacked_segmentation"
+    columns = (
+        *columns_of("id worst intersection target predicted"),
+        Column("counts of each candidate", pattern=f".+({INTERSECTION}|{PREDICTED})"),
+        *columns_of("forward backward"),
+    )
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """The worst case of each metric, and what each candidate has alone."""
+        found = worst_case(rows)
+        return Summary(found.metrics, candidate_breakdown(context.evidence, found.alone))
 
 
 @dataclass(frozen=True)
@@ -44,11 +63,6 @@ class WorstCase:
 
     metrics: dict[str, Metric]
     alone: dict[str, dict[str, Metric]]
-
-
-def is_attacked(columns: Mapping[str, Any]) -> bool:
-    """Whether these are the outcome columns of an attack on a segmentation model."""
-    return "target" in columns and "worst" in columns
 
 
 def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
@@ -80,6 +94,35 @@ def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
         metrics={name: shown(choose(images))[name] for name, choose in CHOICES.items()},
         alone={name: shown([place] * len(images)) for place, name in enumerate(names)},
     )
+
+
+def candidate_breakdown(
+    evidence: Sequence[Mapping[str, Any]], alone: Mapping[str, dict[str, Metric]]
+) -> list[StageBreakdown]:
+    """One row per candidate of an attack on a segmentation model: the unattacked images, then each loss.
+
+    Args:
+        evidence: what each shard reported, as for `stage_breakdown`.
+        alone: the metrics of each candidate, shown of every image.
+    """
+    rows = []
+    for name, metrics in alone.items():
+        same = [stage for shard in evidence for stage in shard["stages"] if stage["name"] == name]
+        n, broken, forward, backward = (
+            sum(stage[count] for stage in same) for count in ("n", "broken", "forward", "backward")
+        )
+        rows.append(
+            StageBreakdown(
+                stage=name,
+                metrics=metrics,
+                n=n,
+                broken=broken,
+                forward_passes=forward,
+                backward_passes=backward,
+                seconds=math.fsum(stage["seconds"] for stage in same),
+            )
+        )
+    return rows
 
 
 def least_pixel_accuracy(images: Sequence[Sequence[Counts]]) -> list[int]:

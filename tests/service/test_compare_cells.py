@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import EvaluationResult, Metric, data_label
-from assay.service.metrics.comparison import JobResults, PairedBootstrap, compare
+from assay.service.metrics.comparison import JobResults, compare
 from assay.service.metrics.corrupted_pixel_counts import CellCounts, mean_ratios, write
+from assay.service.metrics.paired import PairedBootstrap
+from assay.service.metrics.tables import TABLES
 from tests.support.cell_counts import image
 
 NAMES = ("miou", "mean_accuracy", "pixel_accuracy")
@@ -46,7 +48,14 @@ def job(name: str, right: float, rows: Sequence[int], **values: float) -> JobRes
     columns: dict[str, Sequence[Any]] = {"id": [f"image {row}" for row in rows], "target": target}
     # Of the images as they are, which no metric here is made of.
     columns |= {"intersection": target, "predicted": target, "corrupted_pixels": texts}
-    return JobResults(name, True, {0: result}, lambda _: columns, {data_label(DATA): "hash"})
+    return JobResults(
+        name,
+        True,
+        {0: result},
+        lambda _: columns,
+        {0: TABLES["corrupted_segmentation"]},
+        {data_label(DATA): "hash"},
+    )
 
 
 def test_differences_are_those_of_the_means_with_intervals_and_a_test() -> None:

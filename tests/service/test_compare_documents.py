@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from assay.service.contract.results import EvaluationResult, Metric, data_label
-from assay.service.metrics.comparison import JobResults, PairedBootstrap, compare
+from assay.service.metrics.comparison import JobResults, compare
+from assay.service.metrics.paired import PairedBootstrap
 from assay.service.metrics.perplexity import perplexity_of
+from assay.service.metrics.tables import TABLES
 
 DATA = {"name": "pydoc", "params": {}}
 
@@ -33,7 +35,9 @@ def job(name: str, loss: float, documents: list[int], value: float | None = None
     )
     nll, tokens = (list(part) for part in zip(*rows, strict=True))
     columns = {"id": [f"{number:03d}" for number in documents], "nll": nll, "tokens": tokens}
-    return JobResults(name, True, {0: result}, lambda _: columns, {data_label(DATA): "d"})
+    return JobResults(
+        name, True, {0: result}, lambda _: columns, {0: TABLES["perplexity"]}, {data_label(DATA): "d"}
+    )
 
 
 def test_the_difference_is_over_the_documents_that_both_measured() -> None:

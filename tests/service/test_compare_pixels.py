@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import EvaluationResult, Metric, data_label
-from assay.service.metrics.comparison import JobResults, PairedBootstrap, compare
+from assay.service.metrics.comparison import JobResults, compare
+from assay.service.metrics.paired import PairedBootstrap
 from assay.service.metrics.pixel_counts import paired_differences, ratios, total
+from assay.service.metrics.tables import TABLES
 
 NAMES = ("miou", "mean_accuracy", "pixel_accuracy")
 DATA = {"name": "shapes", "params": {}}
@@ -54,7 +56,9 @@ def job(name: str, right: float, rows: list[int], **values: float) -> JobResults
         "target": there,
         "predicted": predicted,
     }
-    return JobResults(name, True, {0: result}, lambda _: columns, {data_label(DATA): "d"})
+    return JobResults(
+        name, True, {0: result}, lambda _: columns, {0: TABLES["segmentation"]}, {data_label(DATA): "d"}
+    )
 
 
 def test_every_metric_has_a_paired_difference() -> None:
@@ -98,7 +102,7 @@ def test_a_metric_that_is_not_that_of_the_counts_is_not_paired() -> None:
 
 def test_other_data_have_no_test() -> None:
     other = job("b", 0.8, [0, 1, 2])
-    changed = JobResults("b", True, other.evaluations, other.columns, {data_label(DATA): "e"})
+    changed = JobResults("b", True, other.evaluations, other.columns, other.tables, {data_label(DATA): "e"})
     comparison = compare([job("a", 0.7, [0, 1, 2]), changed])
     assert all(row.test is None for row in comparison.rows)
     assert [warning.code for warning in comparison.warnings] == ["different_data"]

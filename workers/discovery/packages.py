@@ -24,7 +24,9 @@ from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component, Package
 from assay.service.contract.stored_specs import UserSpec, evaluations_in, parts_of
+from assay.service.metrics.table import OutcomeTable
 from assay.workers.discovery import walk as walker
+from assay.workers.discovery.outcome_tables import find_table
 
 GROUP = "assay.components"
 
@@ -85,32 +87,60 @@ def resolve(component: Component) -> Any:
         ComponentMissing: its package is not installed here, in another version, or it is not what the catalog
             says; or its target is in no package that states it by an entry point.
     """
-    package = component.package
+    assert component.package is not None
+    what, worker = _what(component), socket.gethostname()
+    module, _, export = component.target.partition(":")
+    owner = _owner(component, module)
+    try:
+        own = (component.name, component.target)
+        found = [part for part in _of_module(owner, module) if (part.name, part.target) == own]
+    except ValueError as error:
+        raise ComponentMissing(f"{what}; on the worker {worker} {error}") from error
+    if [_as_json(part) for part in found] != [_as_json(component)]:
+        raise ComponentMissing(
+            f"{what}; on the worker {worker} it is not as the catalog says: {_what_to_do(component.package)}"
+        )
+    return getattr(importlib.import_module(module), export)
+
+
+def resolve_table(component: Component, table: str) -> OutcomeTable:
+    """The outcome table that a component of a package states; nothing but the table's module is imported.
+
+    Raises:
+        ComponentMissing: as `resolve`, of the table.
+    """
+    if ":" in table:
+        _owner(component, table.partition(":")[0])
+    try:
+        return find_table(table)
+    except ValueError as error:
+        raise ComponentMissing(f"{_what(component)}; on the worker {socket.gethostname()} {error}") from error
+
+
+def _what(component: Component) -> str:
+    return f"the {component.kind} {component.name!r} is of the package {component.package}"
+
+
+def _owner(component: Component, module: str) -> Extension:
+    """The installed package that has a module of a component's.
+
+    Raises:
+        ComponentMissing: it is not installed here, in another version, or has no such module.
+    """
+    what, worker, package = _what(component), socket.gethostname(), component.package
     assert package is not None
-    what = f"the {component.kind} {component.name!r} is of the package {package}"
-    worker = socket.gethostname()
     here = [extension for extension in installed() if extension.package.name == package.name]
     if not here:
         raise ComponentMissing(f"{what}, which the worker {worker} does not have: {_what_to_do(package)}")
     if here[0].package != package:
         raise ComponentMissing(f"{what}; the worker {worker} has {here[0].package}: {_what_to_do(package)}")
-    module, _, export = component.target.partition(":")
     owners = [extension for extension in here if module.startswith(f"{extension.module}.")]
     if not owners:
         named = ", ".join(extension.module for extension in here)
         raise ComponentMissing(
             f"{what}, but {module!r} is in none of the packages that its entry points name ({named})"
         )
-    try:
-        own = (component.name, component.target)
-        found = [part for part in _of_module(owners[0], module) if (part.name, part.target) == own]
-    except ValueError as error:
-        raise ComponentMissing(f"{what}; on the worker {worker} {error}") from error
-    if [_as_json(part) for part in found] != [_as_json(component)]:
-        raise ComponentMissing(
-            f"{what}; on the worker {worker} it is not as the catalog says: {_what_to_do(package)}"
-        )
-    return getattr(importlib.import_module(module), export)
+    return owners[0]
 
 
 def packages_of(spec: UserSpec, catalog: Catalog) -> dict[str, str]:
@@ -168,7 +198,16 @@ def _of_module(extension: Extension, wanted: str) -> Iterator[Component]:
         except (Exception, SystemExit) as error:
             raise ValueError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
         for described in walker.components_of(kind, module, names):
+            _check_tables(extension, described)
             yield described.model_copy(update={"package": extension.package})
+
+
+def _check_tables(extension: Extension, component: Component) -> None:
+    """Refuse a table from elsewhere: workers import it, and only the package itself was allowed to be."""
+    stated = component.table or {}
+    for table in [stated] if isinstance(stated, str) else stated.values():
+        if ":" in table and not table.startswith(f"{extension.module}."):
+            raise ValueError(f"{component.target}: TABLE: {table!r} is not in {extension.module}")
 
 
 def _joined(catalog: Catalog, added: Sequence[Component]) -> Catalog:

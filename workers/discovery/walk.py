@@ -23,11 +23,12 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from assay.service.catalog.catalog import Catalog
-from assay.service.catalog.component import Component, Passes, Rule
+from assay.service.catalog.component import EVALUATIONS, Component, Passes, Rule
 from assay.service.catalog.rules import check_syntax
 from assay.service.contract.problems import Report, path_text
 from assay.service.contract.specs import Protocol
 from assay.service.submission.shape import check_evaluation_shape
+from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.presets import NAME, presets
 from assay.workers.discovery.signatures import schema_of_parameters
 from assay.workers.discovery.threats import check_threat
@@ -56,9 +57,10 @@ CONSTANTS = (
     "NEEDS",
     "REPEATS",
     "LEAVES_OUT",
+    "TABLE",
 )
 # Left out of the file where they are empty.
-RARE = ("offers", "needs", "repeats", "package", "leaves_out", "fixed")
+RARE = ("offers", "needs", "repeats", "package", "leaves_out", "table", "fixed")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 
 
@@ -193,6 +195,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
     stated = {key: _own(module, key, name, exports) for key in CONSTANTS}
     choices = {key: call() for key, call in (stated["CHOICES"] or {}).items()}
     schema = schema_of_parameters(target, choices)
+    tasks = list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ()))
     entry = {
         "name": name,
         "kind": kind,
@@ -200,7 +203,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "summary": summary,
         "schema": schema,
         "rules": _rules(kind, module, exports, schema, stated["FACTS"] or {}),
-        "tasks": list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ())),
+        "tasks": tasks,
         "paper": stated["PAPER"],
         "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
         "repeats": _counted(where, "REPEATS", stated["REPEATS"], schema) if stated["REPEATS"] else None,
@@ -211,6 +214,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "facts": _facts(kind, where, stated["FACTS"], schema) if stated["FACTS"] else None,
         "threat": check_threat(kind, where, stated["THREAT"], schema),
         "evaluations": target() if kind == "suite" else None,
+        "table": _table(kind, where, stated["TABLE"], tasks),
     }
     try:
         return Component.model_validate(entry)
@@ -298,6 +302,26 @@ def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[st
     if stated is not None and (kind != "attack" or not stated):
         raise ValueError(f"{where}: PROTOCOLS is {stated!r}: an attack states at least one, others none")
     return list(stated or (get_args(Protocol) if kind == "attack" else ()))
+
+
+def _table(kind: str, where: str, stated: Any, tasks: list[str]) -> str | dict[str, str] | None:
+    """The outcome table that an evaluation or attack states, each of them found."""
+    if kind not in EVALUATIONS:
+        if stated is not None:
+            raise ValueError(f"{where}: TABLE: evaluations and attacks have outcomes, no {kind} has")
+        return None
+    named = dict.fromkeys(tasks, stated) if isinstance(stated, str) else stated
+    if not isinstance(named, Mapping) or set(named) != set(tasks):
+        raise ValueError(
+            f"{where}: TABLE must name its outcome table, or that of each of its tasks ({', '.join(tasks)});"
+            f" it is {stated!r}"
+        )
+    for table in named.values():
+        try:
+            find_table(table)
+        except ValueError as error:
+            raise ValueError(f"{where}: TABLE: {error}") from error
+    return stated if isinstance(stated, str) else dict(named)
 
 
 def _facts(kind: str, where: str, facts: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

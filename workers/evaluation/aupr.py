@@ -13,6 +13,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 __all__ = ["aupr"]
 
 TASKS = ("anomaly_detection",)
+TABLE = "anomaly"
 PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
 PASSES = ("1", "0")
 

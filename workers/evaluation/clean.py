@@ -14,6 +14,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 __all__ = ["clean"]
 
 TASKS = ("classification", "segmentation", "sequence")
+TABLE = {"classification": "classification", "segmentation": "segmentation", "sequence": "classification"}
 PASSES = ("1", "0")
 
 

@@ -32,6 +32,11 @@ __all__ = ["corruptions"]
 
 # Of segmentation as `clean` sees it, in squares: `workers/evaluation/engine/corrupted_segmentation.py`.
 TASKS = ("classification", "segmentation", "stored_corruptions")
+TABLE = {
+    "classification": "corrupted_classification",
+    "segmentation": "corrupted_segmentation",
+    "stored_corruptions": "stored_corruptions",
+}
 PAPER = IMAGENET_C
 OF_CHANNELS = (
     "data.channels in [1, 3]",

@@ -15,6 +15,7 @@ from assay.workers.evaluation.engine.text_attack import TextAttack
 __all__ = ["deepwordbug"]
 
 TASKS = ("sequence",)
+TABLE = "text_attack"
 PAPER = (
     "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
 )

@@ -39,6 +39,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 __all__ = ["efficiency"]
 
 TASKS = ("classification", "segmentation")
+TABLE = "efficiency"
 PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
     "analysis, NeurIPS 2024, table 13"

@@ -42,6 +42,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 __all__ = ["eigenvector_check"]
 
 TASKS = ("classification", "segmentation")
+TABLE = "eigenvector_check"
 NEEDS = ("softmax",)
 RULES = LAYER_RULES
 PAPER = (

@@ -12,6 +12,7 @@ from assay.workers.evaluation.engine.text_attack import TextAttack
 __all__ = ["homoglyph_swaps"]
 
 TASKS = ("sequence",)
+TABLE = "text_attack"
 PAPER = "Boucher et al. 2022, Bad Characters: Imperceptible NLP Attacks"
 # Once without each word, then a look-alike of each character, until the prediction changes: of some 20 words.
 PASSES = ("60", "0")

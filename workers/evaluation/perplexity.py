@@ -18,6 +18,7 @@ from assay.workers.evaluation.engine.shard import Shard
 __all__ = ["perplexity"]
 
 TASKS = ("language",)
+TABLE = "perplexity"
 PAPER = (
     "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA (sliding window);"
     " Baevski and Auli 2019, Adaptive Input Representations (strided windows)"

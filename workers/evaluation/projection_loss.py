@@ -39,6 +39,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 __all__ = ["projection_loss"]
 
 TASKS = ("classification", "segmentation")
+TABLE = "projection_loss"
 NEEDS = ("softmax",)
 RULES = LAYER_RULES
 PAPER = (

@@ -15,6 +15,7 @@ from assay.workers.evaluation.engine.text_attack import TextAttack
 __all__ = ["pruthi"]
 
 TASKS = ("sequence",)
+TABLE = "text_attack"
 PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
 # Every typing error of some seven words, for each word that may be changed.
 PASSES = ("250 * params.max_words", "0")

@@ -21,6 +21,7 @@ from assay.workers.evaluation.engine.text_attack import FolderTextAttack
 __all__ = ["pwws"]
 
 TASKS = ("sequence",)
+TABLE = "text_attack"
 PAPER = (
     "Ren et al. 2019, Generating Natural Language Adversarial Examples through Probability Weighted Word"
     " Saliency"

@@ -31,6 +31,7 @@ from assay.workers.evaluation.engine.shard import Shard
 __all__ = ["sliding_window"]
 
 TASKS = ("segmentation",)
+TABLE = "segmentation"
 PAPER = "Strudel et al., Segmenter: Transformer for Semantic Segmentation, ICCV 2021"
 RULES = (
     ("params.stride <= params.window", "stride must not be larger than window: pixels would be left out"),

@@ -35,6 +35,7 @@ from assay.workers.evaluation.sliding_window import Example, Side, SlidingWindow
 __all__ = ["sliding_window_corruptions"]
 
 TASKS = ("segmentation",)
+TABLE = "corrupted_segmentation"
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, table 6"
 RULES = (*OF_WINDOWS, OF_CHANNELS)
 PASSES = (f"(1 + len(params.corruptions) * len(params.severities)) * ({OF_WINDOWS_PASSES[0]})", "0")

@@ -26,6 +26,7 @@ __all__ = ["textfooler"]
 TASKS = ("sequence",)
 # What the published recipe has and this one has not.
 FACTS = {"omitted_constraints": ["part_of_speech", "sentence_encoder"]}
+TABLE = "text_attack"
 PAPER = "Jin et al. 2020, Is BERT Really Robust?"
 # Once without each word, then up to 50 others for each, until the prediction changes: of some 20 words.
 PASSES = ("150", "0")

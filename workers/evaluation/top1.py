@@ -17,6 +17,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 __all__ = ["top1"]
 
 TASKS = ("classification", "sequence")
+TABLE = "calibration"
 PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples (accuracy, RMS calibration error, AURRA)"
 PASSES = ("1", "0")
 

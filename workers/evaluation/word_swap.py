@@ -34,6 +34,7 @@ from assay.workers.evaluation.perplexity import DocumentLosses, Perplexity, pass
 __all__ = ["word_swap"]
 
 TASKS = ("language",)
+TABLE = "word_swap"
 PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
     "analysis, NeurIPS 2024"

@@ -1,58 +1,48 @@
 """From outcome rows to results: pure functions over the examples sorted by id, then one save.
 
-Counts are integers and sums are `math.fsum`, so that merging in any order gives the same bits. Saving is
-idempotent: whoever repeats it writes the same result.
+What the rows mean is said by the outcome table that the evaluation states. Counts are integers and sums are
+`math.fsum`, so that merging in any order gives the same bits. Saving is idempotent: whoever repeats it writes
+the same result.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.records import JobProvenance, Plan, PlannedEvaluation
-from assay.service.contract.results import Breakdown, EvaluationResult, Metric, Provenance, Reference, Source
+from assay.service.contract.results import EvaluationResult, Provenance, Reference, Source, StageBreakdown
 from assay.service.contract.stored_specs import EvaluationItem, Execution, user_spec
-from assay.service.metrics.analyses.summary import Summary
-from assay.service.metrics.anomaly import anomaly_metrics
-from assay.service.metrics.calibration import calibration_metrics
-from assay.service.metrics.classification import classification_metrics
-from assay.service.metrics.corrupted_pixel_counts import COLUMN as CORRUPTED_PIXELS
-from assay.service.metrics.corrupted_segmentation import corrupted_segmentation_metrics
-from assay.service.metrics.corruption import corruption_metrics
-from assay.service.metrics.perplexity import perplexity_metrics
-from assay.service.metrics.pixel_counts import COUNTS
-from assay.service.metrics.segmentation import segmentation_metrics
-from assay.service.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
-from assay.service.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
-from assay.service.metrics.worst_case import is_attacked, worst_case
+from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
+from assay.workers import catalog
 from assay.workers.jobs import artifacts
-from assay.workers.jobs.analyses import summarise
 from assay.workers.jobs.final_evaluation import final_evaluation
-from assay.workers.jobs.stages import candidate_breakdown, stage_breakdown
 from assay.workers.jobs.warnings import Row, of_evaluation
 from assay.workers.published.analyses import analysis_references
-from assay.workers.published.match import IMAGENET, IMAGENET_C, references
+from assay.workers.published.corruptions import baseline_errors
+from assay.workers.published.match import references
 
-COLUMNS = ("id", "label", "prediction", "correct", "correct5", "clean_correct", "loss", "forward", "backward")
-# Columns that only some evaluations have, and outcomes of earlier versions do not.
-OPTIONAL_COLUMNS = ("queries", "broken_by", "linf", "l2", "correct8", "corrupted", "confidence")
-# Of segmentation: counts are lists over the classes.
-PIXEL_COLUMNS = ("id", *COUNTS, "forward", "backward")
-# Of stored corrupted images, which have no answer to the image as it was.
-STORED_COLUMNS = ("id", "label", "corrupted", "forward", "backward")
-# Of a language: a row is a document.
-DOCUMENT_COLUMNS = ("id", "nll", "tokens", "unknown", "forward", "backward")
-ANOMALY_COLUMNS = ("id", "anomaly", "prediction", "confidence", "forward", "backward")
+
+@dataclass(frozen=True)
+class Merged:
+    """An evaluation whose shards are all done.
+
+    Attributes:
+        result: Its row of the results.
+        csv: Its outcome table.
+        plot: The text of an SVG file, or None.
+    """
+
+    result: EvaluationResult
+    csv: str
+    plot: str | None
 
 
 def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) -> None:
@@ -92,132 +82,98 @@ def evaluations(job: JobRow) -> list[EvaluationItem]:
 
 
 def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> None:
-    columns = sorted_columns(rows)
-    item = evaluations(job)[index]
-    table = artifacts.write_text(folder / f"outcomes-{index:03d}-{item['name']}.csv", as_csv(columns))
-    summary = summarise(item["params"], rows, columns)
-    result = merge_evaluation(job, index, rows, columns, summary)
-    described = [table, *(a for row in rows for a in row.extra.get("artifacts", []))]
-    if summary is not None:
-        described.append(artifacts.write_text(folder / f"plot-{index:03d}-{item['name']}.svg", summary.plot))
+    merged = merge_evaluation(job, index, rows)
+    name = merged.result.name
+    described = [artifacts.write_text(folder / f"outcomes-{index:03d}-{name}.csv", merged.csv)]
+    described += [artifact for row in rows for artifact in row.extra.get("artifacts", [])]
+    if merged.plot is not None:
+        described.append(artifacts.write_text(folder / f"plot-{index:03d}-{name}.svg", merged.plot))
     for one in described:
         store.artifacts.add(job.id, **one)
-    store.results.save(job.id, index, result.model_dump(mode="json"))
+    store.results.save(job.id, index, merged.result.model_dump(mode="json"))
 
 
-def sorted_columns(rows: Sequence[OutcomeRow]) -> dict[str, list[Any]]:
-    """The columns of all shards in one, sorted by example id; an optional one if every shard has it.
+def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Merged:
+    """One row of the results, from the outcomes of all shards in any order.
 
     Raises:
-        ValueError: an example was measured twice.
+        ValueError: outcomes are missing, or an example was measured twice.
     """
-    optional = [name for name in OPTIONAL_COLUMNS if all(name in row.columns for row in rows)]
-    names = (*COLUMNS, *optional)
-    if any("intersection" in row.columns for row in rows):
-        corrupted = all(CORRUPTED_PIXELS in row.columns for row in rows)
-        names = (*PIXEL_COLUMNS, *([CORRUPTED_PIXELS] if corrupted else ()))
-    if any("anomaly" in row.columns for row in rows):
-        names = ANOMALY_COLUMNS
-    if any("status" in row.columns for row in rows):
-        names = TEXT_COLUMNS
-    if any("corrupted" in row.columns and "correct" not in row.columns for row in rows):
-        names = STORED_COLUMNS
-    if any("nll" in row.columns for row in rows):
-        swapped = any("swapped" in row.columns for row in rows)
-        names = SWAPPED_COLUMNS if swapped else DOCUMENT_COLUMNS
-    if any("analysis" in row.extra or is_attacked(row.columns) for row in rows):
-        names = tuple(rows[0].columns)
-    joined = {name: [value for row in rows for value in row.columns[name]] for name in names}
-    order = sorted(range(len(joined["id"])), key=joined["id"].__getitem__)
-    if len(set(joined["id"])) != len(order):
-        raise ValueError("an example was measured twice")
-    return {name: [values[i] for i in order] for name, values in joined.items()}
-
-
-def merge_evaluation(
-    job: JobRow,
-    index: int,
-    rows: Sequence[OutcomeRow],
-    columns: Mapping[str, Sequence[Any]],
-    summary: Summary | None = None,
-) -> EvaluationResult:
-    """One row of the results; of an analysis, `summary` is what it found."""
     item, plan, spec = evaluations(job)[index], plan_of(job, rows), user_spec(job.spec)
-    planned, measured = plan["evaluations"][index], len(columns["id"])
-    if measured != planned["n"]:
+    table, planned = table_of(job, item), plan["evaluations"][index]
+    ordered = sorted(rows, key=lambda row: row.number)
+    columns = joined(table.columns, [row.columns for row in ordered])
+    if len(columns["id"]) != planned["n"]:
+        measured = len(columns["id"])
         raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
-    attack = rows[0].extra["attack"]
+    first = ordered[0].extra
     # A shard says so where it had to run under another protocol than the job's.
-    protocol = rows[0].extra.get("protocol") or (spec["protocol"] if spec["kind"] == "evaluate" else "pixel")
-    backend = str(item["params"].get("backend", "native"))
-    evidence = [row.extra["evidence"] for row in rows]
-    worst = worst_case(columns) if is_attacked(columns) else None
-    if worst is not None:
-        metrics = worst.metrics
-    elif summary is not None:
-        metrics = summary.metrics
-    else:
-        metrics = _metrics(item, columns, attack=attack, paper=protocol == "paper")
-    stages = candidate_breakdown(evidence, worst.alone) if worst else stage_breakdown(evidence, measured)
-    cells: list[Breakdown] = []
-    if "corrupted" in columns:
-        imagenet = planned.get("known_as") in (IMAGENET, IMAGENET_C)
-        more, cells = corruption_metrics(columns["corrupted"], cells_of(item["params"]), imagenet=imagenet)
-        metrics |= more
-    if CORRUPTED_PIXELS in columns:
-        more, cells = corrupted_segmentation_metrics(columns, cells_of(item["params"]))
-        metrics |= more
+    protocol = first.get("protocol") or (spec["protocol"] if spec["kind"] == "evaluate" else "pixel")
+    context = Context(
+        params=item["params"],
+        protocol=protocol,
+        evidence=[row.extra["evidence"] for row in ordered],
+        device=first["provenance"]["device"],
+        baseline_errors=baseline_errors(planned.get("known_as")),
+    )
+    summary = table.summarise(columns, context)
     row = Row(
         name=item["name"],
         params=item["params"],
-        backend=backend,
-        attack=attack,
+        backend=str(item["params"].get("backend", "native")),
+        attack=first["attack"],
         pixel=protocol == "pixel",
-        segmentation="intersection" in columns,
+        segmentation="segmentation" in _tasks(job, item),
         screening=_screening(spec["execution"]),
         planned=planned,
-        breakdown=stages,
-        # An analysis says itself why something has no value.
-        undefined=[name for name, metric in metrics.items() if metric.value is None and summary is None],
+        breakdown=[part for part in summary.breakdown if isinstance(part, StageBreakdown)],
+        undefined=_undefined(summary, table),
     )
-    return EvaluationResult(
+    result = EvaluationResult(
         name=item["name"],
         params=dict(item["params"]),
         data=dict(item["data"] or spec["data"]),
         protocol=protocol,
-        backend=backend,
-        metrics=metrics,
-        breakdown=[*stages, *cells, *(summary.breakdown if summary else ())],
+        backend=row.backend,
+        metrics=summary.metrics,
+        breakdown=list(summary.breakdown),
         reference=published_for(job, item, planned, protocol),
-        warnings=[*of_evaluation(plan, evidence, row), *(summary.warnings if summary else ())],
+        warnings=[*of_evaluation(plan, context.evidence, row), *summary.warnings],
         seconds=math.fsum(row.seconds for row in rows),
         forward_passes=sum(row.forward_passes for row in rows),
         backward_passes=sum(row.backward_passes for row in rows),
     )
+    return Merged(with_units(result, table), as_csv(columns), summary.plot)
 
 
-def _metrics(
-    item: EvaluationItem, columns: Mapping[str, Sequence[Any]], *, attack: bool, paper: bool
-) -> dict[str, Metric]:
-    """What the columns of an evaluation come to; they tell of which kind it is."""
-    if "intersection" in columns:
-        return segmentation_metrics(columns)
-    if "anomaly" in columns:
-        return anomaly_metrics(columns)
-    if "status" in columns:
-        return text_attack_metrics(columns)
-    if "swapped" in columns:
-        return word_swap_metrics(columns)
-    if "nll" in columns:
-        return perplexity_metrics(columns)
-    if "correct" not in columns:  # stored corrupted images
-        return {}
-    metrics = classification_metrics(
-        columns,
-        initially_correct=columns["clean_correct"] if attack else None,
-        attacked=[True] * len(columns["id"]) if paper else None,
-    )
-    return metrics | (calibration_metrics(columns, **item["params"]) if "confidence" in columns else {})
+def table_of(job: JobRow, item: EvaluationItem) -> OutcomeTable:
+    """The outcome table of one of the job's evaluations, by the task of its data.
+
+    Raises:
+        NotFound: the evaluation is not in the catalog.
+        ComponentMissing: its table is of a package that this worker does not have.
+    """
+    return catalog.outcome_table(load_catalog().find_evaluation(item["name"]), _tasks(job, item))
+
+
+def _tasks(job: JobRow, item: EvaluationItem) -> Sequence[str]:
+    return load_catalog().find("data", (item["data"] or user_spec(job.spec)["data"])["name"]).tasks
+
+
+def _undefined(summary: Summary, table: OutcomeTable) -> dict[str, str]:
+    """Metrics without a value and why, but for those that the summary's own warnings explain."""
+    explained = {
+        name
+        for warning in summary.warnings
+        if warning.code == "undefined_metric"
+        for name in warning.evidence["metrics"]
+    }
+    missing = [name for name, metric in summary.metrics.items() if metric.value is None]
+    return {
+        name: table.undefined.get(name, "its outcome table does not say why")
+        for name in missing
+        if name not in explained
+    }
 
 
 def published_for(
@@ -282,30 +238,6 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
         },
     )
     return cast(JobProvenance, merged.model_dump(mode="json"))
-
-
-def as_csv(columns: Mapping[str, Sequence[Any]]) -> str:
-    """The outcome table: a row per example, sorted by id.
-
-    Booleans are 0 and 1, floats exact, and the items of a list have spaces between them.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    of_pixels = (*PIXEL_COLUMNS, CORRUPTED_PIXELS)
-    every = (*COLUMNS, *OPTIONAL_COLUMNS, *of_pixels, *ANOMALY_COLUMNS, *DOCUMENT_COLUMNS)
-    known = [name for name in dict.fromkeys(every) if name in columns]
-    # Of an analysis and of texts the columns are in their own order.
-    names = list(columns) if set(columns) - set(every) else known
-    writer.writerow(names)
-    for row in zip(*(columns[name] for name in names), strict=True):
-        writer.writerow([_cell(value) for value in row])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return int(value) if isinstance(value, bool) else value
 
 
 def _iso(seconds: float | None) -> str | None:

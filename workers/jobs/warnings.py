@@ -7,8 +7,8 @@ Attacks to Adversarial Example Defenses". `docs/warnings.md` has the cause and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from assay.service.catalog.catalog import load
@@ -75,23 +75,6 @@ PROBED: dict[ProbedCode, str] = {
     "batch_dependent": "the logits of {count} of the first images changed with the batch: an example's result"
     " depends on its neighbours, and is not the one that the model gives it alone",
 }
-UNDEFINED = {
-    "attack_success_rate": "no example was right before the attack",
-    "queries": "no example was right before the attack",
-    "words_changed": "no example was broken",
-    "median_linf": "no example was broken",
-    "median_l2": "no example was broken",
-    "miou": "no pixel has a class",
-    "mean_accuracy": "no pixel has a class",
-    "pixel_accuracy": "no pixel has a class",
-    "corrupted_miou": "no pixel has a class",
-    "corrupted_mean_accuracy": "no pixel has a class",
-    "corrupted_pixel_accuracy": "no pixel has a class",
-    "aupr": "logits are not finite, or the examples are all anomalies or all others",
-    "ece": "logits are not finite",
-    "rms_calibration_error": "logits are not finite, or there is one bin, which the released code leaves out",
-    "aurra": "logits are not finite",
-}
 # Above this share of unknown words a reader must know.
 MANY_UNKNOWN = 0.1
 OF_TEXTS: tuple[TextCount, ...] = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
@@ -111,7 +94,7 @@ class Row:
             `classes`, and of these those `seen` in training and the classes `renamed` since, where there
             are any.
         breakdown: the stages of an ensemble.
-        undefined: names of the metrics that have no value.
+        undefined: the metrics that have no value, and why.
         screening: the arithmetic of the first of two runs, or None.
         segmentation: whether pixels are judged.
     """
@@ -123,7 +106,7 @@ class Row:
     pixel: bool
     planned: PlannedEvaluation
     breakdown: Sequence[StageBreakdown] = ()
-    undefined: Sequence[str] = ()
+    undefined: Mapping[str, str] = field(default_factory=dict)
     screening: str | None = None
     segmentation: bool = False
 
@@ -298,7 +281,7 @@ def _of_reading(row: Row) -> Iterator[Warning]:
         )
         yield Warning(code="recipe_left_out", message=message, evidence={"left_out": [*left_out]})
     if row.undefined:
-        message = "; ".join(f"{name} has no value: {UNDEFINED[name]}" for name in row.undefined)
+        message = "; ".join(f"{name} has no value: {why}" for name, why in row.undefined.items())
         yield Warning(code="undefined_metric", message=message, evidence={"metrics": [*row.undefined]})
 
 

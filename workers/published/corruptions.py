@@ -8,8 +8,31 @@ beside rows of these with a protocol and a note that say so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.workers.published.imagenet import BASE_MODELS, BOTH, TINY_MODELS, PublishedEvaluation
+
+# AlexNet's error under each corruption, the mean over severities, on the stored ImageNet-C; of the authors.
+ALEXNET_ERRORS = {
+    "gaussian_noise": 0.886428,
+    "shot_noise": 0.894468,
+    "impulse_noise": 0.922640,
+    "defocus_blur": 0.819880,
+    "glass_blur": 0.826268,
+    "motion_blur": 0.785948,
+    "zoom_blur": 0.798360,
+    "snow": 0.866816,
+    "frost": 0.826572,
+    "fog": 0.819324,
+    "brightness": 0.564592,
+    "contrast": 0.853204,
+    "elastic_transform": 0.646056,
+    "pixelate": 0.717840,
+    "jpeg_compression": 0.606500,
+}
+# The sets that AlexNet's errors belong to: ImageNet-C, and ImageNet's validation set, corrupted anew.
+OF_ALEXNET = frozenset({"imagenet", "imagenet_c"})
 
 WHOLE = ("corrupted_top1", "mce")
 # Of each corruption the mean over severities; in the breakdown as CORRUPTION/top1.
@@ -51,6 +74,15 @@ BY_CORRUPTION = {
     "zoom_blur": (30.69, 29.49, 29.97, 30.20, 30.48),
 }
 ORDER = (TINY_MODELS[0], TINY_MODELS[4], *TINY_MODELS[1:4])
+
+
+def baseline_errors(known_as: str | None) -> Mapping[str, float] | None:
+    """The errors that the mean corruption error on a data set is relative to; None where there are none.
+
+    Args:
+        known_as: the well-known data set that it is, or None.
+    """
+    return ALEXNET_ERRORS if known_as in OF_ALEXNET else None
 
 
 def _each() -> dict[str, tuple[float, ...]]:

@@ -8,12 +8,14 @@ Legend: n repeats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric, Warning
-from assay.service.metrics.analyses.summary import Summary, exact, median
+from assay.service.metrics.analyses.analysis_estimates import exact, median
 from assay.service.metrics.analyses.svg import Panel, Series, draw
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
 
 KINDS = ("test", "train")
 MEASURED_BY = {
@@ -22,34 +24,39 @@ MEASURED_BY = {
 }
 
 
-def summarise(
-    columns: Mapping[str, Sequence[Any]],
-    *,
-    params: Mapping[str, Any],
-    evidence: Sequence[Mapping[str, Any]],
-    device: Mapping[str, Any],
-) -> Summary:
-    """Makes a row of the only shard's repeats; the arguments are those of `Summarise`.
+class Efficiency(OutcomeTable):
+    """Repeats of one shard, with `test_seconds` and `train_seconds` of each."""
 
-    Returns:
-        `parameters`; per image `multiply_adds` and `flops` (twice as many) of a forward pass and
-        `train_multiply_adds` of a forward and backward pass; `test_seconds`, `train_seconds`; in bytes
-        `test_memory_per_image` and `train_memory_per_image`, the peak above the model divided by the batch,
-        and `test_memory`, `train_memory`, that peak and the model, of the whole batch.
-    """
-    del params
-    (found,) = evidence
-    size, held = found["batch_size"], found["model_bytes"]
-    metrics = {
-        "parameters": exact(found["parameters"]),
-        "multiply_adds": exact(found["test_flops"] / 2),
-        "flops": exact(found["test_flops"]),
-        "train_multiply_adds": exact(found["train_flops"] / 2),
-        **{f"{kind}_seconds": median(columns[f"{kind}_seconds"], f"{kind}_seconds") for kind in KINDS},
-        **{f"{kind}_memory_per_image": exact(found[f"{kind}_bytes"] / size) for kind in KINDS},
-        **{f"{kind}_memory": exact(found[f"{kind}_bytes"] + held) for kind in KINDS},
+    name = "efficiency"
+    columns = columns_of("id test_seconds train_seconds forward backward")
+    units: ClassVar[Units] = {
+        **dict.fromkeys(("parameters", "multiply_adds", "flops", "train_multiply_adds"), "count"),
+        **dict.fromkeys(("test_seconds", "train_seconds"), "seconds"),
+        **dict.fromkeys(("test_memory_per_image", "train_memory_per_image"), "bytes"),
+        **dict.fromkeys(("test_memory", "train_memory"), "bytes"),
     }
-    return Summary(metrics=metrics, warnings=[_warning(found, device)], plot=_plot(metrics, found, device))
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """The repeats as one row.
+
+        Returns:
+            `parameters`; per image `multiply_adds` and `flops` (twice as many) of a forward pass and
+            `train_multiply_adds` of a forward and backward pass; `test_seconds`, `train_seconds`; in bytes
+            `test_memory_per_image` and `train_memory_per_image`, the peak above the model divided by the
+            batch, and `test_memory`, `train_memory`, that peak and the model, of the whole batch.
+        """
+        (found,), device = context.facts, context.device
+        size, held = found["batch_size"], found["model_bytes"]
+        metrics = {
+            "parameters": exact(found["parameters"]),
+            "multiply_adds": exact(found["test_flops"] / 2),
+            "flops": exact(found["test_flops"]),
+            "train_multiply_adds": exact(found["train_flops"] / 2),
+            **{f"{kind}_seconds": median(rows[f"{kind}_seconds"], f"{kind}_seconds") for kind in KINDS},
+            **{f"{kind}_memory_per_image": exact(found[f"{kind}_bytes"] / size) for kind in KINDS},
+            **{f"{kind}_memory": exact(found[f"{kind}_bytes"] + held) for kind in KINDS},
+        }
+        return Summary(metrics, warnings=[_warning(found, device)], plot=_plot(metrics, found, device))
 
 
 def _warning(found: Mapping[str, Any], device: Mapping[str, Any]) -> Warning:

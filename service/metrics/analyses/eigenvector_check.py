@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.summary import Summary, mean
+from assay.service.metrics.analyses.analysis_estimates import mean
 from assay.service.metrics.analyses.svg import Panel, Series, draw
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 CONTROLS: tuple[Literal["random", "permuted"], ...] = ("random", "permuted")
 # Metric to column; of the controls the first four.
@@ -31,30 +33,42 @@ METRICS = {
     "eigenvalue_sum": "trace",
 }
 OF_CONTROLS = tuple(METRICS)[:4]
+OF_VALUES = (
+    "cosine offset difference_mean difference_std largest smallest average middle skipped elements undefined"
+    " cosines spreads"
+)
+OF_RANDOM, OF_PERMUTED = (" ".join(f"{control}_{name}" for name in OF_VALUES.split()) for control in CONTROLS)
+NOT_FINITE = "for some examples it is not finite: keys or values are not, or no column could be divided by"
 # The range of the bins of each histogram.
 RANGES = {"cosines": (0.0, 1.0), "spreads": (-20.0, 4.0)}
 
 
-def summarise(
-    columns: Mapping[str, Sequence[Any]],
-    *,
-    params: Mapping[str, Any],
-    evidence: Sequence[Mapping[str, Any]],
-    device: Mapping[str, Any],
-) -> Summary:
-    """Merges the rows of all shards; the arguments are those of `Summarise`.
+class EigenvectorCheck(OutcomeTable):
+    """What each layer of each example shows: of the model's values, and of random and permuted ones."""
 
-    Returns:
-        Metrics of all layers together and of each: `gamma_difference_mean`, `gamma_difference_std` (of
-        |gamma_i - gamma_j|), `eigenvector_cosine` (1 for eigenvectors), `offset` (0 where the values can be
-        what Theorem 1 says), `eigenvalue_max`, `_min`, `_mean`, `_median` (of the constants |mean gamma|, as
-        published) and `eigenvalue_sum` (of all true eigenvalues of K~ / N, at most 1). The first four of
-        random and permuted values are in the breakdown, over all layers.
-    """
-    del params, device
-    layers = evidence[0]["layers"]
-    metrics = {name: _metric([_mean(row) for row in columns[key]], name) for name, key in METRICS.items()}
-    breakdown = [
+    name = "eigenvector_check"
+    columns = columns_of(f"id trace {OF_VALUES} {OF_RANDOM} {OF_PERMUTED} forward backward")
+    units: ClassVar[Units] = dict.fromkeys(METRICS, "number")
+    undefined: ClassVar[Reasons] = dict.fromkeys(METRICS, NOT_FINITE)
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """The rows of all shards as one.
+
+        Returns:
+            Metrics of all layers together and of each: `gamma_difference_mean`, `gamma_difference_std` (of
+            |gamma_i - gamma_j|), `eigenvector_cosine` (1 for eigenvectors), `offset` (0 where the values can
+            be what Theorem 1 says), `eigenvalue_max`, `_min`, `_mean`, `_median` (of the constants |mean
+            gamma|, as published) and `eigenvalue_sum` (of all true eigenvalues of K~ / N, at most 1). The
+            first four of random and permuted values are in the breakdown, over all layers.
+        """
+        layers = context.facts[0]["layers"]
+        metrics = {name: _metric([_mean(row) for row in rows[key]], name) for name, key in METRICS.items()}
+        return Summary(metrics, _breakdown(rows, layers), _warnings(rows, metrics), _plot(rows))
+
+
+def _breakdown(columns: Rows, layers: Sequence[int]) -> list[LayerBreakdown]:
+    """The controls over all layers, then the model's values in each layer."""
+    controls = [
         LayerBreakdown(
             layer=None,
             values=control,
@@ -65,7 +79,7 @@ def summarise(
         )
         for control in CONTROLS
     ]
-    breakdown += [
+    each = [
         LayerBreakdown(
             layer=number,
             metrics={
@@ -75,9 +89,7 @@ def summarise(
         )
         for place, number in enumerate(layers)
     ]
-    return Summary(
-        metrics=metrics, breakdown=breakdown, warnings=_warnings(columns, metrics), plot=_plot(columns)
-    )
+    return [*controls, *each]
 
 
 def _mean(row: Sequence[float | None]) -> float | None:
@@ -106,8 +118,7 @@ def _warnings(columns: Mapping[str, Sequence[Any]], metrics: Mapping[str, Metric
         found.append(
             Warning(
                 code="undefined_metric",
-                message=f"{', '.join(missing)}: no value, because for some examples it is not finite: keys or"
-                " values are not, or no column could be divided by",
+                message=f"{', '.join(missing)}: no value, because {NOT_FINITE}",
                 evidence={"metrics": missing},
             )
         )

@@ -15,11 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.summary import Summary, mean, undefined
+from assay.service.metrics.analyses.analysis_estimates import mean, undefined
 from assay.service.metrics.analyses.svg import Panel, Series, draw, span
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 LARGEST_EXPONENT = 700.0  # e^709 is the end of what a float holds
 ENDS = ("value", "ci_low", "ci_high")
@@ -43,37 +45,47 @@ class _Layer:
         return None if self.scaled is None else math.fsum(self.scaled) / self.n
 
 
-def summarise(
-    columns: Mapping[str, Sequence[Any]],
-    *,
-    params: Mapping[str, Any],
-    evidence: Sequence[Mapping[str, Any]],
-    device: Mapping[str, Any],
-) -> Summary:
-    """Merges the rows of all shards; the arguments are those of `Summarise`.
+class ProjectionLoss(OutcomeTable):
+    """What J_proj is made of in each layer of each example."""
 
-    Returns:
-        Metrics of all layers together and of each: `projection_loss` (form "paper": J_proj; its average over
-        layers) or `log_projection_loss` (form "released": log J_proj; the average of the layers' logarithms),
-        and `negative_terms`, the share of the terms ||phi(q_i)||^2 - ||h_i||^2 of single heads and tokens
-        that are negative. A logarithm of what is not positive, and a value too large for a float, are None.
-    """
-    del device
-    released = params["form"] == "released"
-    layers = [_layer(columns, place, number) for place, number in enumerate(evidence[0]["layers"])]
-    name = "log_projection_loss" if released else "projection_loss"
-    each = [_of_layer(layer, name) for layer in layers]
-    overall = _average_of_logs(layers, each) if released else _average(layers)
-    breakdown = [
-        LayerBreakdown(layer=layer.number, metrics={name: metric, "negative_terms": _negative([layer])})
-        for layer, metric in zip(layers, each, strict=True)
-    ]
-    return Summary(
-        metrics={name: overall, "negative_terms": _negative(layers)},
-        breakdown=breakdown,
-        warnings=_warnings(layers, each, name),
-        plot=_plot(breakdown, name),
+    name = "projection_loss"
+    columns = columns_of("id log_phi output negative terms forward backward")
+    units: ClassVar[Units] = {
+        "projection_loss": "number",
+        "log_projection_loss": "number",
+        "negative_terms": "proportion",
+    }
+    undefined: ClassVar[Reasons] = dict.fromkeys(
+        ("projection_loss", "log_projection_loss"),
+        "it is not finite, or the logarithm of what is not positive, in some layer",
     )
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """The rows of all shards as one.
+
+        Returns:
+            Metrics of all layers together and of each: `projection_loss` (form "paper": J_proj; its average
+            over layers) or `log_projection_loss` (form "released": log J_proj; the average of the layers'
+            logarithms), and `negative_terms`, the share of the terms ||phi(q_i)||^2 - ||h_i||^2 of single
+            heads and tokens that are negative. A logarithm of what is not positive, and a value too large for
+            a float, are None.
+        """
+        released = context.params["form"] == "released"
+        numbers = context.facts[0]["layers"]
+        layers = [_layer(rows, place, number) for place, number in enumerate(numbers)]
+        name = "log_projection_loss" if released else "projection_loss"
+        each = [_of_layer(layer, name) for layer in layers]
+        overall = _average_of_logs(layers, each) if released else _average(layers)
+        breakdown = [
+            LayerBreakdown(layer=layer.number, metrics={name: metric, "negative_terms": _negative([layer])})
+            for layer, metric in zip(layers, each, strict=True)
+        ]
+        return Summary(
+            metrics={name: overall, "negative_terms": _negative(layers)},
+            breakdown=breakdown,
+            warnings=_warnings(layers, each, name),
+            plot=_plot(breakdown, name),
+        )
 
 
 def _layer(columns: Mapping[str, Sequence[Any]], place: int, number: int) -> _Layer:

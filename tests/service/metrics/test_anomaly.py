@@ -7,13 +7,13 @@ import random
 import pytest
 from sklearn.metrics import average_precision_score
 
-from assay.service.metrics import anomaly as anomaly_module
+from assay.service.metrics import estimates
 from assay.service.metrics.anomaly import anomaly_metrics
 
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(anomaly_module, "RESAMPLES", 300)
+    monkeypatch.setattr(estimates, "MAX_RESAMPLES", 300)
 
 
 def scores(n: int, digits: int, seed: int = 0) -> tuple[list[bool], list[float]]:
@@ -71,7 +71,7 @@ def test_interval_covers_and_shrinks() -> None:
 
 def test_the_interval_is_that_of_the_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anomalies of one confidence pass at once, with that share of the others which is less confident."""
-    monkeypatch.setattr(anomaly_module, "RESAMPLES", 2000)
+    monkeypatch.setattr(estimates, "MAX_RESAMPLES", 2000)
     anomalies, others, below = 100, 800, 400
     confidence = [0.5] * anomalies + [0.1] * below + [0.9] * (others - below)
     metric = anomaly_metrics({"anomaly": [1] * anomalies + [0] * others, "confidence": confidence})["aupr"]

@@ -8,13 +8,13 @@ from itertools import permutations
 
 import pytest
 
-from assay.service.metrics import calibration
-from assay.service.metrics.calibration import calibration_metrics
+from assay.service.metrics import estimates
+from assay.service.metrics.calibration import aurra, calibration_metrics
 
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "RESAMPLES", 200)
+    monkeypatch.setattr(estimates, "MAX_RESAMPLES", 200)
 
 
 def answers(n: int, digits: int = 12, seed: int = 0) -> dict[str, list[float]]:
@@ -118,7 +118,7 @@ def test_intervals_hold_the_value_and_shrink() -> None:
 
 def test_intervals_are_those_of_the_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one confidence all measures are linear in the accuracy."""
-    monkeypatch.setattr(calibration, "RESAMPLES", 2000)
+    monkeypatch.setattr(estimates, "MAX_RESAMPLES", 2000)
     n = 400
     found = calibration_metrics(
         {"confidence": [0.9] * n, "correct": [1, 0] * (n // 2)}, rms_bin_size=n, rms_bins="all"
@@ -147,7 +147,7 @@ def test_resamples_without_ties_take_the_short_way_to_the_same_number() -> None:
     ordered = sorted(zip(columns["confidence"], columns["correct"], strict=True))
     twice = [row for row in ordered for _ in range(2)]
     both = ([row[0] for row in twice], [int(row[1]) for row in twice])
-    assert calibration.aurra(both, tied=False) == pytest.approx(calibration.aurra(both, tied=True))
+    assert aurra(both, tied=False) == pytest.approx(aurra(both, tied=True))
 
 
 def test_one_unknown_confidence_leaves_no_value() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.metrics.classification import classification_metrics, proportion
+from assay.service.metrics.classification import classification_metrics
+from assay.service.metrics.estimates import proportion
 from assay.service.metrics.intervals import wilson
 
 

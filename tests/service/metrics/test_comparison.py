@@ -9,8 +9,10 @@ import pytest
 
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.results import EvaluationResult, Metric, Warning, data_label
-from assay.service.metrics.comparison import Comparison, JobResults, PairedTest, compare
+from assay.service.metrics.comparison import Comparison, JobResults, compare
 from assay.service.metrics.intervals import mcnemar, paired_bootstrap
+from assay.service.metrics.paired import PairedTest
+from assay.service.metrics.tables import TABLES
 
 
 def metric(value: float | None, n: int) -> Metric:
@@ -45,7 +47,7 @@ def job(
     columns = {"id": list(ids or [f"x{i}" for i in range(len(correct))]), "correct": list(correct)}
     found = {0: evaluation(correct, **changes)}
     hashes = {data_label(found[0].data): sha256}
-    return JobResults(job_id, complete, found, lambda position: columns, hashes)
+    return JobResults(job_id, complete, found, lambda position: columns, {0: TABLES["attack"]}, hashes)
 
 
 def codes(comparison: Comparison) -> list[str]:
@@ -210,7 +212,7 @@ def test_accuracies_before_and_under_an_attack_on_text_are_paired() -> None:
         metrics = {name: metric(sum(column) / 4, 4) for name, column in shares.items()}
         plain = job(job_id, after, name="pwws", params={"wordnet": "wordnet"}, metrics=metrics)
         columns = {**plain.columns(0), "clean_correct": before}
-        return replace(plain, columns=lambda position: columns)
+        return replace(plain, columns=lambda position: columns, tables={0: TABLES["text_attack"]})
 
     first, second = attacked("a", [1, 1, 1, 0], [1, 1, 0, 0]), attacked("b", [1, 1, 1, 1], [0, 0, 0, 1])
     tests = {row.metric: row.test for row in compare([first, second]).rows}

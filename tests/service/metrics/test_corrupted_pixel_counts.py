@@ -7,8 +7,6 @@ from statistics import fmean
 import pytest
 
 from assay.service.metrics.corrupted_pixel_counts import (
-    FEWEST_RESAMPLES,
-    RESAMPLES,
     CellCounts,
     Draw,
     draw,
@@ -16,6 +14,7 @@ from assay.service.metrics.corrupted_pixel_counts import (
     read,
     write,
 )
+from assay.service.metrics.estimates import MAX_RESAMPLES, MIN_RESAMPLES
 from assay.service.metrics.pixel_counts import ratios, total
 from tests.support.cell_counts import dense, image
 
@@ -73,10 +72,10 @@ def test_means_are_over_cells_and_undefined_where_one_is() -> None:
 
 
 def test_resamples_shrink_with_the_size_of_the_set() -> None:
-    assert COUNTS.resamples() == RESAMPLES
+    assert COUNTS.resamples() == MAX_RESAMPLES
     large = CellCounts([[1] * 150] * 2000, [";" * 74] * 2000)
-    assert FEWEST_RESAMPLES < large.resamples() < 400
-    assert large.resamples(models=2) == FEWEST_RESAMPLES
+    assert MIN_RESAMPLES < large.resamples() < 400
+    assert large.resamples(models=2) == MIN_RESAMPLES
 
 
 @pytest.mark.parametrize("cell", ["0=1", "0=1/2 3", "0=3/2", "-1=0/1", "0=-1/2", "0=a/2"])

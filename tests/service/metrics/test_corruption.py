@@ -10,8 +10,9 @@ import pytest
 
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN as NAMES
 from assay.service.contract.corruption_cells import SEVERITIES, cells_of
-from assay.service.metrics.corruption import ALEXNET_ERRORS, corruption_metrics
+from assay.service.metrics.corruption import corruption_metrics
 from assay.service.metrics.intervals import wilson
+from assay.workers.published.corruptions import ALEXNET_ERRORS, baseline_errors
 
 FIFTEEN = list(ALEXNET_ERRORS)
 VECTORS = Path(__file__).parents[2] / "vectors" / "published.csv"
@@ -30,6 +31,11 @@ def outcomes(n: int, cells: int) -> list[str]:
 
 def test_alexnets_corruptions_are_the_fifteen() -> None:
     assert tuple(ALEXNET_ERRORS) == NAMES
+
+
+def test_alexnets_errors_belong_to_imagenet_and_its_stored_corruptions_alone() -> None:
+    assert baseline_errors("imagenet") == baseline_errors("imagenet_c") == ALEXNET_ERRORS
+    assert baseline_errors("imagenet_r") is baseline_errors(None) is None
 
 
 def published(place: str) -> dict[tuple[str, str], float]:
@@ -60,7 +66,7 @@ def test_the_papers_accuracies_and_errors_of_each_corruption_agree_by_alexnets()
 def test_mce_is_the_mean_of_errors_relative_to_alexnet() -> None:
     cells = cells_of({"corruptions": FIFTEEN, "severities": SEVERITIES})
     flags = outcomes(40, 75)
-    metrics, breakdown = corruption_metrics(flags, cells, imagenet=True)
+    metrics, breakdown = corruption_metrics(flags, cells, ALEXNET_ERRORS)
     relative = []
     for name in FIFTEEN:
         whole, *each = [row for row in breakdown if row.corruption == name]
@@ -87,15 +93,15 @@ def test_alexnet_has_an_mce_of_one() -> None:
     n = 1000
     wrong = {cell: round(ALEXNET_ERRORS[cell[0]] * n) for cell in cells}
     flags = ["".join("01"[row >= wrong[cell]] for cell in cells) for row in range(n)]
-    metrics, _ = corruption_metrics(flags, cells, imagenet=True)
+    metrics, _ = corruption_metrics(flags, cells, ALEXNET_ERRORS)
     assert metrics["mce"].value == pytest.approx(1, abs=1e-3)
 
 
 def test_extra_corruptions_add_nothing_to_mce() -> None:
     cells = cells_of({"corruptions": [*FIFTEEN, "saturate"], "severities": SEVERITIES})
     flags = outcomes(30, 80)
-    with_extra, _ = corruption_metrics(flags, cells, imagenet=True)
-    without, _ = corruption_metrics([text[:75] for text in flags], cells[:75], imagenet=True)
+    with_extra, _ = corruption_metrics(flags, cells, ALEXNET_ERRORS)
+    without, _ = corruption_metrics([text[:75] for text in flags], cells[:75], ALEXNET_ERRORS)
     assert with_extra["mce"] == without["mce"]
     assert with_extra["corrupted_top1"] != without["corrupted_top1"]
 
@@ -108,14 +114,16 @@ def test_where_alexnets_errors_do_not_belong_there_is_no_mce(
     names: list[str], severities: tuple[int, ...], imagenet: bool
 ) -> None:
     cells = cells_of({"corruptions": names, "severities": severities})
-    metrics, breakdown = corruption_metrics(outcomes(5, len(cells)), cells, imagenet=imagenet)
+    metrics, breakdown = corruption_metrics(
+        outcomes(5, len(cells)), cells, ALEXNET_ERRORS if imagenet else None
+    )
     assert set(metrics) == {"corrupted_top1"}
     assert [row.label for row in breakdown if row.severity] == [f"{name}/{level}" for name, level in cells]
     assert all(set(row.metrics) == {"top1"} for row in breakdown)
 
 
 def test_each_cell_has_its_accuracy_with_a_wilson_interval() -> None:
-    metrics, breakdown = corruption_metrics(["10", "11", "00"], [("fog", 1), ("fog", 2)], imagenet=False)
+    metrics, breakdown = corruption_metrics(["10", "11", "00"], [("fog", 1), ("fog", 2)], None)
     assert [(row.corruption, row.severity) for row in breakdown] == [("fog", None), ("fog", 1), ("fog", 2)]
     over_all = breakdown[0].metrics["top1"]
     assert (over_all.value, over_all.n, over_all.ci_method) == (0.5, 3, "bootstrap")
@@ -127,4 +135,4 @@ def test_each_cell_has_its_accuracy_with_a_wilson_interval() -> None:
 
 def test_outcomes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="has 3 outcomes, 2 were to be measured"):
-        corruption_metrics(["11", "101"], [("fog", 1), ("fog", 2)], imagenet=False)
+        corruption_metrics(["11", "101"], [("fog", 1), ("fog", 2)], None)

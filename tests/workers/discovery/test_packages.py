@@ -25,6 +25,7 @@ Write = Callable[..., None]
 PROBE = '''
 __all__ = ["{name}"]
 
+TABLE = "attack"
 THREAT = {{"knowledge": "noise"}}
 
 

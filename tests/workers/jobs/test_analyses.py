@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import csv
 import itertools
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from assay.service.catalog.catalog import load
 from assay.service.contract.results import LayerBreakdown
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
-from assay.workers.catalog import resolve
-from assay.workers.evaluation.engine.analysis import Analysis
 from assay.workers.jobs import merge
-from assay.workers.jobs.analyses import summarise
 from assay.workers.published.analyses import TABLE_13, analysis_references
 from assay.workers.published.match import IMAGENET
 from assay.workers.settings import WorkerSettings
@@ -68,11 +63,9 @@ def planned_job(store: Store, count: int) -> JobRow:
 def test_any_order_of_shards_gives_the_same_row_table_and_plot(store: Store) -> None:
     job, found = planned_job(store, 3), set()
     for rows in itertools.permutations([shard(number) for number in range(3)]):
-        columns = merge.sorted_columns(rows)
-        summary = summarise(LOSS["params"], rows, columns)
-        assert summary is not None
-        result = merge.merge_evaluation(job, 0, rows, columns, summary)
-        found.add((result.model_dump_json(), merge.as_csv(columns), summary.plot))
+        merged = merge.merge_evaluation(job, 0, rows)
+        assert merged.plot is not None
+        found.add((merged.result.model_dump_json(), merged.csv, merged.plot))
     assert len(found) == 1
 
 
@@ -100,32 +93,8 @@ def test_a_job_leaves_a_table_and_a_plot(store: Store, tmp_path: Path) -> None:
 
 
 def test_missing_examples_are_refused(store: Store) -> None:
-    rows = [shard(0), shard(2)]
-    columns = merge.sorted_columns(rows)
     with pytest.raises(ValueError, match="4 of 6 examples"):
-        merge.merge_evaluation(
-            planned_job(store, 3), 0, rows, columns, summarise(LOSS["params"], rows, columns)
-        )
-
-
-def test_an_evaluation_that_is_no_analysis_has_no_summary() -> None:
-    row = shard(0)
-    row.extra.pop("analysis")
-    assert summarise({}, [row], row.columns) is None
-
-
-def test_every_analysis_has_its_part_of_the_merge() -> None:
-    analyses = [
-        component.name
-        for component in load().list("evaluation")
-        # Of text there are none; what attacks it reads folders when it is made.
-        if component.tasks != ["sequence"] and isinstance(resolve(component)(), Analysis)
-    ]
-    assert {"projection_loss", "eigenvector_check", "efficiency"} <= set(analyses)
-    for name in analyses:
-        row = replace(shard(0), extra=shard(0).extra | {"analysis": name})
-        with pytest.raises((KeyError, ValueError)):  # it is found, and misses its own columns
-            summarise({}, [row], {"id": []})
+        merge.merge_evaluation(planned_job(store, 3), 0, [shard(0), shard(2)])
 
 
 def test_layers_of_controls_have_a_name_of_their_own() -> None:

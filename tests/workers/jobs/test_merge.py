@@ -16,7 +16,10 @@ import pytest
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import StageBreakdown
+from assay.service.metrics.classification import COLUMNS
 from assay.service.metrics.intervals import wilson
+from assay.service.metrics.table import joined
+from assay.service.metrics.tables import TABLES
 from assay.service.store.rows import Finished, JobRow, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers.jobs import merge
@@ -50,10 +53,13 @@ def measured_job(store: Store, count: int = 3, evaluations: int = 1) -> JobRow:
     return store.jobs.get(job_id)
 
 
+def sorted_columns(outcomes: list[OutcomeRow]) -> dict[str, list[Any]]:
+    return joined(TABLES["attack"].columns, [row.columns for row in outcomes])
+
+
 def merged(job: JobRow, outcomes: list[OutcomeRow]) -> str:
-    table = merge.sorted_columns(outcomes)
-    result = merge.merge_evaluation(job, 0, outcomes, table)
-    return result.model_dump_json() + merge.as_csv(table)
+    found = merge.merge_evaluation(job, 0, outcomes)
+    return found.result.model_dump_json() + found.csv
 
 
 def test_any_order_of_shards_gives_the_same_bits(store: Store) -> None:
@@ -63,19 +69,19 @@ def test_any_order_of_shards_gives_the_same_bits(store: Store) -> None:
 
 def test_any_cut_into_shards_gives_the_same_metrics(store: Store) -> None:
     job = measured_job(store, 6)
-    everything = merge.sorted_columns(rows(6))
+    everything = sorted_columns(rows(6))
     shuffled = list(everything["id"])
     random.Random(3).shuffle(shuffled)
     whole = replace(rows(1)[0], columns=columns(shuffled), n=24)
-    assert merge.sorted_columns([whole]) == everything
-    one, many = (merge.merge_evaluation(job, 0, r, everything).metrics for r in ([whole], rows(6)))
+    assert sorted_columns([whole]) == everything
+    one, many = (merge.merge_evaluation(job, 0, r).result.metrics for r in ([whole], rows(6)))
     assert one == many
 
 
 def test_metrics_and_passes(store: Store) -> None:
     job = measured_job(store)
-    table = merge.sorted_columns(rows(3))
-    result = merge.merge_evaluation(job, 0, rows(3), table)
+    table = sorted_columns(rows(3))
+    result = merge.merge_evaluation(job, 0, rows(3)).result
     assert result.metrics["top1"].value == sum(table["correct"]) / 12
     before = [now for now, was in zip(table["correct"], table["clean_correct"], strict=True) if was]
     assert result.metrics["attack_success_rate"].n == len(before)
@@ -88,21 +94,23 @@ def test_a_rate_without_examples_is_null_with_a_warning(store: Store) -> None:
     outcomes = rows(3)
     for row in outcomes:
         row.columns["clean_correct"][:] = row.columns["correct"][:] = [False] * SIZE
-    result = merge.merge_evaluation(measured_job(store), 0, outcomes, merge.sorted_columns(outcomes))
+    result = merge.merge_evaluation(measured_job(store), 0, outcomes).result
     assert result.metrics["attack_success_rate"].value is None
     assert "undefined_metric" in [warning.code for warning in result.warnings]
 
 
 def test_without_attack_there_is_no_success_rate(store: Store) -> None:
-    outcomes = rows(3, attack=False)
-    result = merge.merge_evaluation(measured_job(store), 0, outcomes, merge.sorted_columns(outcomes))
+    job, outcomes = measured_job(store), rows(3, attack=False)
+    clean = {"name": "clean", "params": {}, "data": None}
+    job = replace(job, spec=job.spec | {"evaluations": [clean]})
+    result = merge.merge_evaluation(job, 0, outcomes).result
     assert "attack_success_rate" not in result.metrics
     assert result.warnings == []
 
 
 def test_an_example_that_was_measured_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
-        merge.sorted_columns([*rows(2), rows(2)[1]])
+        sorted_columns([*rows(2), rows(2)[1]])
 
 
 def test_missing_examples_are_refused(store: Store) -> None:
@@ -116,9 +124,9 @@ def test_a_loss_that_is_not_finite_is_an_empty_cell(store: Store) -> None:
     outcomes = rows(3)
     outcomes[0].columns["loss"][:] = [None] * SIZE
     job = measured_job(store)
-    table = merge.sorted_columns(outcomes)
-    merge.merge_evaluation(job, 0, outcomes, table)
-    cells = list(csv.DictReader(merge.as_csv(table).splitlines()))
+    table = sorted_columns(outcomes)
+    found = merge.merge_evaluation(job, 0, outcomes)
+    cells = list(csv.DictReader(found.csv.splitlines()))
     assert [c["loss"] for c in cells].count("") == SIZE
     assert [float(c["loss"]) for c in cells if c["loss"]] == [x for x in table["loss"] if x is not None]
     assert {c["correct"] for c in cells} == {"0", "1"}
@@ -140,14 +148,15 @@ def with_norms(outcomes: list[OutcomeRow]) -> list[OutcomeRow]:
 
 def test_norms_and_rounded_accuracy_are_merged_and_in_the_table(store: Store) -> None:
     job, outcomes = measured_job(store), with_norms(rows(3))
-    table = merge.sorted_columns(outcomes)
-    found = merge.merge_evaluation(job, 0, outcomes, table).metrics
+    table = sorted_columns(outcomes)
+    whole = merge.merge_evaluation(job, 0, outcomes)
+    found = whole.result.metrics
     broken = sorted(norm for norm in table["linf"] if norm)
     assert found["median_linf"].value == pytest.approx(statistics.median(broken))
     assert (found["median_linf"].n, found["median_l2"].ci_method) == (len(broken), "bootstrap")
     assert found["median_l2"].value == pytest.approx(3 * statistics.median(broken))
     assert found["top1_8bit"].value == sum(table["correct8"]) / 12
-    cells = list(csv.DictReader(merge.as_csv(table).splitlines()))
+    cells = list(csv.DictReader(whole.csv.splitlines()))
     assert [float(cell["linf"]) for cell in cells] == table["linf"]
     assert {cell["correct8"] for cell in cells} == {"0", "1"}
     assert len({merged(job, list(order)) for order in itertools.permutations(outcomes)}) == 1
@@ -157,13 +166,13 @@ def test_outcomes_without_norms_merge_without_their_metrics(store: Store) -> Non
     job, old = measured_job(store), rows(3)
     new = with_norms(rows(3))
     mixed = [*new[:2], replace(new[2], columns={k: v for k, v in new[2].columns.items() if k != "l2"})]
-    found = merge.merge_evaluation(job, 0, mixed, merge.sorted_columns(mixed)).metrics
-    assert set(found) == {"top1", "top5", "top1_8bit", "attack_success_rate", "median_linf"}
-    assert ",l2" not in merge.as_csv(merge.sorted_columns(mixed)).splitlines()[0]
-    assert merge.as_csv(merge.sorted_columns(old)).splitlines()[0] == ",".join(merge.COLUMNS)
+    whole = merge.merge_evaluation(job, 0, mixed)
+    assert set(whole.result.metrics) == {"top1", "top5", "top1_8bit", "attack_success_rate", "median_linf"}
+    assert ",l2" not in whole.csv.splitlines()[0]
+    assert merge.merge_evaluation(job, 0, old).csv.splitlines()[0] == COLUMNS.replace(" ", ",")
     for row in old:
         row.columns.update({"linf": [None] * SIZE, "l2": [None] * SIZE})
-    found = merge.merge_evaluation(job, 0, old, merge.sorted_columns(old)).metrics
+    found = merge.merge_evaluation(job, 0, old).result.metrics
     assert set(found) == {"top1", "top5", "attack_success_rate"}
 
 
@@ -171,12 +180,12 @@ def test_queries_are_of_the_attacked_examples(store: Store) -> None:
     outcomes = with_norms(rows(3))
     for row in outcomes:
         row.columns.update({"backward": [0] * SIZE, "queries": [1 + int(i) for i in row.columns["id"]]})
-    job, table = measured_job(store), merge.sorted_columns(outcomes)
-    pixel = merge.merge_evaluation(job, 0, outcomes, table).metrics["queries"]
+    job, table = measured_job(store), sorted_columns(outcomes)
+    pixel = merge.merge_evaluation(job, 0, outcomes).result.metrics["queries"]
     attacked = [f for f, was in zip(table["queries"], table["clean_correct"], strict=True) if was]
     assert (pixel.value, pixel.n) == (pytest.approx(sum(attacked) / len(attacked)), len(attacked))
     paper_job = replace(job, spec=job.spec | {"protocol": "paper"})
-    paper = merge.merge_evaluation(paper_job, 0, outcomes, table).metrics["queries"]
+    paper = merge.merge_evaluation(paper_job, 0, outcomes).result.metrics["queries"]
     assert (paper.value, paper.n) == (pytest.approx(sum(table["queries"]) / 12), 12)
 
 
@@ -185,7 +194,7 @@ def test_a_shard_tells_its_own_protocol(store: Store) -> None:
     job = replace(job, spec=job.spec | {"protocol": "paper"})
     for extra, protocol in (({}, "paper"), ({"protocol": "pixel"}, "pixel")):
         outcomes = rows(3, **extra)
-        assert merge.merge_evaluation(job, 0, outcomes, merge.sorted_columns(outcomes)).protocol == protocol
+        assert merge.merge_evaluation(job, 0, outcomes).result.protocol == protocol
 
 
 def stage(name: str, n: int, broken: int) -> dict[str, Any]:
@@ -197,10 +206,7 @@ def test_stages_of_shards_add_up_to_a_breakdown(store: Store) -> None:
     first, second = [stage("apgd_ce", 3, 3)], [stage("apgd_ce", 4, 1), stage("apgd_t", 3, 1)]
     for row, stages in zip(outcomes, (first, second, []), strict=True):
         row.extra["evidence"] = {"stages": stages}
-    found = [
-        merge.merge_evaluation(job, 0, o, merge.sorted_columns(o)).breakdown
-        for o in (outcomes, outcomes[::-1])
-    ]
+    found = [merge.merge_evaluation(job, 0, o).result.breakdown for o in (outcomes, outcomes[::-1])]
     assert found[0] == found[1]
     ce, targeted = (part.model_dump() for part in found[0])
     assert (ce["stage"], ce["n"], ce["broken"], ce["forward_passes"], ce["backward_passes"]) == (
@@ -219,9 +225,7 @@ def test_stages_of_shards_add_up_to_a_breakdown(store: Store) -> None:
 def test_a_stage_that_was_screened_first_is_one_stage(store: Store) -> None:
     outcomes = rows(3)
     outcomes[0].extra["evidence"] = {"stages": [stage("apgd_ce", 10, 6), stage("apgd_ce", 4, 1)]}
-    (part,) = merge.merge_evaluation(
-        measured_job(store), 0, outcomes, merge.sorted_columns(outcomes)
-    ).breakdown
+    (part,) = merge.merge_evaluation(measured_job(store), 0, outcomes).result.breakdown
     assert isinstance(part, StageBreakdown)
     assert (part.n, part.broken, part.forward_passes) == (10, 7, 140)
     assert part.metrics["top1"].value == 3 / 12

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,13 +11,14 @@ import torch
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.errors import InvalidSpec
+from assay.service.metrics import table as table_module
 from assay.service.metrics.corrupted_segmentation import corrupted_segmentation_metrics
 from assay.service.metrics.segmentation import segmentation_metrics
+from assay.service.metrics.tables import TABLES
 from assay.service.metrics.worst_case import worst_case
 from assay.service.submission.validate import validate
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import evaluate, plan, train
-from assay.workers.jobs.merge import as_csv, sorted_columns
 from assay.workers.jobs.session import Session
 
 BACKBONE = {
@@ -169,10 +169,10 @@ def test_corrupted_shards_add_up_to_the_whole(name: str, params: dict[str, Any],
     assert (len(whole), len(parts)) == (1, 3)
     assert joined(parts) == joined(whole)
     assert sum(outcome["forward_passes"] for outcome in parts) == forward * 70
-    rows = [SimpleNamespace(columns=outcome["columns"], extra={}) for outcome in parts]
-    columns = sorted_columns(rows[::-1])  # type: ignore[arg-type]
+    table = TABLES["corrupted_segmentation"]
+    columns = table_module.joined(table.columns, [outcome["columns"] for outcome in parts[::-1]])
     assert columns == joined(whole)
-    header, first, *_ = as_csv(columns).splitlines()
+    header, first, *_ = table_module.as_csv(columns).splitlines()
     assert header.split(",")[-1] == "corrupted_pixels"
     assert first.split(",")[-1] == columns["corrupted_pixels"][0]
     metrics, breakdown = corrupted_segmentation_metrics(columns, cells_of(params))

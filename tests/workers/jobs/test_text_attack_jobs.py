@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.metrics.text_attack import TEXT_COLUMNS, text_attack_metrics
-from assay.service.metrics.word_swap import SWAPPED_COLUMNS, word_swap_metrics
-from assay.service.store.rows import OutcomeRow
+from assay.service.metrics.table import joined
+from assay.service.metrics.text_attack import TextAttack, text_attack_metrics
+from assay.service.metrics.word_swap import WordSwap, word_swap_metrics
 from assay.service.submission.validate import validate
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import evaluate, plan
-from assay.workers.jobs.merge import sorted_columns
 from assay.workers.jobs.session import Session
 from tests.support.texts import write_sst, write_wikitext
 from tests.support.word_vectors import write_vectors
@@ -60,18 +59,15 @@ def run(wanted: dict[str, Any], folder: Path, shard_seconds: float = 1e9) -> lis
 
 
 def table(answers: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    rows = [
-        OutcomeRow(0, number, a["n"], a["columns"], a["seconds"], a["forward_passes"], 0, a["extra"])
-        for number, a in enumerate(answers)
-    ]
-    return sorted_columns(rows)
+    kind = WordSwap if "swapped" in answers[0]["columns"] else TextAttack
+    return joined(kind.columns, [answer["columns"] for answer in answers])
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_attacks_every_example_once(tmp_path: Path, name: str) -> None:
     answers = run(spec({"name": name}), tmp_path / "job")
     columns = table(answers)
-    assert tuple(columns) == TEXT_COLUMNS
+    assert tuple(columns) == tuple(column.name for column in TextAttack.columns)
     metrics = text_attack_metrics(columns)
     assert metrics["accuracy_under_attack"].value is not None
     assert metrics["accuracy"].value is not None
@@ -114,7 +110,7 @@ def test_a_word_swap_is_planned_and_measured(tmp_path: Path) -> None:
     )
     columns = table([answer for answer in answers if "swapped" in answer["columns"]])
     plain = table([answer for answer in answers if "swapped" not in answer["columns"]])
-    assert tuple(columns) == SWAPPED_COLUMNS
+    assert tuple(columns) == tuple(column.name for column in WordSwap.columns)
     assert columns["tokens"] == plain["tokens"]
     assert columns["unknown_before"] == plain["unknown"]
     metrics = word_swap_metrics(columns)

@@ -11,12 +11,11 @@ from timm.data import ImageNetInfo
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import Reference
-from assay.service.metrics.corruption import ALEXNET_ERRORS
 from assay.service.store.store import Store
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.jobs import merge
 from assay.workers.jobs.plan import facts_of
-from assay.workers.published.corruptions import CORRUPTION_TABLES, WHOLE
+from assay.workers.published.corruptions import ALEXNET_ERRORS, CORRUPTION_TABLES, WHOLE
 from assay.workers.published.imagenet import (
     MODELS,
     SEGMENTED,
@@ -330,7 +329,7 @@ def test_digits_get_none_and_imagenet_gets_its_own(store: Store) -> None:
 
     def merged(planned: dict[str, Any], data: dict[str, Any]) -> list[Reference]:
         planned_job = replace(job, plan=facts | {"evaluations": [planned]}, spec=job.spec | {"data": data})
-        return merge.merge_evaluation(planned_job, 0, outcomes, merge.sorted_columns(outcomes)).reference
+        return merge.merge_evaluation(planned_job, 0, outcomes).result.reference
 
     folder = {"name": "image_folder", "params": load_defaults("image_folder", "data") | {"folder": "i"}}
     assert merged(measured, {"name": "digits", "params": {}}) == []

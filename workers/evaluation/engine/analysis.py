@@ -1,7 +1,7 @@
 """What analyses measure: evaluations that look into a model, or at what it costs, not at its answers.
 
-The `measure` of an analysis returns `Measured`, which is merged by the function
-`summarise` of the module of the same name in `service/metrics/analyses/`, in a process without tensors.
+The `measure` of an analysis returns `Measured`, which is merged by the outcome table that the analysis states
+(`service/metrics/analyses/`), in a process without tensors.
 
 n = examples, or repeats of one that measures the machine.
 """

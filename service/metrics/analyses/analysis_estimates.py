@@ -1,61 +1,18 @@
-"""What is left of an analysis after the merge, and the intervals that analyses share.
-
-Pure functions without tensors: results are merged by processes that hold none.
-"""
+"""The values and intervals that analyses share."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Sequence
 
-from assay.service.contract.results import LayerBreakdown, Metric, Warning
+from assay.service.contract.results import Metric
+from assay.service.metrics.estimates import bootstrapped
 from assay.service.metrics.intervals import Estimate, bootstrap_mean, bootstrap_median
 
 RESAMPLES = 1000
 GROUPS = 100
 FEWEST_TO_GROUP = 500
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One row of the results, as far as an analysis decides it.
-
-    Attributes:
-        metrics: By name.
-        plot: The text of an SVG file.
-        breakdown: The metrics of each layer, and of controls.
-        warnings: What a reader must know, beside what holds for every evaluation.
-    """
-
-    metrics: dict[str, Metric]
-    plot: str
-    breakdown: list[LayerBreakdown] = field(default_factory=list)
-    warnings: list[Warning] = field(default_factory=list)
-
-
-class Summarise(Protocol):
-    """The function `summarise` of the module that merges an analysis."""
-
-    def __call__(
-        self,
-        columns: Mapping[str, Sequence[Any]],
-        *,
-        params: Mapping[str, Any],
-        evidence: Sequence[Mapping[str, Any]],
-        device: Mapping[str, Any],
-    ) -> Summary:
-        """Merges the rows of all shards.
-
-        Args:
-            columns: Sorted by id, each (n, ...), as `Measured.columns` has them.
-            params: Of the evaluation.
-            evidence: What each shard reported, as `Measured.evidence` has it.
-            device: On which the first shard ran, as in the provenance.
-        """
-        ...
 
 
 def exact(value: float) -> Metric:
@@ -65,9 +22,7 @@ def exact(value: float) -> Metric:
 
 def undefined(n: int, *, higher_is_better: bool = False) -> Metric:
     """A metric without a value."""
-    return Metric(
-        value=None, n=n, ci_low=None, ci_high=None, ci_method="bootstrap", higher_is_better=higher_is_better
-    )
+    return bootstrapped(None, None, n, higher_is_better=higher_is_better)
 
 
 def mean(values: Sequence[float | None], name: str, *, higher_is_better: bool = False) -> Metric:
@@ -111,11 +66,4 @@ def _grouped(values: Sequence[float], name: str) -> list[float]:
 
 
 def _metric(found: Estimate, n: int, *, higher_is_better: bool) -> Metric:
-    return Metric(
-        value=found.value,
-        n=n,
-        ci_low=found.low,
-        ci_high=found.high,
-        ci_method="bootstrap",
-        higher_is_better=higher_is_better,
-    )
+    return bootstrapped(found.value, (found.low, found.high), n, higher_is_better=higher_is_better)

@@ -1,0 +1,184 @@
+"""What an outcome table is: the rows that the shards of an evaluation return, and what they mean.
+
+Every evaluation and attack states its table (`TABLE`); merge, comparison, terminal and CSV ask it. Tables are
+pure Python, since results are merged, compared and shown by processes that hold no tensors.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+
+from assay.service.contract.records import Evidence
+from assay.service.contract.results import (
+    Breakdown,
+    EvaluationResult,
+    LayerBreakdown,
+    Metric,
+    StageBreakdown,
+    Unit,
+    Warning,
+)
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
+
+Part = Breakdown | StageBreakdown | LayerBreakdown
+Units = Mapping[str, Unit]
+Reasons = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of outcomes.
+
+    Attributes:
+        name: What shards call it, and the CSV.
+        optional: Whether outcomes may lack it: those of earlier versions, or with other parameters.
+        pattern: A regular expression of the names of several columns, which stand here in the order of the
+            first shard; `name` then says what they are. None for a single column.
+    """
+
+    name: str
+    optional: bool = False
+    pattern: str | None = None
+
+
+def columns_of(names: str, *, optional: str = "") -> tuple[Column, ...]:
+    """Columns by their names, with spaces between them."""
+    return (*map(Column, names.split()), *(Column(name, optional=True) for name in optional.split()))
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a table may use beside the rows.
+
+    Attributes:
+        params: Of the evaluation, with every default filled in.
+        protocol: Under which it ran, "pixel" or "paper".
+        evidence: What each shard reported, in the order of the shards.
+        device: On which the first shard ran, as in the provenance.
+        baseline_errors: Error of the baseline of the mean corruption error, in [0, 1] and by corruption; None
+            where there is none for the data.
+    """
+
+    params: Mapping[str, Any] = field(default_factory=dict)
+    protocol: str = "pixel"
+    evidence: Sequence[Evidence] = ()
+    device: Mapping[str, Any] = field(default_factory=dict)
+    baseline_errors: Mapping[str, float] | None = None
+
+    @property
+    def facts(self) -> Sequence[Mapping[str, Any]]:
+        """The evidence of an analysis, whose shards report facts of their own."""
+        return cast(Sequence[Mapping[str, Any]], self.evidence)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of the results, as far as its table decides it.
+
+    Attributes:
+        metrics: By name; tables show the first one where there is room for one.
+        breakdown: The metrics of parts: of corruptions, stages, layers or controls.
+        warnings: What a reader must know, beside what holds for every evaluation.
+        plot: The text of an SVG file, or None.
+    """
+
+    metrics: dict[str, Metric]
+    breakdown: Sequence[Part] = ()
+    warnings: Sequence[Warning] = ()
+    plot: str | None = None
+
+
+@runtime_checkable
+class OutcomeTable(Protocol):
+    """What the rows of one kind of evaluation mean.
+
+    Attributes:
+        name: Of the table.
+        columns: What shards return, in the order of the CSV.
+        units: Unit of each metric, those of the breakdown included.
+        undefined: Metric to the reason why it may have no value. `summarise` may give a better one, in a
+            warning `undefined_metric` that names the metric.
+    """
+
+    name: ClassVar[str]
+    columns: ClassVar[tuple[Column, ...]]
+    units: ClassVar[Units]
+    undefined: ClassVar[Reasons] = {}
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """One row of the results.
+
+        Args:
+            rows: The columns of all shards, sorted by example id.
+            context: What else is known.
+
+        Raises:
+            ValueError: the rows are not such a table's.
+        """
+        ...
+
+    def paired(self, pair: Pair) -> PairedMetrics | None:
+        """The paired differences of two jobs that have common examples; None of a table without any."""
+        del pair
+        return None
+
+
+def joined(wanted: Sequence[Column], shards: Sequence[Rows]) -> dict[str, list[Any]]:
+    """The columns of all shards in one, sorted by example id; an optional one if every shard has it.
+
+    Raises:
+        ValueError: a shard lacks a column, or an example was measured twice.
+    """
+    names = [name for column in wanted for name in _present(column, shards)]
+    whole = {name: [value for shard in shards for value in shard[name]] for name in names}
+    order = sorted(range(len(whole["id"])), key=whole["id"].__getitem__)
+    if len(set(whole["id"])) != len(order):
+        raise ValueError("an example was measured twice")
+    return {name: [values[i] for i in order] for name, values in whole.items()}
+
+
+def _present(column: Column, shards: Sequence[Rows]) -> Iterator[str]:
+    if column.pattern is not None:
+        yield from (name for name in (shards or [{}])[0] if re.fullmatch(column.pattern, name))
+    elif all(column.name in shard for shard in shards):
+        yield column.name
+    elif not column.optional:
+        raise ValueError(f"a shard has no column {column.name!r}")
+
+
+def as_csv(rows: Rows) -> str:
+    """The outcome table as text: a row per example, sorted by id.
+
+    Booleans are 0 and 1, floats exact, and the items of a list have spaces between them.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows)
+    for row in zip(*rows.values(), strict=True):
+        writer.writerow([_cell(value) for value in row])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return int(value) if isinstance(value, bool) else value
+
+
+def with_units(result: EvaluationResult, table: OutcomeTable) -> EvaluationResult:
+    """The result with the unit of every metric; a metric that the table does not know stays as it is."""
+    parts = [part.model_copy(update={"metrics": _stated(part.metrics, table)}) for part in result.breakdown]
+    return result.model_copy(update={"metrics": _stated(result.metrics, table), "breakdown": parts})
+
+
+def _stated(metrics: Mapping[str, Metric], table: OutcomeTable) -> dict[str, Metric]:
+    units = table.units
+    return {
+        name: metric.model_copy(update={"unit": units[name]}) if name in units else metric
+        for name, metric in metrics.items()
+    }

@@ -1,0 +1,39 @@
+"""The outcome tables of Assay by name; packages bring their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from assay.service.metrics.analyses.efficiency import Efficiency
+from assay.service.metrics.analyses.eigenvector_check import EigenvectorCheck
+from assay.service.metrics.analyses.projection_loss import ProjectionLoss
+from assay.service.metrics.anomaly import Anomaly
+from assay.service.metrics.calibration import Calibration
+from assay.service.metrics.classification import Attack, Classification
+from assay.service.metrics.corrupted_segmentation import CorruptedSegmentation
+from assay.service.metrics.corruption import CorruptedClassification, StoredCorruptions
+from assay.service.metrics.perplexity import Perplexity
+from assay.service.metrics.segmentation import Segmentation
+from assay.service.metrics.table import OutcomeTable
+from assay.service.metrics.text_attack import TextAttack
+from assay.service.metrics.word_swap import WordSwap
+from assay.service.metrics.worst_case import AttackedSegmentation
+
+_EVERY: tuple[OutcomeTable, ...] = (
+    Anomaly(),
+    Attack(),
+    AttackedSegmentation(),
+    Calibration(),
+    Classification(),
+    CorruptedClassification(),
+    CorruptedSegmentation(),
+    Efficiency(),
+    EigenvectorCheck(),
+    Perplexity(),
+    ProjectionLoss(),
+    Segmentation(),
+    StoredCorruptions(),
+    TextAttack(),
+    WordSwap(),
+)
+TABLES: Mapping[str, OutcomeTable] = {table.name: table for table in _EVERY}
