@@ -15,8 +15,8 @@ Cells = dict[Column, Metric]
 def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str:
     """A table for all jobs that have the same columns, then what holds for their rows.
 
-    Proportions are in percent. Behind each value stands its 95 % interval, and in a column of their own the
-    examples that it was measured on.
+    Proportions and ratios are in percent. Behind each value stands its 95 % interval, and in a column of
+    their own the examples that it was measured on.
 
     Args:
         results: Name of the job to its results, in the order of the rows.
@@ -48,24 +48,25 @@ def _conditions(part: EvaluationResult) -> dict[str, object]:
 
 
 def _table(columns: Sequence[Column], rows: Mapping[str, Cells]) -> str:
-    titles = [f"{label}: {metric}{_unit(metric)}" for label, metric in columns]
+    first = next(iter(rows.values()))
+    titles = [f"{column[0]}: {column[1]}{_unit(first[column])}" for column in columns]
     lines = [["job", *titles, "n"]]
     for name, cells in rows.items():
         counts = dict.fromkeys(str(metric.n) for metric in cells.values())
-        lines.append([name, *(_cell(column[1], cells[column]) for column in columns), ", ".join(counts)])
+        lines.append([name, *(_cell(cells[column]) for column in columns), ", ".join(counts)])
     text = [f"| {' | '.join(map(_escaped, line))} |" for line in lines]
     return "\n".join([text[0], "| " + " | ".join(["---"] * (len(columns) + 2)) + " |", *text[1:]])
 
 
-def _cell(name: str, metric: Metric) -> str:
+def _cell(metric: Metric) -> str:
     """Value and interval, as `97.5 [95.3, 98.7]`; what is not finite is `-`."""
     numbers = (metric.value, metric.ci_low, metric.ci_high)
-    value, low, high = (output.number(name, number).removesuffix(" %") for number in numbers)
+    value, low, high = (output.number(number, metric.unit).removesuffix(" %") for number in numbers)
     return f"{value} [{low}, {high}]"
 
 
-def _unit(metric: str) -> str:
-    return ", %" if metric in output.PROPORTIONS else ""
+def _unit(metric: Metric) -> str:
+    return ", %" if metric.unit in output.IN_PERCENT else ""
 
 
 def _escaped(cell: str) -> str:

@@ -1,4 +1,8 @@
-"""Answers of the service as text for people. Proportions are shown in percent."""
+"""Answers of the service as text for people.
+
+Proportions and ratios are shown in percent. Results of evaluations that the service does not know have no
+units: they are plain numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +14,11 @@ from typing import Any
 from assay.service.catalog.schema_text import describe
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import path_text
-from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Warning
+from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Unit, Warning
 
-PROPORTIONS = frozenset(
-    {
-        "top1",
-        "top5",
-        "top1_8bit",
-        "miou",
-        "mean_accuracy",
-        "pixel_accuracy",
-        "accuracy",
-        "accuracy_under_attack",
-        "attack_success_rate",
-        "aupr",
-        "ece",
-        "corrupted_top1",
-        "corrupted_miou",
-        "corrupted_mean_accuracy",
-        "corrupted_pixel_accuracy",
-        "mce",
-        "ce",
-        "negative_terms",
-        "rms_calibration_error",
-        "aurra",
-        "words_changed",
-        "swapped_words",
-        "unknown_words",
-        "unknown_words_before",
-    }
-)
+# Units that people read in percent.
+IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
+TESTS = {"mcnemar": "McNemar", "paired_bootstrap": "paired bootstrap"}
 MAX_LISTED = 12
 _NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
 
@@ -114,7 +93,7 @@ def results_table(results: Results) -> str:
     """A line for every metric of every evaluation, then the parameters they share and the warnings."""
     shown, shared = split_params([(part.name, _conditions(part)) for part in results.evaluations])
     rows = [
-        (part.name, params, name, *metric_cells(name, metric), _codes(part.warnings))
+        (part.name, params, name, *metric_cells(metric), _codes(part.warnings))
         for part, params in zip(results.evaluations, shown, strict=True)
         for name, metric in _all_metrics(part)
     ]
@@ -191,18 +170,18 @@ def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
     return metrics
 
 
-def metric_cells(name: str, metric: Metric) -> tuple[str, str, str]:
+def metric_cells(metric: Metric) -> tuple[str, str, str]:
     """Value, interval and sample size."""
-    interval = f"[{number(name, metric.ci_low)}, {number(name, metric.ci_high)}]"
-    return number(name, metric.value), interval, str(metric.n)
+    interval = f"[{number(metric.ci_low, metric.unit)}, {number(metric.ci_high, metric.unit)}]"
+    return number(metric.value, metric.unit), interval, str(metric.n)
 
 
-def number(metric: str, value: float | None, *, sign: bool = False) -> str:
-    """A metric's value as people read it: proportions in percent."""
+def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str:
+    """A metric's value as people read it."""
     if value is None:
         return "-"
     plus = "+" if sign else ""
-    if metric.rpartition("/")[2] in PROPORTIONS:
+    if unit in IN_PERCENT:
         return f"{100 * value:{plus}.1f} %"
     return f"{value:{plus}.4g}"
 
@@ -225,24 +204,25 @@ def comparison_table(comparison: Mapping[str, Any]) -> str:
     shown, shared = split_params(conditions)
     rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
     names = "EVALUATION PARAMS METRIC PAIR FIRST SECOND DIFFERENCE"
-    header = (*names.split(), "95 % INTERVAL", "MCNEMAR P")
+    header = (*names.split(), "95 % INTERVAL", "P", "TEST")
     warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
     return "\n".join([*legend, table(header, rows), *shared, *warnings])
 
 
 def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:
-    name, (first, second) = row["metric"], row["values"]
-    interval = f"[{number(name, row['ci_low'], sign=True)}, {number(name, row['ci_high'], sign=True)}]"
+    unit, (first, second), test = row.get("unit"), row["values"], row["test"]
+    interval = f"[{number(row['ci_low'], unit, sign=True)}, {number(row['ci_high'], unit, sign=True)}]"
     return (
         row["evaluation"],
         params,
-        name,
+        row["metric"],
         f"{letters[second['job']]} - {letters[first['job']]}",
-        number(name, first["value"]),
-        number(name, second["value"]),
-        number(name, row["difference"], sign=True),
+        number(first["value"], unit),
+        number(second["value"], unit),
+        number(row["difference"], unit, sign=True),
         interval if row["ci_low"] is not None else "-",
-        f"{row['test']['p_value']:.3g}" if row["test"] else "-",
+        f"{test['p_value']:.3g}" if test else "-",
+        TESTS.get(test["name"], test["name"]) if test else "-",
     )
 
 

@@ -3,12 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 from assay.service.cli.markdown import markdown
-from assay.service.contract.results import EvaluationResult, Metric, Provenance, Results, Warning
+from assay.service.contract.results import EvaluationResult, Metric, Provenance, Results, Unit, Warning
 
 
-def metric(value: float | None, n: int = 100, method: Any = "wilson") -> Metric:
+def metric(value: float | None, n: int = 100, method: Any = "wilson", unit: Unit = "proportion") -> Metric:
     low, high = (None, None) if value is None else (value - 0.05, value + 0.05)
-    return Metric(value=value, n=n, ci_low=low, ci_high=high, ci_method=method, higher_is_better=True)
+    interval = {"ci_low": low, "ci_high": high, "ci_method": method}
+    return Metric(value=value, n=n, **interval, higher_is_better=True, unit=unit)
 
 
 def row(name: str, metrics: dict[str, Metric], data: str = "digits", **params: Any) -> EvaluationResult:
@@ -31,7 +32,7 @@ def both(top1: float | None) -> Results:
     clean, pgd = metric(0.9), metric(top1)
     return results(
         row("clean", {"top1": clean, "top5": clean}),
-        row("pgd", {"top1": pgd, "queries": metric(3)}, epsilon="2/255", steps=20),
+        row("pgd", {"top1": pgd, "queries": metric(3, unit="count")}, epsilon="2/255", steps=20),
     )
 
 

@@ -7,7 +7,15 @@ import pytest
 
 from assay.service.cli import output
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
-from assay.service.contract.results import Artifact, EvaluationResult, JobError, Metric, Results, Warning
+from assay.service.contract.results import (
+    Artifact,
+    EvaluationResult,
+    JobError,
+    Metric,
+    Results,
+    Unit,
+    Warning,
+)
 
 
 def test_tables_align_numbers_right_and_texts_left() -> None:
@@ -24,22 +32,22 @@ def test_control_characters_are_shown_not_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "value", "text"),
+    ("unit", "value", "text"),
     [
-        ("top1", 0.81389, "81.4 %"),
-        ("fog/3/top1", 0.5, "50.0 %"),
-        ("perplexity", 12.3456, "12.35"),
-        ("top1", None, "-"),
-        ("mce", 0.7475, "74.8 %"),
+        ("proportion", 0.81389, "81.4 %"),
+        ("number", 12.3456, "12.35"),
+        ("proportion", None, "-"),
+        ("ratio", 0.7475, "74.8 %"),
+        (None, 0.7475, "0.7475"),
     ],
 )
-def test_proportions_are_percent(metric: str, value: float | None, text: str) -> None:
-    assert output.number(metric, value) == text
+def test_proportions_and_ratios_are_percent(unit: Unit | None, value: float | None, text: str) -> None:
+    assert output.number(value, unit) == text
 
 
 def test_differences_have_a_sign() -> None:
-    assert output.number("top1", 0.02, sign=True) == "+2.0 %"
-    assert output.number("top1", -0.02, sign=True) == "-2.0 %"
+    assert output.number(0.02, "proportion", sign=True) == "+2.0 %"
+    assert output.number(-0.02, "proportion", sign=True) == "-2.0 %"
 
 
 def test_errors_name_every_field() -> None:
@@ -61,7 +69,8 @@ def test_long_lists_of_names_are_cut() -> None:
 
 
 def results(**changes: Any) -> Results:
-    metric = Metric(value=0.5, n=4, ci_low=0.1, ci_high=0.9, ci_method="wilson", higher_is_better=True)
+    interval: dict[str, Any] = {"ci_low": 0.1, "ci_high": 0.9, "ci_method": "wilson"}
+    metric = Metric(value=0.5, n=4, **interval, higher_is_better=True, unit="proportion")
     part = EvaluationResult(
         name="pgd",
         params={"epsilon": "2/255", "steps": 3},
@@ -119,23 +128,31 @@ def test_comparisons_have_p_values() -> None:
         "protocol": "paper",
         "data": {"name": "digits"},
         "metric": "top1",
+        "unit": "proportion",
         "values": values,
         "difference": 0.25,
         "ci_low": -0.1,
         "ci_high": 0.6,
-        "test": {"p_value": 0.03125},
+        "test": {"name": "mcnemar", "p_value": 0.03125},
     }
-    untested = {**row, "metric": "perplexity", "ci_low": None, "ci_high": None, "test": None}
+    untested = {**row, "metric": "perplexity", "unit": "number", "ci_low": None, "ci_high": None}
+    untested |= {"test": {"name": "paired_bootstrap", "p_value": 0.5}}
+    of_an_older_service = {key: value for key, value in row.items() if key != "unit"} | {"test": None}
     warning = {"code": "not_common", "message": "only one", "evidence": {}}
-    text = output.comparison_table({"jobs": ["x", "y"], "rows": [row, untested], "warnings": [warning]})
+    rows = [row, untested, of_an_older_service]
+    text = output.comparison_table({"jobs": ["x", "y"], "rows": rows, "warnings": [warning]})
     lines = text.splitlines()
     assert lines[:2] == ["A = job x", "B = job y"]
     assert re.split(r" {2,}", lines[3]) == [
         "pgd", "epsilon=2/255", "top1", "B - A", "50.0 %", "75.0 %", "+25.0 %", "[-10.0 %, +60.0 %]",
-        "0.0312",
+        "0.0312", "McNemar",
     ]  # fmt: skip
-    assert re.split(r" {2,}", lines[4])[-2:] == ["-", "-"]
-    assert lines[5:] == ["pgd: protocol=paper data=digits", "warning not_common: only one"]
+    assert lines[2].split()[-2:] == ["P", "TEST"]
+    assert re.split(r" {2,}", lines[4])[4:6] == ["0.5", "0.75"]
+    assert re.split(r" {2,}", lines[4])[-3:] == ["-", "0.5", "paired bootstrap"]
+    assert re.split(r" {2,}", lines[5])[4:6] == ["0.5", "0.75"]
+    assert re.split(r" {2,}", lines[5])[-2:] == ["-", "-"]
+    assert lines[6:] == ["pgd: protocol=paper data=digits", "warning not_common: only one"]
 
 
 def test_partial_and_failed_results_say_so() -> None:
