@@ -134,7 +134,7 @@ def joined(wanted: Sequence[Column], shards: Sequence[Rows]) -> dict[str, list[A
     Raises:
         ValueError: a shard lacks a column, or an example was measured twice.
     """
-    names = [name for column in wanted for name in _present(column, shards)]
+    names = [name for column in wanted for name in present(column, shards)]
     whole = {name: [value for shard in shards for value in shard[name]] for name in names}
     order = sorted(range(len(whole["id"])), key=whole["id"].__getitem__)
     if len(set(whole["id"])) != len(order):
@@ -142,7 +142,12 @@ def joined(wanted: Sequence[Column], shards: Sequence[Rows]) -> dict[str, list[A
     return {name: [values[i] for i in order] for name, values in whole.items()}
 
 
-def _present(column: Column, shards: Sequence[Rows]) -> Iterator[str]:
+def present(column: Column, shards: Sequence[Rows]) -> Iterator[str]:
+    """The names under which all shards have a column: none, one, or those of its pattern.
+
+    Raises:
+        ValueError: a shard lacks it, and it is not optional.
+    """
     if column.pattern is not None:
         yield from (name for name in (shards or [{}])[0] if re.fullmatch(column.pattern, name))
     elif all(column.name in shard for shard in shards):

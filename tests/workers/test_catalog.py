@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import KINDS, NAME, Catalog
+from assay.service.catalog.component import EVALUATIONS
 from assay.service.contract.errors import NotFound
 from assay.workers import catalog
 from assay.workers.discovery.walk import PACKAGES, to_json, walk
@@ -38,7 +39,7 @@ Tree = Callable[..., Mapping[str, str]]
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """Writes a package per kind, {"attack": {"pgd": source}}, and answers kind to package name.
 
-    Attacks that say nothing about it are noise.
+    An attack that states no threat is noise; an attack or evaluation that states no outcome table has one.
     """
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -50,9 +51,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
             folder = tmp_path / packages[kind]
             folder.mkdir()
             (folder / "__init__.py").write_text("")
+            table = 'TABLE = "attack"\n' if kind in EVALUATIONS else ""
             for name, source in modules.items():
                 noise = NOISE if kind == "attack" and "THREAT" not in source else ""
-                (folder / f"{name}.py").write_text(HEADER + source + noise)
+                (folder / f"{name}.py").write_text(HEADER + table + source + noise)
         importlib.invalidate_caches()
         return packages
 
@@ -242,6 +244,7 @@ class TestWalk:
             "protocols": ["pixel", "paper"],
             "threat": {"knowledge": "noise"},
             "facts": None,
+            "table": "attack",
         }
         packages = tree(attack={"pgd": attack(extra='PROTOCOLS = ("pixel",)')})
         assert [entry.protocols for entry in walk(packages)] == [["pixel"]]
@@ -254,6 +257,20 @@ class TestWalk:
         assert (entry["needs"], entry["repeats"], "offers" in entry) == (["softmax"], "params.n", False)
         [entry] = json.loads(to_json(walk(tree(model={"a": attack(extra='OFFERS = ("softmax",)')}))))
         assert (entry["offers"], "needs" in entry, "repeats" in entry) == (["softmax"], False, False)
+
+    def test_a_table_may_be_that_of_each_task(self, tree: Tree) -> None:
+        tables = {"classification": "attack", "segmentation": "attacked_segmentation"}
+        extra = f'TASKS = ("classification", "segmentation")\nTABLE = {tables}\n'
+        [component] = walk(tree(attack={"a": attack(extra=extra)}))
+        assert component.table == tables
+        assert component.table_for(["segmentation"]) == "attacked_segmentation"
+        assert component.table_for(["language"]) is None
+        named = component.model_copy(update={"table": "attack"})
+        assert named.table_for(["language"]) == "attack"
+
+    def test_only_evaluations_and_attacks_have_outcomes(self, tree: Tree) -> None:
+        with pytest.raises(ValueError, match="TABLE: evaluations and attacks have outcomes, no data has"):
+            walk(tree(data={"a": attack(extra='TABLE = "attack"')}))
 
     def test_sorted_and_byte_identical(self, tree: Tree) -> None:
         packages = tree(attack={"b": attack(name="b"), "a": attack(name="z")}, recipe={"c": attack(name="c")})
@@ -314,6 +331,15 @@ class TestWalk:
             (attack(extra="PAPER = 3"), "paper: "),
             (attack(extra='PROTOCOLS = ("pixels",)'), "protocols"),
             (attack(extra="PROTOCOLS = ()"), "at least one"),
+            (attack(extra="TABLE = None"), "TABLE must name its outcome table"),
+            (attack(extra='TABLE = {"segmentation": "attack"}'), r"TABLE must name .* \(classification\)"),
+            (attack(extra='TABLE = "attacks"'), "no outcome table 'attacks'; there are anomaly, attack, "),
+            (attack(extra='TABLE = "nothing_like_it:TABLE"'), "cannot be imported: ModuleNotFoundError"),
+            (attack(extra='TABLE = "math:pi"'), "is no outcome table: it must be an object with name"),
+            (
+                attack(extra='TABLE = "assay.service.metrics.anomaly:Anomaly"'),
+                "is no outcome table: it must be an object",
+            ),
         ],
     )
     def test_what_cannot_be_described(self, tree: Tree, source: str, reason: str) -> None:

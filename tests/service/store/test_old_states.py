@@ -22,10 +22,11 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, delete
 
+from assay.service.metrics.table import present
 from assay.service.settings import Settings
 from assay.service.store.store import Store, open_store
 from assay.service.store.tables import results
-from assay.workers.jobs.merge import evaluations, save_evaluation
+from assay.workers.jobs.merge import evaluations, merge_evaluation, save_evaluation, table_of
 from tests.support.databases import KINDS, fresh_database
 
 STATES = Path(__file__).resolve().parents[2] / "vectors" / "states"
@@ -130,6 +131,27 @@ def test_old_outcomes_merge_to_the_same_results(
         for index in range(len(evaluations(old_state.store.jobs.get(job_id)))):
             save_evaluation(old_state.store, tmp_path / "artifacts" / job_id, job_id, index)
     assert changed_answers(old_state, serve, tmp_path) == []
+
+
+def test_old_outcomes_have_the_columns_of_their_tables_and_every_metric_a_unit(
+    old_state: OldState, tmp_path: Path
+) -> None:
+    seen = set()
+    for job_id in old_state.jobs():
+        job = old_state.store.jobs.get(job_id)
+        for index, item in enumerate(evaluations(job)):
+            table, rows = table_of(job, item), old_state.store.results.outcomes(job_id, index)
+            seen.add(table.name)
+            for row in rows:
+                names = {name for column in table.columns for name in present(column, [row.columns])}
+                assert names == row.columns.keys(), item["name"]
+            result = merge_evaluation(job, index, rows).result
+            parts = [result.metrics, *(part.metrics for part in result.breakdown)]
+            metrics = {name: metric.unit for part in parts for name, metric in part.items()}
+            assert metrics == {name: table.units[name] for name in metrics}
+            undefined = {name for name, metric in result.metrics.items() if metric.value is None}
+            assert undefined <= table.undefined.keys(), item["name"]
+    assert len(seen) >= 10, sorted(seen)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,159 @@
+"""Every outcome table: its metrics have units, and reasons where they may have no value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.catalog.component import EVALUATIONS
+from assay.service.contract.results import EvaluationResult
+from assay.service.metrics.analyses.eigenvector_check import METRICS
+from assay.service.metrics.paired import Pair
+from assay.service.metrics.table import Column, Context, OutcomeTable, as_csv, joined, with_units
+from assay.service.metrics.tables import TABLES
+
+Rows = dict[str, list[Any]]
+RATIOS = ("miou", "mean_accuracy", "pixel_accuracy")
+CELLS = {"corruptions": ["fog", "snow"], "severities": [1]}
+ANSWERS: Rows = {
+    "id": ["a", "b"], "label": [0, 1], "prediction": [0, 0], "correct": [False, False],
+    "correct5": [True, True], "clean_correct": [False, False], "loss": [0.5, None],
+    "forward": [1, 1], "backward": [0, 0],
+}  # fmt: skip
+NORMS: Rows = {"linf": [0.0, 0.0], "l2": [0.0, 0.0], "queries": [0, 0], "correct8": [False, False]}
+PIXELS: Rows = {"intersection": [[0, 0]] * 2, "target": [[0, 0]] * 2, "predicted": [[0, 0]] * 2}
+CANDIDATES: Rows = {name: [[0, 0]] * 2 for name in ("clean_intersection", "clean_predicted")}
+LOSSES: Rows = {"nll": [0.0, 0.0], "tokens": [0, 0], "unknown": [0, 0]}
+SWAPS: Rows = {
+    name: [0, 0] for name in ("swapped", "kept_nll", "kept_nll_before", "unknown_before", "eligible")
+}
+COUNTED: Rows = {
+    **{name: [0, 1] for name in ("skipped", "elements", "undefined")},
+    "cosines": [[1] * 20] * 2,
+    "spreads": [[1] * 48] * 2,
+}
+CHECKED: Rows = {**{name: [[None], [1.0]] for name in METRICS.values()}, **COUNTED}
+CONTROLS: Rows = {
+    f"{control}_{name}": values
+    for control in ("random", "permuted")
+    for name, values in {**{name: [None, 1.0] for name in METRICS.values()}, **COUNTED}.items()
+}
+PROJECTED: Rows = {
+    "log_phi": [[None], [0.0]], "output": [[1.0]] * 2, "negative": [[0]] * 2, "terms": [[4]] * 2,
+}  # fmt: skip
+FOUND: dict[str, Any] = {
+    "batch_size": 4, "parameters": 100, "model_bytes": 1000,
+    "test_flops": 50.0, "train_flops": 150.0, "test_bytes": 400, "train_bytes": 1200,
+}  # fmt: skip
+# Of each table rows that leave as many metrics as can be without a value, and these metrics.
+UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
+    "anomaly": (
+        {"anomaly": [True, True], "confidence": [0.5, 0.5], "prediction": [0, 1]}, Context(), {"aupr"}
+    ),
+    "attack": (
+        NORMS, Context(), {"attack_success_rate", "median_linf", "median_l2"}
+    ),
+    "attacked_segmentation": (
+        PIXELS | CANDIDATES | {"worst": ["clean"] * 2}, Context(), {*RATIOS}
+    ),
+    "calibration": (
+        {"confidence": [0.5, None]}, Context(), {"ece", "rms_calibration_error", "aurra"}
+    ),
+    "classification": ({}, Context(), set()),
+    "corrupted_classification": ({"corrupted": ["01", "11"]}, Context(params=CELLS), set()),
+    "corrupted_segmentation": (
+        PIXELS | {"corrupted_pixels": [";", ";"]}, Context(params=CELLS),
+        {*RATIOS, *(f"corrupted_{name}" for name in RATIOS)},
+    ),
+    "efficiency": (
+        {"test_seconds": [0.1, 0.2], "train_seconds": [0.3, 0.4]},
+        Context(evidence=[FOUND], device={"type": "cpu", "name": "a processor"}), set(),
+    ),
+    "eigenvector_check": (
+        CHECKED | CONTROLS, Context(evidence=[{"layers": [0]}]), {*METRICS} ,
+    ),
+    "perplexity": (LOSSES, Context(), {"perplexity"}),
+    "projection_loss": (
+        PROJECTED, Context(params={"form": "released"}, evidence=[{"layers": [0]}]), {"log_projection_loss"}
+    ),
+    "segmentation": (PIXELS, Context(), {*RATIOS}),
+    "stored_corruptions": ({"corrupted": ["01", "11"]}, Context(params=CELLS), set()),
+    "text_attack": (
+        {"status": ["skipped"] * 2, "queries": [0, 0], "words": [1, 1], "changed": [0, 0]}, Context(),
+        {"attack_success_rate", "queries", "words_changed"},
+    ),
+    "word_swap": (
+        LOSSES | SWAPS, Context(),
+        {"perplexity", "perplexity_unswapped", "perplexity_unswapped_before",
+         "swapped_words", "unknown_words", "unknown_words_before"},
+    ),
+}  # fmt: skip
+
+
+def rows_of(name: str) -> Rows:
+    """The rows, in the order of the table's columns."""
+    shard, _, _ = UNDEFINED[name]
+    return joined(TABLES[name].columns, [ANSWERS | shard])
+
+
+def test_every_evaluation_and_attack_states_a_table_for_each_of_its_tasks() -> None:
+    used = set()
+    for kind in EVALUATIONS:
+        for component in load().list(kind):
+            used |= {component.table_for([task]) for task in component.tasks}
+    assert used == TABLES.keys()
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_metrics_have_units_and_those_without_a_value_a_reason(name: str) -> None:
+    table, (_, context, undefined) = TABLES[name], UNDEFINED[name]
+    assert table.name == name
+    assert isinstance(table, OutcomeTable)
+    summary = table.summarise(rows_of(name), context)
+    parts = [summary.metrics, *(part.metrics for part in summary.breakdown)]
+    assert {metric for part in parts for metric in part} <= table.units.keys()
+    missing = {metric for metric, found in summary.metrics.items() if found.value is None}
+    assert missing == undefined
+    assert missing <= table.undefined.keys() <= table.units.keys()
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_a_table_without_its_columns_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="a shard has no column"):
+        joined(TABLES[name].columns, [{"id": ["a"]}])
+
+
+def test_units_are_written_into_every_metric_of_a_result() -> None:
+    table = TABLES["stored_corruptions"]
+    _, context, _ = UNDEFINED["stored_corruptions"]
+    summary = table.summarise(rows_of("stored_corruptions"), context)
+    result = EvaluationResult(
+        name="corruptions", params=CELLS, data={"name": "x"}, protocol="pixel", backend="native",
+        metrics=summary.metrics, breakdown=list(summary.breakdown),
+        seconds=1, forward_passes=1, backward_passes=0,
+    )  # fmt: skip
+    found = with_units(result, table)
+    parts = [found.metrics, *(part.metrics for part in found.breakdown)]
+    assert {metric.unit for part in parts for metric in part.values()} == {"proportion"}
+    assert {metric.unit for metric in result.metrics.values()} == {None}
+
+
+def test_columns_of_candidates_keep_the_order_of_the_first_shard() -> None:
+    shard = {"id": ["b"], "x_intersection": [[1]], "y_intersection": [[0]], "x_predicted": [[1]], "z": [1]}
+    columns = (
+        Column("id"),
+        Column("counts", pattern=".+_(intersection|predicted)"),
+        Column("w", optional=True),
+    )
+    found = joined(columns, [shard, {**dict(reversed(shard.items())), "id": ["a"]}])
+    assert list(found) == ["id", "x_intersection", "y_intersection", "x_predicted"]
+    assert as_csv(found).splitlines()[:2] == ["id,x_intersection,y_intersection,x_predicted", "a,1,0,1"]
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_a_metric_that_the_rows_do_not_give_has_no_paired_difference(name: str) -> None:
+    table, rows = TABLES[name], rows_of(name)
+    paired = table.paired(Pair("some", rows, rows))
+    assert paired is None or paired.difference("no_such_metric", (0.5, 0.5)) is None
