@@ -28,7 +28,7 @@ Fraction = Annotated[float, "fraction"]
 Box = tuple[float, float]
 PIXELS: Box = (0.0, 1.0)
 
-SMALLEST_SQUARE = 1e-12
+MIN_SQUARE = 1e-12
 
 
 def sizes(perturbation: Tensor, norm: BallNorm) -> Tensor:
@@ -144,4 +144,4 @@ def _laplace(uniform: Tensor) -> Tensor:
 def _safe_l2(values: Tensor) -> Tensor:
     axes: Sequence[int] = range(1, values.dim())
     square = values.square().sum(tuple(axes), keepdim=True)
-    return torch.sqrt(square.clamp(min=SMALLEST_SQUARE))
+    return torch.sqrt(square.clamp(min=MIN_SQUARE))

@@ -58,7 +58,7 @@ RULES = (
 )
 
 # Adam's, in torch and in the library.
-DECAY, SQUARE_DECAY, SMALLEST_ROOT = 0.9, 0.999, 1e-8
+DECAY, SQUARE_DECAY, MIN_ROOT = 0.9, 0.999, 1e-8
 
 GradientPoint = Literal["true", "shifted"]
 
@@ -181,7 +181,7 @@ class Spsa:
             as_column(values.to(images), images)
             for values in (self.learning_rate / (1 - DECAY**count), (1 - SQUARE_DECAY**count).sqrt())
         )
-        ascended = points - images + rate * (first / (second.sqrt() / root + SMALLEST_ROOT))
+        ascended = points - images + rate * (first / (second.sqrt() / root + MIN_ROOT))
         moved = clip_to(images + self.ball.project(ascended), setting.box)
         for key, values in (("adversarial", moved), ("first", first), ("second", second)):
             state[key] = state[key].index_copy(0, index, values)

@@ -22,7 +22,7 @@ PAPER = IMAGENET_C
 FACTS = {"group": "blur", "milliseconds": 1.57}
 # Radius of the disk, standard deviation of its smoothing, both in pixels.
 DISKS = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
-SMALLEST_HALF = 8
+MIN_HALF_WIDTH = 8
 
 
 def defocus_blur(*, severity: Severity = 1) -> Corruption:
@@ -50,10 +50,10 @@ def _apply(levels: Tensor, *, radius: int, sigma: float) -> Tensor:
 @functools.lru_cache(maxsize=len(DISKS))
 def disk(radius: int, sigma: float) -> Tensor:
     """The smoothed disk, (2 h + 1, 2 h + 1) with h the larger of the radius and 8, float32."""
-    half = max(radius, SMALLEST_HALF)
+    half = max(radius, MIN_HALF_WIDTH)
     distances = torch.arange(-half, half + 1)
     inside = (distances[:, None] ** 2 + distances**2 <= radius**2).to(torch.float64)
-    reach = 1 if half == SMALLEST_HALF else 2
+    reach = 1 if half == MIN_HALF_WIDTH else 2
     weights = gaussian_weights(sigma, reach)
     padded = extend((inside / inside.sum())[None], (reach, reach), (reach, reach), "mirror")[0]
     across = padded.unfold(1, 2 * reach + 1, 1) @ weights

@@ -45,7 +45,7 @@ Threshold = Literal["code", "paper"]
 MuWidth = Literal["full", "head"]
 DualSign = Literal[-1, 1]
 
-SMALLEST_NORM = 1e-12  # mu and its derivative stay finite in float32, also for keys that are all zero
+MIN_NORM = 1e-12  # mu and its derivative stay finite in float32, also for keys that are all zero
 
 
 def penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
@@ -64,7 +64,7 @@ def penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
     """
     norm = magnitudes(keys, mask).sum(dim=(-2, -1), keepdim=True)  # (B, H, 1, 1)
     tokens = keys.shape[-2] if mask is None else mask.sum(dim=-1)[:, None, None, None]  # (B, 1, 1, 1)
-    return tokens * width / (4.0 * norm.clamp(min=SMALLEST_NORM))
+    return tokens * width / (4.0 * norm.clamp(min=MIN_NORM))
 
 
 def magnitudes(keys: Tensor, mask: Tensor | None) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from assay.models.attention import rpc
 from assay.models.attention.rpc import (
-    SMALLEST_NORM,
+    MIN_NORM,
     DualSign,
     Iterations,
     MuWidth,
@@ -72,7 +72,7 @@ def prefix_penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tens
     norm = running_sum(magnitudes(keys, mask).sum(dim=-1, keepdim=True))  # (B, H, N, 1)
     present = torch.ones_like(norm[:, :1]) if mask is None else mask[:, None, :, None].to(norm.dtype)
     tokens = running_sum(present).clamp(min=1.0)  # (B, 1, N, 1); padding before the first token has none
-    return tokens * width / (4.0 * norm.clamp(min=SMALLEST_NORM))
+    return tokens * width / (4.0 * norm.clamp(min=MIN_NORM))
 
 
 class CausalRPCAttention(RPCAttention):

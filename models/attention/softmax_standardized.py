@@ -26,7 +26,7 @@ FACTS = {"causal_form": True, "layout": "qkv"}
 PAPER = rpc.PAPER
 RULES = (("model.width > model.heads", "width must be more than heads: one feature cannot be standardised"),)
 
-SMALLEST_VARIANCE = 1e-24  # results and gradients stay finite where all features of a token are equal
+MIN_VARIANCE = 1e-24  # results and gradients stay finite where all features of a token are equal
 
 
 def standardize(features: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def standardize(features: Tensor) -> Tensor:
     """
     wide = features.to(torch.promote_types(features.dtype, torch.float32))
     variance, mean = torch.var_mean(wide, dim=-1, keepdim=True)
-    return ((wide - mean) / variance.clamp(min=SMALLEST_VARIANCE).sqrt()).to(features.dtype)
+    return ((wide - mean) / variance.clamp(min=MIN_VARIANCE).sqrt()).to(features.dtype)
 
 
 class StandardizedSoftmaxAttention(DotProductAttention):

@@ -30,7 +30,7 @@ from assay.models.layers.heads import CausalFactory
 
 INITIAL_STD = 0.02
 Initialization = Literal["released", "scaled"]
-LONGEST_WAVE = 10_000.0
+MAX_WAVELENGTH = 10_000.0
 
 
 class CausalTransformer(nn.Module):
@@ -173,7 +173,7 @@ class PostNormBlock(nn.Module):
 def sinusoids(length: int, width: int) -> Tensor:
     """Position vectors (length, width): the sines of all frequencies, then the cosines."""
     exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * LONGEST_WAVE**-exponents  # (N, C / 2)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * MAX_WAVELENGTH**-exponents  # (N, C / 2)
     return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width].float()
 
 

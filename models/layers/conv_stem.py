@@ -18,9 +18,9 @@ StemPatchSize = Literal[4, 8, 16]  # pixels
 
 # By patch size, C divided by the channels after each convolution.
 DIVISORS = {16: (8, 4, 2, 1), 8: (4, 2, 1), 4: (4, 1)}
-SMALLEST_WIDTH = 8  # below it, a convolution has no channels left
+MIN_WIDTH = 8  # below it, a convolution has no channels left
 
-STEM_RULES = ((f"model.width >= {SMALLEST_WIDTH}", f"width must be at least {SMALLEST_WIDTH}"),)
+STEM_RULES = ((f"model.width >= {MIN_WIDTH}", f"width must be at least {MIN_WIDTH}"),)
 
 
 class ConvStem(nn.Module):
@@ -43,8 +43,8 @@ class ConvStem(nn.Module):
         super().__init__()
         if patch_size not in DIVISORS:
             raise ValueError(f"patch_size must be one of {sorted(DIVISORS)}: got {patch_size}")
-        if width < SMALLEST_WIDTH:
-            raise ValueError(f"width must be at least {SMALLEST_WIDTH}: got {width}")
+        if width < MIN_WIDTH:
+            raise ValueError(f"width must be at least {MIN_WIDTH}: got {width}")
         self.patch_size = patch_size
         widths = [channels, *(width // divisor for divisor in DIVISORS[patch_size])]
         layers: list[nn.Module] = []

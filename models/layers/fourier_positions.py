@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 FEATURES = 32  # for the row, and as many for the column
 TEMPERATURE = 10_000.0
-SMALLEST = 1e-6  # as released: the last position is a full turn but for this
+EPSILON = 1e-6  # as released: the last position is a full turn but for this
 
 
 class FourierPositions(nn.Module):
@@ -46,7 +46,7 @@ def waves(places: int, device: torch.device | None = None) -> Tensor:
     The angle of place i is 2 pi i / places, divided by a power of the temperature that grows from 1 with
     each pair of features.
     """
-    turns = torch.arange(1, places + 1, dtype=torch.float32, device=device) / (places + SMALLEST)
+    turns = torch.arange(1, places + 1, dtype=torch.float32, device=device) / (places + EPSILON)
     powers = torch.arange(0, FEATURES, 2, dtype=torch.float32, device=device) / FEATURES
     angles = 2 * math.pi * turns[:, None] / TEMPERATURE**powers  # (places, 16)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)

@@ -19,7 +19,7 @@ from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Report
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Larger numbers are no JSON that everybody reads.
-LARGEST_MEAN = math.log(1e300)
+MAX_MEAN = math.log(1e300)
 # Why a perplexity may have no value.
 UNDEFINED = "the loss of a document is not finite, it is too large, or no word was scored"
 
@@ -78,7 +78,7 @@ def perplexity_of(documents: Sequence[Document]) -> float | None:
     if tokens == 0:
         return None
     mean = math.fsum(loss for loss, _ in documents) / tokens
-    return math.exp(mean) if mean < LARGEST_MEAN else None
+    return math.exp(mean) if mean < MAX_MEAN else None
 
 
 def paired_difference(

@@ -24,7 +24,7 @@ from assay.service.contract.threat import Knowledge, Threat, ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 
 TOLERANCE = 0.002
-FEWEST_EXAMPLES = 2
+MIN_EXAMPLES = 2
 LARGE_EPSILON = 64 / 255
 # What is compared: the first where there is one.
 ACCURACIES = ("top1", "pixel_accuracy")
@@ -171,7 +171,7 @@ def _best(rivals: Sequence[EvaluationResult], *, by_name: bool) -> list[Evaluati
 def _high_at_large_epsilon(attacks: Sequence[_Attack]) -> Iterable[Warning]:
     for attack, threat in attacks:
         n = _metric(attack).n
-        few = _of_examples(attack) and round(_accuracy(attack) * n) < FEWEST_EXAMPLES
+        few = _of_examples(attack) and round(_accuracy(attack) * n) < MIN_EXAMPLES
         many = _accuracy(attack) > NEAR_ZERO and not few
         remedy = "try attacks that need none (square, spsa)"
         if not _of_examples(attack):
@@ -247,7 +247,7 @@ def _clearly_more(a: EvaluationResult, b: EvaluationResult) -> bool:
         return difference > TOLERANCE
     n = min(_metric(a).n, _metric(b).n)
     examples = round(difference * n)
-    return examples >= FEWEST_EXAMPLES and examples > TOLERANCE * n
+    return examples >= MIN_EXAMPLES and examples > TOLERANCE * n
 
 
 def _is_attack(evaluation: EvaluationResult) -> bool:

@@ -31,7 +31,7 @@ FACTS = {"classes": len(CLASS_NAMES), "channels": 3, "size": SIDE, "train": 800,
 MEAN = (0.2505, 0.2498, 0.2519)
 STD = (0.2108, 0.2108, 0.2084)
 
-MOST_SHAPES = 3
+MAX_SHAPES = 3
 SHAPE_BYTES = 7  # kind, row, column, radius, colour
 GROUND_BYTES = 6  # the colours at the upper and at the lower edge
 GROUND = 96  # the ground is darker than this, shapes are lighter than 127: no shape is invisible
@@ -79,16 +79,14 @@ def shapes(
 
 def _draw(identifier: str, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """One image, uint8 (3, H, W), and its label map, uint8 (H, W)."""
-    head = 1 + GROUND_BYTES + MOST_SHAPES * SHAPE_BYTES
+    head = 1 + GROUND_BYTES + MAX_SHAPES * SHAPE_BYTES
     key = hashlib.shake_256(f"shapes/{seed}/{identifier}".encode())
     draws = np.frombuffer(key.digest(head + 3 * SIDE * SIDE), dtype=np.uint8).astype(np.int64)
     rows, columns = np.mgrid[0:SIDE, 0:SIDE]
     upper, lower = draws[1 : 1 + GROUND_BYTES].reshape(2, 3, 1, 1) % GROUND
     pixels = (upper * (SIDE - 1 - rows) + lower * rows) // (SIDE - 1)  # (3, H, W)
     labels = np.zeros((SIDE, SIDE), dtype=np.uint8)
-    for shape in draws[1 + GROUND_BYTES : head].reshape(MOST_SHAPES, SHAPE_BYTES)[
-        : 1 + draws[0] % MOST_SHAPES
-    ]:
+    for shape in draws[1 + GROUND_BYTES : head].reshape(MAX_SHAPES, SHAPE_BYTES)[: 1 + draws[0] % MAX_SHAPES]:
         kind = int(1 + shape[0] % (len(CLASS_NAMES) - 1))
         row, column = MARGIN + shape[1:3] % (SIDE - 2 * MARGIN)
         radius = int(RADII[0] + shape[3] % (RADII[1] - RADII[0] + 1))

@@ -52,7 +52,7 @@ PAPER = (
 # One pass of the model; the rest, in float64, is planned as nine more. Rows report the real passes.
 PASSES = ("10", "0")
 
-SMALLEST_SHARE = 1e-12
+MIN_SHARE = 1e-12
 COSINE_BINS = 20  # of [0, 1]
 SPREAD_BINS = 48  # of these powers of ten; the first and the last bin hold what lies beyond
 POWERS = (-20.0, 4.0)
@@ -159,7 +159,7 @@ def check(gram: Gram, values: Tensor) -> dict[str, Tensor]:
     defined = (lengths > 0) & (image_lengths > 0)
     cosine = (axes * images).sum(dim=-2).abs() / (lengths * image_lengths)
     offset = weighted.sum(dim=-2).abs() / (math.sqrt(values.shape[-2]) * weighted.norm(dim=-2))
-    kept = axes.abs() > SMALLEST_SHARE * axes.abs().amax(dim=-2, keepdim=True)
+    kept = axes.abs() > MIN_SHARE * axes.abs().amax(dim=-2, keepdim=True)
     gamma = (images / axes / values.shape[-2] * gram.log_size.exp()).where(kept, torch.nan)
     spread = pairwise(gamma)
     constants = gamma.nanmean(dim=-2).abs().where(defined, torch.nan)  # (B, H, D)

@@ -43,7 +43,7 @@ from assay.workers.weights.training_record import doubts, trained_on
 NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
 # What one batch may keep for the backward pass, and the largest automatic batch.
 BATCH_BYTES = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
-LARGEST_BATCH = {"cpu": 64, "cuda": 512}
+MAX_BATCH = {"cpu": 64, "cuda": 512}
 BACKWARD_COST = 2.0
 
 # Corruptions state the CPU `milliseconds` for an image of so many pixels at severity 3 on one thread, batches
@@ -208,7 +208,7 @@ def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
     if asked != "auto":
         return int(asked)
     fitting = max(1, BATCH_BYTES[device] // max(saved_bytes, 1))
-    return int(min(LARGEST_BATCH[device], 2 ** int(math.log2(fitting))))
+    return int(min(MAX_BATCH[device], 2 ** int(math.log2(fitting))))
 
 
 def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> tuple[float, int]:

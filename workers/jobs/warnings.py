@@ -15,7 +15,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence, Plan, PlannedEvaluation
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.stored_specs import Params
-from assay.service.metrics.sanity_checks import FEWEST_EXAMPLES, TOLERANCE
+from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
 from assay.workers.jobs.library_backends import describe
 
 CountedCode = Literal[
@@ -204,7 +204,7 @@ def _of_stages(row: Row) -> Iterator[Warning]:
     """Of an ensemble: a black box that breaks what its white boxes have left; and what it doesn't prove."""
     n = row.planned["n"]
     for before, stage in zip(row.breakdown, row.breakdown[1:], strict=False):
-        few = stage.broken < FEWEST_EXAMPLES or stage.broken <= TOLERANCE * n
+        few = stage.broken < MIN_EXAMPLES or stage.broken <= TOLERANCE * n
         if _without_gradients(stage) and not _without_gradients(before) and not few:
             message = (
                 f"{stage.stage} broke {stage.broken} of the {stage.n} examples that the gradient attacks"

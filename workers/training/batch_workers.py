@@ -25,7 +25,7 @@ from assay.workers.training.randomness import derive_seed, library_generators_re
 
 # Examples that are handed over at once, through shared memory.
 CHUNK = 16
-MOST_MAKERS = 16
+MAX_WORKERS = 16
 # Below this many cores to spare a process that makes examples would take the training's own.
 WORTHWHILE = 2
 
@@ -72,7 +72,7 @@ def makers_for(cores: int, threads: int) -> int:
         threads: of torch, in the training's process.
     """
     spare = cores - threads
-    return min(spare, MOST_MAKERS) if spare >= WORTHWHILE else 0
+    return min(spare, MAX_WORKERS) if spare >= WORTHWHILE else 0
 
 
 class MadeBatches:

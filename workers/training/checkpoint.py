@@ -21,7 +21,7 @@ from assay.workers.training.files import TEMPORARY_SUFFIX, rename_durably, tempo
 
 logger = logging.getLogger(__name__)
 
-KEPT = 2
+KEEP_CHECKPOINTS = 2
 DIGEST_LENGTH = 16
 NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{16})\.pt")
 
@@ -59,7 +59,7 @@ class Checkpoints:
             torch.save({"step": checkpoint.step, "state": dict(checkpoint.state)}, cast("IO[bytes]", hashing))
         path = self._folder / f"{stem}.{hashing.digest()}.pt"
         rename_durably(temporary, path)
-        for _, old in self._newest_first()[KEPT:]:
+        for _, old in self._newest_first()[KEEP_CHECKPOINTS:]:
             old.unlink(missing_ok=True)
         return path
 

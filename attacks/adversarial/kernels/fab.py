@@ -48,7 +48,7 @@ from assay.attacks.threat import Ball, Norm, as_column, clip_to, sizes
 Backend = Literal["native", "compatible", "pyautoattack"]
 
 TINY = 1e-12
-SHORTEST_WAY = 1e-8
+MIN_DISTANCE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Boundary:
             way_to_hyperplane(start.flatten(1), flat, distance, norm, setting.box).reshape(images.shape)
             for start, distance in ((points, offset), (images, from_image))
         )
-        length, own_length = (sizes(steps, norm).clamp(min=SHORTEST_WAY) for steps in (way, own_way))
+        length, own_length = (sizes(steps, norm).clamp(min=MIN_DISTANCE) for steps in (way, own_way))
         alpha = as_column((length / (length + own_length)).clamp(max=self.alpha_max), images)
         moved = (points + self.eta * way) * (1 - alpha) + (images + self.eta * own_way) * alpha
         return clip_to(moved, setting.box)

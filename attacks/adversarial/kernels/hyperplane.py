@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from assay.attacks.threat import Box, Norm
 
-SMALLEST_WEIGHT = 1e-8
+MIN_WEIGHT = 1e-8
 BLOCK = 128
 
 
@@ -42,7 +42,7 @@ def way_to_hyperplane(points: Tensor, weights: Tensor, offset: Tensor, norm: Nor
         (B, D); zero where a hyperplane has no normal.
     """
     if norm == "L2":
-        weights = weights.where(weights.abs() >= SMALLEST_WEIGHT, 0.0)
+        weights = weights.where(weights.abs() >= MIN_WEIGHT, 0.0)
     away = torch.where(offset >= 0, -1.0, 1.0)[:, None].to(weights) * weights.sign()
     size = weights.abs()
     pace = torch.ones_like(size) if norm == "Linf" else size

@@ -14,12 +14,12 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-MOST = 16
+MAX_THREADS = 16
 
 
 def for_each(items: Sequence[Item], function: Callable[[Item], Result], device: torch.device) -> list[Result]:
     """The function's results for all items, in their order."""
-    workers = 1 if device.type == "cpu" else min(MOST, len(os.sched_getaffinity(0)), len(items))
+    workers = 1 if device.type == "cpu" else min(MAX_THREADS, len(os.sched_getaffinity(0)), len(items))
     if workers <= 1:
         return [function(item) for item in items]
     with ThreadPoolExecutor(workers) as pool:

@@ -12,7 +12,7 @@ from assay.service.metrics.intervals import Estimate, bootstrap_mean, bootstrap_
 
 RESAMPLES = 1000
 GROUPS = 100
-FEWEST_TO_GROUP = 500
+MIN_TO_GROUP = 500
 
 
 def exact(value: float) -> Metric:
@@ -57,7 +57,7 @@ def _known(values: Sequence[float | None]) -> list[float] | None:
 
 def _grouped(values: Sequence[float], name: str) -> list[float]:
     """The values, or of many the means of groups drawn at random, whatever the order of the values."""
-    if len(values) < FEWEST_TO_GROUP:
+    if len(values) < MIN_TO_GROUP:
         return list(values)
     shuffled = sorted(values)
     random.Random(f"groups/{name}").shuffle(shuffled)

@@ -23,7 +23,7 @@ from assay.service.metrics.analyses.svg import Panel, Series, draw, span
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-LARGEST_EXPONENT = 700.0  # e^709 is the end of what a float holds
+MAX_EXPONENT = 700.0  # e^709 is the end of what a float holds
 ENDS = ("value", "ci_low", "ci_high")
 
 
@@ -118,11 +118,11 @@ def _unscaled(value: float, log_scale: float, log: bool) -> float | None:
     """value e^log_scale or its logarithm; None where a float does not hold it."""
     if log:
         return math.log(value) + log_scale if value > 0 else None
-    if abs(log_scale) < LARGEST_EXPONENT:
+    if abs(log_scale) < MAX_EXPONENT:
         product = value * math.exp(log_scale)
         return product if math.isfinite(product) else None
     exponent = math.log(abs(value)) + log_scale if value else -math.inf
-    return math.copysign(math.exp(exponent), value) if exponent < LARGEST_EXPONENT else None
+    return math.copysign(math.exp(exponent), value) if exponent < MAX_EXPONENT else None
 
 
 def _average(layers: Sequence[_Layer]) -> Metric:

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 PANEL_WIDTH, PANEL_HEIGHT = 320, 220
 LEFT, TOP, GAP, RIGHT, BOTTOM = 64, 36, 84, 16, 44
-MOST_TICKS = 6
+MAX_TICKS = 6
 BAR = 60  # width of a bar
 # Series by number; the second of a pair is for a dark background.
 COLOURS = (("#0072b2", "#4aa8e0"), ("#d55e00", "#ff8a3d"), ("#007a5a", "#2fc79a"))
@@ -141,7 +141,7 @@ def ticks(low: float, high: float) -> list[float]:
     """Round numbers from `low` to `high`, at most six; `low` alone where they are equal."""
     if high <= low:
         return [low]
-    rough = (high - low) / (MOST_TICKS - 1)
+    rough = (high - low) / (MAX_TICKS - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)

@@ -15,7 +15,7 @@ from assay.models.programs.operators import find_operator
 from assay.models.programs.reading import UnsafeProgram
 from tests.support.programs import CLASSES, Net, edited, export, load
 
-LOWEST, LARGEST = -(2**63), 2**63 - 1
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 Arguments = list[Any]
 
 
@@ -52,7 +52,7 @@ GRID = [values(2, 3, 4, 4), values(2, 5, 5, 2), 0, 0, False]
 SPACE = [values(1, 3, 4, 4, 4), values(1, 5, 5, 5, 3), 0, 0, False]
 POOL = [values(1, 1, 6, 6), [2, 2], [2, 2], [1, 1], [3, 3], True]
 QUERIES = [values(2, 3, 5, 8), values(2, 3, 6, 8), values(2, 3, 6, 8)]
-NUMBERS = torch.tensor([LOWEST, 5])
+NUMBERS = torch.tensor([MIN_INTEGER, 5])
 ENLARGE = [values(1, 2, 5, 5), [7, 7], False, 1.5, 1.5]
 
 RIGHT: dict[str, list[Arguments]] = {
@@ -81,7 +81,11 @@ RIGHT: dict[str, list[Arguments]] = {
     "gru.input": [network(3), network(3, layers=2, directions=2)],
 }
 WRONG: list[tuple[str, Arguments, str]] = [
-    ("_fft_r2c.default", [values(3, 4), [LARGEST, 1], 0, True], "dim .* different dimensions from 0 to 1"),
+    (
+        "_fft_r2c.default",
+        [values(3, 4), [MAX_INTEGER, 1], 0, True],
+        "dim .* different dimensions from 0 to 1",
+    ),
     ("_fft_r2c.default", [values(3, 4), [1, 1], 0, True], "dim"),
     ("_fft_r2c.default", [values(3, 4), [], 0, True], "dim"),
     ("_fft_r2c.default", [values(3, 4), [1], 2**31, True], "normalization 2147483648, allowed: 0 to 2"),
@@ -97,7 +101,7 @@ WRONG: list[tuple[str, Arguments, str]] = [
     ("native_group_norm.default", changed(GROUPS, 5, 2**40), "HxW"),
     ("native_group_norm.default", changed(GROUPS, 6, 0), "group 0, allowed: a divisor of 4"),
     ("native_group_norm.default", changed(GROUPS, 1, values(1)), "weight"),
-    ("grid_sampler_2d.default", changed(GRID, 2, LARGEST), "interpolation_mode"),
+    ("grid_sampler_2d.default", changed(GRID, 2, MAX_INTEGER), "interpolation_mode"),
     ("grid_sampler_2d.default", changed(GRID, 3, -1), "padding_mode -1, allowed: 0 to 2"),
     ("grid_sampler_3d.default", changed(SPACE, 2, 2), "interpolation_mode 2, allowed: 0 to 1"),
     ("upsample_bilinear2d.default", changed(ENLARGE, 3, 1e-30), "scales_h"),
@@ -203,7 +207,7 @@ def insert(plain: Path, target: Path, call: str, *more: Any) -> Path:
 
 
 def test_a_program_with_such_a_call_fails_with_the_reason(plain: Path, tmp_path: Path) -> None:
-    arguments = ({"as_ints": [LARGEST, 0]}, {"as_int": 0}, {"as_bool": True})
+    arguments = ({"as_ints": [MAX_INTEGER, 0]}, {"as_int": 0}, {"as_bool": True})
     program = load(insert(plain, tmp_path / "evil.pt2", "torch.ops.aten._fft_r2c.default", *arguments))
     with pytest.raises(UnsafeProgram, match=r"it calls aten\._fft_r2c\.default with dim"):
         program(torch.rand(2, 3, 8, 8))

@@ -21,7 +21,7 @@ from assay.workers.evaluation.engine.protocols import attack_pixel
 
 BATCH, SIZE = 16, 32
 SHAPE = {"image_size": SIZE, "patch_size": 8, "depth": 3, "width": 48, "heads": 3}
-MOST = 1.2
+MAX_GROWTH = 1.2
 
 ATTACKS: dict[str, Callable[[], Any]] = {
     "fgsm": fgsm,
@@ -94,7 +94,7 @@ def test_an_attack_keeps_what_one_pass_keeps_and_no_more(model: nn.Module, name:
     one = forward_and_backward(model)
     model.zero_grad()
     few, many = (attacked(model, ATTACKS[name](), count) for count in (BATCH, 5 * BATCH))
-    assert 0 < few <= MOST * one
+    assert 0 < few <= MAX_GROWTH * one
     assert many <= few
     assert Kept.now == 0, "nothing is left behind"
 

@@ -17,7 +17,7 @@ from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import plan
 from assay.workers.jobs.plan import (
     BATCH_BYTES,
-    LARGEST_BATCH,
+    MAX_BATCH,
     choose_batch_size,
     cut,
     example_seconds,
@@ -75,7 +75,7 @@ def test_shards_are_as_long_as_asked() -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_automatic_batches_are_powers_of_two_that_fit(device: str) -> None:
     budget = BATCH_BYTES[device]
-    assert choose_batch_size("auto", device, 0) == LARGEST_BATCH[device]
+    assert choose_batch_size("auto", device, 0) == MAX_BATCH[device]
     assert choose_batch_size("auto", device, budget // 10) == 8
     assert choose_batch_size("auto", device, budget) == 1
     assert choose_batch_size("auto", device, 10 * budget) == 1

@@ -12,7 +12,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Loaded = TypeVar("Loaded")
 
-MOST_THREADS = 8
+MAX_THREADS = 8
 
 
 def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Generator[Loaded, None, None]:
@@ -20,7 +20,7 @@ def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Generat
 
     What `load` raises is raised where its item's turn comes. Closing the iterator ends the threads.
     """
-    threads = max(1, min(MOST_THREADS, os.cpu_count() or 1))
+    threads = max(1, min(MAX_THREADS, os.cpu_count() or 1))
     waiting = iter(items)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="load-ahead")
     try:

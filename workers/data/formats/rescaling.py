@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-MOST_ELONGATED = 4.0
+MAX_ELONGATION = 4.0
 BYTE = 255.0
 
 
@@ -27,7 +27,7 @@ def size_with_short_side(height: int, width: int, short_side: float) -> tuple[in
         short_side: pixels, above 0; of images that are more than four times as long as wide, a quarter of the
             long side becomes that.
     """
-    factor = min(short_side / min(height, width), MOST_ELONGATED * short_side / max(height, width))
+    factor = min(short_side / min(height, width), MAX_ELONGATION * short_side / max(height, width))
     return max(1, int(height * factor + 0.5)), max(1, int(width * factor + 0.5))
 
 

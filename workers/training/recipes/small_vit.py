@@ -34,7 +34,7 @@ RULES = (
 
 # The default warm-up is this share of the epochs: 5 of 60.
 WARMUP_SHARE = 1 / 12
-LONGEST_DEFAULT_WARMUP = 5.0
+MAX_DEFAULT_WARMUP = 5.0
 
 
 def small_vit(
@@ -84,7 +84,7 @@ def small_vit(
         trades_beta: weight of the second term of TRADES.
     """
     if warmup_epochs is None:
-        warmup_epochs = min(LONGEST_DEFAULT_WARMUP, epochs * WARMUP_SHARE)
+        warmup_epochs = min(MAX_DEFAULT_WARMUP, epochs * WARMUP_SHARE)
     return Recipe(
         epochs=epochs,
         learning_rate=learning_rate,
