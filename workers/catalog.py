@@ -25,7 +25,7 @@ from assay.service.catalog.catalog import CATALOG_FILE, Catalog, load, load_with
 from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import numbers
 from assay.service.contract.errors import ErrorDetail
-from assay.service.contract.problems import Report, path_text
+from assay.service.contract.problems import Problems, path_text
 from assay.service.contract.stored_specs import ComponentReference, Params, UserSpec, evaluations_in, parts_of
 from assay.service.metrics.table import OutcomeTable
 from assay.service.submission.compatibility import known_of_model
@@ -62,10 +62,10 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
     """
     catalog = catalog or load()
     component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
-    report = Report()
+    problems = Problems()
     reference = {"name": name, "params": dict(params)}
-    checked = catalog.check_reference((component.kind,), reference, report, ())
-    _raise_if_any(f"{kind} {name!r}", report.details)
+    checked = catalog.check_reference((component.kind,), reference, problems, ())
+    _raise_if_any(f"{kind} {name!r}", problems.details)
     assert checked is not None
     return _bind(catalog, component, checked.params)
 
@@ -81,7 +81,7 @@ def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = N
     Raises:
         ValueError: rules are broken; the message names every one.
     """
-    catalog, report = catalog or load(), Report()
+    catalog, problems = catalog or load(), Problems()
     model = catalog.find("model", spec["model"]["name"])
     namespaces: dict[str, Mapping[str, object]] = {
         "model": known_of_model(catalog, model, spec["model"]["params"]),
@@ -91,14 +91,14 @@ def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = N
     }
     for kind, part in parts_of(spec):
         component = catalog.find(kind, part["name"])
-        catalog.check_rules(component, part["params"], namespaces, report, (kind, "params"))
+        catalog.check_rules(component, part["params"], namespaces, problems, (kind, "params"))
     for index, item in enumerate(evaluations_in(spec)):
         known = (
             namespaces if item["data"] is None else {**namespaces, "data": _facts_of(catalog, item["data"])}
         )
         component = catalog.find_evaluation(item["name"])
-        catalog.check_rules(component, item["params"], known, report, ("evaluations", index, "params"))
-    _raise_if_any("the spec breaks rules", report.details)
+        catalog.check_rules(component, item["params"], known, problems, ("evaluations", index, "params"))
+    _raise_if_any("the spec breaks rules", problems.details)
 
 
 def passes(name: str, params: Params, *, catalog: Catalog | None = None) -> PassCount:

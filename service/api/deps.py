@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from assay.service.api.caller import caller_in
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import MalformedJson, NotFound
-from assay.service.contract.problems import Report, nearest
+from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
@@ -168,15 +168,17 @@ def only(*names: str) -> Any:
     """
 
     async def check(request: Request) -> None:
-        report = Report()
+        problems = Problems()
         for name in request.query_params:
             given = request.query_params.getlist(name)
             if name not in names:
                 near = nearest(name, names)
-                report.add(("query", name), "unknown parameter", given=given[-1], allowed=names, nearest=near)
+                problems.add(
+                    ("query", name), "unknown parameter", given=given[-1], allowed=names, nearest=near
+                )
             elif len(given) > 1:
-                report.add(("query", name), "is given more than once", given=given, allowed="one value")
-        report.raise_if_any()
+                problems.add(("query", name), "is given more than once", given=given, allowed="one value")
+        problems.raise_if_any()
 
     checker: Callable[[Request], Awaitable[None]] = check
     return Depends(checker)

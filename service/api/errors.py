@@ -27,7 +27,7 @@ from assay.service.contract.errors import (
     Unauthorized,
     Unavailable,
 )
-from assay.service.contract.problems import MAX_MESSAGE, Report, nearest, readable, show
+from assay.service.contract.problems import MAX_MESSAGE, Problems, nearest, readable, show
 
 logger = logging.getLogger(__name__)
 
@@ -112,14 +112,14 @@ def _methods_of(request: Request) -> list[str]:
 def _request_validation(request: Request, error: Exception) -> Response:
     """Wrong query parameters and headers; bodies are checked by the catalog."""
     assert isinstance(error, RequestValidationError)
-    report = Report()
+    problems = Problems()
     for item in error.errors():
         loc = tuple(part for part in item["loc"] if isinstance(part, str | int))
         allowed = _allowed(item.get("ctx") or {})
         near = nearest(item.get("input"), allowed) if isinstance(allowed, list) else None
-        report.add(loc, str(item["msg"]), given=item.get("input"), allowed=allowed, nearest=near)
+        problems.add(loc, str(item["msg"]), given=item.get("input"), allowed=allowed, nearest=near)
     try:
-        report.raise_if_any()
+        problems.raise_if_any()
     except InvalidSpec as invalid:
         return answer(invalid)
     raise error

@@ -24,7 +24,7 @@ from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.catalog.parameters import INVALID, check, numbers
 from assay.service.catalog.rules import Namespaces, UnknownName, check_syntax, evaluate
 from assay.service.contract.errors import NotFound
-from assay.service.contract.problems import Loc, Report, nearest, path_text, readable
+from assay.service.contract.problems import Loc, Problems, nearest, path_text, readable
 from assay.service.contract.threat import Threat
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
@@ -155,7 +155,7 @@ class Catalog:
         attack = self._components.get(("attack", name))
         return None if attack is None else attack.threat
 
-    def look_up(self, kinds: Sequence[str], name: str, report: Report, loc: Loc) -> Component | None:
+    def look_up(self, kinds: Sequence[str], name: str, problems: Problems, loc: Loc) -> Component | None:
         """The component of a name in the first of some kinds that has it; None, and a remark, without one."""
         for kind in kinds:
             if (kind, name) in self._components:
@@ -169,11 +169,11 @@ class Catalog:
         if self._left_out and not others:
             reasons = "; ".join(f"{package}: {reason}" for package, reason in self._left_out.items())
             message += f"; installed packages whose components are left out: {readable(reasons)}"
-        report.add(loc, message, given=name, allowed=known, nearest=nearest(name, known))
+        problems.add(loc, message, given=name, allowed=known, nearest=nearest(name, known))
         return None
 
     def check_reference(
-        self, kinds: Sequence[str], reference: Mapping[str, Any], report: Report, loc: Loc
+        self, kinds: Sequence[str], reference: Mapping[str, Any], problems: Problems, loc: Loc
     ) -> Checked | None:
         """Check the name and parameters of {"name", "params"}; None when there is no such component.
 
@@ -181,19 +181,19 @@ class Catalog:
         """
         if "name" not in reference:
             return None
-        component = self.look_up(kinds, reference["name"], report, (*loc, "name"))
+        component = self.look_up(kinds, reference["name"], problems, (*loc, "name"))
         if component is None:
             return None
         given = reference.get("params")
         if not isinstance(given, dict):
             return Checked(component, {}, certain=False)
         schema, place = component.parameters, (*loc, "params")
-        params = check(schema, given, report, place, component=self._check_nested, noun="parameter")
-        self._check_abilities(component, params, report, place)
+        params = check(schema, given, problems, place, component=self._check_nested, noun="parameter")
+        self._check_abilities(component, params, problems, place)
         return Checked(component, params, certain=set(given) <= set(schema["properties"]))
 
     def _check_abilities(
-        self, component: Component, params: Mapping[str, Any], report: Report, loc: Loc
+        self, component: Component, params: Mapping[str, Any], problems: Problems, loc: Loc
     ) -> None:
         """Report references to components that do not state the fact that is asked of them."""
         for parameter, kind, reference in component.references(params):
@@ -205,14 +205,14 @@ class Catalog:
                 message = f"the {kind} {reference['name']!r} has no {fact}, which {parameter} must have"
                 place = (*loc, parameter, "name")
                 near = nearest(reference["name"], able)
-                report.add(place, message, given=reference["name"], allowed=able, nearest=near)
+                problems.add(place, message, given=reference["name"], allowed=able, nearest=near)
 
     def check_rules(
         self,
         component: Component,
         params: Mapping[str, Any],
         namespaces: Namespaces,
-        report: Report,
+        problems: Problems,
         loc: Loc,
     ) -> None:
         """Report every rule that parameters break, those of nested components included.
@@ -222,7 +222,7 @@ class Catalog:
             params: Its parameters; rules about missing ones are passed over.
             namespaces: What is known under `model`, `part` and `data`. Rules that need more are passed over
                 too: the plan shard checks them when the data is there.
-            report: Receives the broken rules.
+            problems: Receives the broken rules.
             loc: Where the parameters stand in the body.
         """
         own, parts = numbers(component.parameters, params), self.known_of_parts(component, params)
@@ -241,13 +241,13 @@ class Catalog:
                     if name in known.get(space, {})
                 }
                 values = ", ".join(f"{name} is {value}" for name, value in used.items())
-                report.add(loc, f"{rule.message} ({values}){reason}", given=used, allowed=rule.expression)
+                problems.add(loc, f"{rule.message} ({values}){reason}", given=used, allowed=rule.expression)
         for parameter, kind, reference in component.references(params):
             nested = self.find(kind, reference["name"])
             inner = dict(namespaces)
             if kind == "model":  # its rules are about itself, not about the model that it is a part of
                 inner["model"] = nested.known(reference["params"])
-            self.check_rules(nested, reference["params"], inner, report, (*loc, parameter, "params"))
+            self.check_rules(nested, reference["params"], inner, problems, (*loc, parameter, "params"))
 
     def known_of_parts(self, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
         """What is known of the components that parameters name, as `<parameter>_<name>`."""
@@ -257,32 +257,32 @@ class Catalog:
             for name, value in self.find(kind, reference["name"]).known(reference["params"]).items()
         }
 
-    def _check_nested(self, schema: Mapping[str, Any], value: object, loc: Loc, report: Report) -> object:
+    def _check_nested(self, schema: Mapping[str, Any], value: object, loc: Loc, problems: Problems) -> object:
         kind = schema["component"]
         if schema["type"] == "string":
-            named = self.look_up((kind,), str(value), report, loc)
+            named = self.look_up((kind,), str(value), problems, loc)
             return INVALID if named is None else named.name
-        before = len(report)
+        before = len(problems)
         written_out = {"name": value} if isinstance(value, str) else value
-        reference = check({**REFERENCE, "type": "object"}, written_out, report, loc)
+        reference = check({**REFERENCE, "type": "object"}, written_out, problems, loc)
         if reference is INVALID:
             return INVALID
-        nested = self.check_reference((kind,), reference, report, loc)
-        if nested is None or len(report) > before:
+        nested = self.check_reference((kind,), reference, problems, loc)
+        if nested is None or len(problems) > before:
             return INVALID
         return {"name": nested.component.name, "params": nested.params}
 
     def _known_kind(self, kind: str) -> None:
         if kind not in KINDS:
-            report = Report()
-            report.add(("kind",), "unknown kind", given=kind, allowed=KINDS, nearest=nearest(kind, KINDS))
-            raise NotFound(f"there is no kind of component {readable(kind)!r}", report.details)
+            problems = Problems()
+            problems.add(("kind",), "unknown kind", given=kind, allowed=KINDS, nearest=nearest(kind, KINDS))
+            raise NotFound(f"there is no kind of component {readable(kind)!r}", problems.details)
 
     def _get(self, kinds: Sequence[str], name: str) -> Component:
-        report = Report()
-        component = self.look_up(kinds, name, report, ("name",))
+        problems = Problems()
+        component = self.look_up(kinds, name, problems, ("name",))
         if component is None:
-            raise NotFound(report.details[0].message, report.details)
+            raise NotFound(problems.details[0].message, problems.details)
         return component
 
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from assay.service.catalog.schema_text import Schema, choices, describe
 from assay.service.contract.fractions import parse_fraction
-from assay.service.contract.problems import LARGEST_INTEGER, Loc, Report, nearest
+from assay.service.contract.problems import LARGEST_INTEGER, Loc, Problems, nearest
 
 # (schema, value, loc, report) to the value with its defaults filled in, or INVALID; it reports what is wrong.
-ComponentCheck = Callable[[Schema, object, Loc, Report], object]
+ComponentCheck = Callable[[Schema, object, Loc, Problems], object]
 
 
 class _Invalid:
@@ -45,7 +45,7 @@ BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
 def check(
     schema: Schema,
     value: object,
-    report: Report,
+    problems: Problems,
     loc: Loc = (),
     *,
     component: ComponentCheck | None = None,
@@ -56,7 +56,7 @@ def check(
     Args:
         schema: What is allowed; `$ref` may point into its own `$defs`.
         value: Parsed JSON.
-        report: Receives what is wrong. Nothing was wrong if it did not grow.
+        problems: Receives what is wrong. Nothing was wrong if it did not grow.
         loc: Where the value stands in the body.
         component: Checks a reference to a component of a kind.
         noun: What a property is called in messages, "field" or "parameter".
@@ -65,7 +65,7 @@ def check(
         The value. Where something was wrong: INVALID, or an object or list in which INVALID stands for the
         wrong items and from which wrong properties are left out.
     """
-    return _Check(report, schema.get("$defs", {}), component, noun).visit(schema, value, loc)
+    return _Check(problems, schema.get("$defs", {}), component, noun).visit(schema, value, loc)
 
 
 def numbers(schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,9 +104,13 @@ def _type_of(value: object) -> str:
 
 class _Check:
     def __init__(
-        self, report: Report, definitions: Mapping[str, Schema], component: ComponentCheck | None, noun: str
+        self,
+        problems: Problems,
+        definitions: Mapping[str, Schema],
+        component: ComponentCheck | None,
+        noun: str,
     ) -> None:
-        self.report, self.definitions, self.component, self.noun = report, definitions, component, noun
+        self.problems, self.definitions, self.component, self.noun = problems, definitions, component, noun
         self.by_type: dict[str, Callable[[Schema, Any, Loc], Any]] = {
             "object": self._object,
             "array": self._array,
@@ -134,7 +138,7 @@ class _Check:
     def _referred(self, schema: Schema, component: ComponentCheck, value: object, loc: Loc) -> Any:
         if schema["type"] == "string" and not isinstance(value, str):
             return self._refuse(schema, value, loc)
-        return component(schema, value, loc, self.report)
+        return component(schema, value, loc, self.problems)
 
     def _resolved(self, schema: Schema) -> Schema:
         if "$ref" not in schema:
@@ -146,7 +150,7 @@ class _Check:
         listed, text = choices(schema), describe(schema)
         only_listed = all("enum" in part or "const" in part for part in schema.get("anyOf", [schema]))
         near = nearest(value, [name for name in listed if isinstance(name, str)])
-        self.report.add(
+        self.problems.add(
             loc, f"must be {text}", given=value, allowed=listed if only_listed else text, nearest=near
         )
         return INVALID
@@ -156,7 +160,7 @@ class _Check:
         branches = [self._resolved(branch) for branch in schema["anyOf"]]
         fitting = [branch for branch in branches if _fits(given, branch.get("type", given))]
         for branch in fitting:
-            trial = Report()
+            trial = Problems()
             checked = _Check(trial, self.definitions, self.component, self.noun).visit(branch, value, loc)
             if not len(trial):
                 return checked
@@ -187,10 +191,10 @@ class _Check:
         if schema.get("additionalProperties", True):
             return dict(value)
         for name in value:
-            if self.report.full:
+            if self.problems.full:
                 break
             if name not in properties:
-                self.report.add(
+                self.problems.add(
                     (*loc, str(name)),
                     f"unknown {self.noun}",
                     given=value[name],
@@ -203,7 +207,7 @@ class _Check:
                 item = self.visit(part, value[name] if name in value else part["default"], (*loc, name))
                 checked |= {} if item is INVALID else {name: item}
             elif name in schema.get("required", []):
-                self.report.add((*loc, name), "is required", allowed=describe(self._described(part)))
+                self.problems.add((*loc, name), "is required", allowed=describe(self._described(part)))
         return checked
 
     def _described(self, schema: Schema) -> dict[str, Any]:
@@ -220,7 +224,7 @@ class _Check:
             return self._refuse(schema, value, loc)
         checked = []
         for index, item in enumerate(value):
-            if self.report.full:
+            if self.problems.full:
                 return INVALID
             checked.append(self.visit(schema.get("items", {}), item, (*loc, index)))
         return checked
@@ -228,7 +232,7 @@ class _Check:
     def _string(self, schema: Schema, value: str, loc: Loc) -> Any:
         # Databases and encoders refuse these, so that they would fail much later.
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            self.report.add(loc, "must be text without null characters and lone surrogates", given=value)
+            self.problems.add(loc, "must be text without null characters and lone surrogates", given=value)
             return INVALID
         if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf):
             return self._refuse(schema, value, loc)

@@ -20,7 +20,7 @@ from assay.service.cli import commands, markdown, output
 from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient
 from assay.service.contract.errors import AssayError, ErrorDetail, InvalidState, MalformedJson, NoResults
-from assay.service.contract.problems import Loc, Report, nearest, path_text
+from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.results import Job, Results
 from assay.service.contract.strict_json import parse_json
 
@@ -58,14 +58,14 @@ def read(raw: bytes) -> list[Entry]:
         body = parse_json(raw, MAX_DEPTH)
     except MalformedJson as error:
         raise MalformedJson(error.message.replace("the body", "the list", 1)) from None
-    report = Report()
-    jobs = _jobs(body, report)
-    report.raise_if_any()
+    problems = Problems()
+    jobs = _jobs(body, problems)
+    problems.raise_if_any()
     for index, job in enumerate(jobs):
-        _check_name(jobs, index, report)
+        _check_name(jobs, index, problems)
         for loc, name in _references(job, ("jobs", index)):
-            _check_reference(jobs, index, name, loc, report)
-    report.raise_if_any()
+            _check_reference(jobs, index, name, loc, problems)
+    problems.raise_if_any()
     return jobs
 
 
@@ -89,25 +89,25 @@ def referred(jobs: list[Entry]) -> frozenset[str]:
     return frozenset(name for job in jobs for _, name in _references(job, ()))
 
 
-def _jobs(body: object, report: Report) -> list[Entry]:
+def _jobs(body: object, problems: Problems) -> list[Entry]:
     """The jobs with the defaults of their kind, if the list has the right shape."""
-    checked = check(SHAPE, body, report)
-    if len(report):
+    checked = check(SHAPE, body, problems)
+    if len(problems):
         return []
     defaults: dict[str, Entry] = checked["defaults"]
     return [{**defaults.get(str(job.get("kind")), {}), **job} for job in checked["jobs"]]
 
 
-def _check_name(jobs: list[Entry], index: int, report: Report) -> None:
+def _check_name(jobs: list[Entry], index: int, problems: Problems) -> None:
     name = jobs[index].get("name")
     loc: Loc = ("jobs", index, "name")
     if not isinstance(name, str) or not name:
-        report.add(loc, "every job of a list needs a name", given=name, allowed="a text, not empty")
+        problems.add(loc, "every job of a list needs a name", given=name, allowed="a text, not empty")
     elif name in (other.get("name") for other in jobs[:index]):
-        report.add(loc, "an earlier job of the list has this name", given=name, allowed="a name of its own")
+        problems.add(loc, "an earlier job of the list has this name", given=name, allowed="a name of its own")
 
 
-def _check_reference(jobs: list[Entry], index: int, name: str, loc: Loc, report: Report) -> None:
+def _check_reference(jobs: list[Entry], index: int, name: str, loc: Loc, problems: Problems) -> None:
     names = [str(job.get("name")) for job in jobs]
     if name in names[:index]:
         return
@@ -117,7 +117,7 @@ def _check_reference(jobs: list[Entry], index: int, name: str, loc: Loc, report:
     else:
         message = "no job of the list has this name"
     near = nearest(MARK + name, earlier)
-    report.add(loc, message, given=MARK + name, allowed=earlier or "an id of a job", nearest=near)
+    problems.add(loc, message, given=MARK + name, allowed=earlier or "an id of a job", nearest=near)
 
 
 def _references(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:

@@ -20,7 +20,7 @@ MAX_ALLOWED = 100
 LARGEST_INTEGER = 2**63 - 1
 
 
-class Report:
+class Problems:
     """Wrong fields in the order in which they are found, at most `MAX_DETAILS`."""
 
     def __init__(self) -> None:

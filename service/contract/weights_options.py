@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.service.contract.errors import MalformedJson
-from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.strict_json import parse_json
 
 # In pixel units of [0, 1]: numbers for pixels up to 255 are refused.
@@ -64,42 +64,44 @@ def normalization_in(text: str) -> ChannelStatistics | Literal["data"]:
     Raises:
         InvalidSpec: it is neither, or its numbers are none.
     """
-    report = Report()
+    problems = Problems()
     if text == "data":
         return "data"
     if text in NAMED:
         return {"mean": [*NAMED[text]["mean"]], "std": [*NAMED[text]["std"]]}
     if not text.lstrip().startswith("{"):
-        report.add(NORMALIZATION, "is not known", given=text, allowed=ALLOWED, nearest=nearest(text, NAMES))
-        report.raise_if_any()
+        problems.add(NORMALIZATION, "is not known", given=text, allowed=ALLOWED, nearest=nearest(text, NAMES))
+        problems.raise_if_any()
     given: Any = None
     try:
         given = parse_json(text.encode(), 4)
     except (MalformedJson, UnicodeEncodeError) as error:
-        report.add(NORMALIZATION, f"it begins like JSON and is none: {error}", given=text, allowed=ALLOWED)
-    report.raise_if_any()
-    _check(given, report)
-    report.raise_if_any()
+        problems.add(NORMALIZATION, f"it begins like JSON and is none: {error}", given=text, allowed=ALLOWED)
+    problems.raise_if_any()
+    _check(given, problems)
+    problems.raise_if_any()
     return {
         "mean": [float(value) for value in given["mean"]],
         "std": [float(value) for value in given["std"]],
     }
 
 
-def _check(given: Mapping[str, Any], report: Report) -> None:
+def _check(given: Mapping[str, Any], problems: Problems) -> None:
     for key in [*given, *({"mean", "std"} - given.keys())]:
         loc = (*NORMALIZATION, key)
         values = given.get(key)
         if key not in ("mean", "std"):
-            report.add(loc, "unknown field", given=values, allowed=["mean", "std"])
+            problems.add(loc, "unknown field", given=values, allowed=["mean", "std"])
         elif not isinstance(values, list) or not 1 <= len(values) <= MAX_CHANNELS:
-            report.add(loc, "must be one number for each channel", given=values, allowed=ALLOWED)
+            problems.add(loc, "must be one number for each channel", given=values, allowed=ALLOWED)
         elif not all(_right(key, value) for value in values):
             bounds = "from 0 to 1" if key == "mean" else "above 0 and at most 1"
-            report.add(loc, f"must be numbers {bounds}, for pixels in [0, 1]", given=values, allowed=ALLOWED)
-    if not report and len(given["mean"]) != len(given["std"]):
+            problems.add(
+                loc, f"must be numbers {bounds}, for pixels in [0, 1]", given=values, allowed=ALLOWED
+            )
+    if not problems and len(given["mean"]) != len(given["std"]):
         message = f"mean has {len(given['mean'])} channels, std has {len(given['std'])}"
-        report.add(NORMALIZATION, message, given=given, allowed=ALLOWED)
+        problems.add(NORMALIZATION, message, given=given, allowed=ALLOWED)
 
 
 def _right(key: str, value: object) -> bool:
@@ -119,7 +121,7 @@ def check_reading(reading: WeightsReading, names: Collection[str]) -> None:
         InvalidSpec: both are there.
     """
     if reading["normalization"] is not None and {"mean", "std"} <= set(names):
-        report = Report()
+        problems = Problems()
         message = "the file has a normalization of its own (the tensors mean and std)"
-        report.add(NORMALIZATION, message, given=reading["normalization"], allowed="nothing")
-        report.raise_if_any()
+        problems.add(NORMALIZATION, message, given=reading["normalization"], allowed="nothing")
+        problems.raise_if_any()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.service.contract.errors import MalformedJson
-from assay.service.contract.problems import LARGEST_INTEGER, Report, readable
+from assay.service.contract.problems import LARGEST_INTEGER, Problems, readable
 from assay.service.contract.strict_json import parse_json
 
 BYTES = {
@@ -139,9 +139,9 @@ def _check_data(offsets: list[tuple[int, int]], size: int) -> None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    report = Report()
-    report.add(
+    problems = Problems()
+    problems.add(
         ("body",), f"this is no safetensors file: {reason}", allowed="a file that safetensors has written"
     )
-    report.raise_if_any()
+    problems.raise_if_any()
     raise AssertionError("there is a remark")

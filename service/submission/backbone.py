@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog, Checked
-from assay.service.contract.problems import Loc, Report
+from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.stored_specs import ComponentReference
 from assay.service.submission.weights import LOC, check_same_params
 
@@ -73,7 +73,7 @@ def check_backbone(
     catalog: Catalog,
     model: Checked | None,
     trained: ComponentReference | None,
-    report: Report,
+    problems: Problems,
     *,
     training: bool,
 ) -> None:
@@ -83,12 +83,12 @@ def check_backbone(
         catalog: Where the backbone is looked up.
         model: The model that is asked for; None where it was refused before.
         trained: {"name", "params"} of what the weights are of; None where nothing is known.
-        report: Receives one remark per parameter that differs.
+        problems: Receives one remark per parameter that differs.
         training: Whether the job trains; what is left of the model would be random in an evaluation.
     """
     if not training:
         message = "only training begins with the weights of a part: the rest of the model would stay random"
-        report.add((*LOC, "part"), message, given=PARAMETER, allowed=[None])
+        problems.add((*LOC, "part"), message, given=PARAMETER, allowed=[None])
     if model is None:
         return
     given = model.params.get(PARAMETER)
@@ -96,20 +96,22 @@ def check_backbone(
         if PARAMETER not in model.component.parameters["properties"]:
             able = models_around(catalog)
             message = f"the model {model.component.name!r} has no part {PARAMETER!r}"
-            report.add((*LOC, "part"), message, given=PARAMETER, allowed=f"with the model {', '.join(able)}")
+            problems.add(
+                (*LOC, "part"), message, given=PARAMETER, allowed=f"with the model {', '.join(able)}"
+            )
         return
     if trained is None:
         return
     wanted, source = cast(ComponentReference, given), backbone_of(trained)
     if _of_words(catalog, wanted["name"], source["name"]):
-        _check_words(catalog, wanted, source, report)
+        _check_words(catalog, wanted, source, problems)
         return
     if source["name"] != wanted["name"]:
         message = f"the weights are of the model {source['name']!r}"
-        report.add((*PLACE, "name"), message, given=wanted["name"], allowed=[source["name"]])
+        problems.add((*PLACE, "name"), message, given=wanted["name"], allowed=[source["name"]])
         return
     component = catalog.find("model", wanted["name"])
-    check_same_params(component, wanted["params"], source["params"], report, PLACE, free=FREE)
+    check_same_params(component, wanted["params"], source["params"], problems, PLACE, free=FREE)
 
 
 def may_begin_with(catalog: Catalog, wanted: str, source: str) -> bool:
@@ -130,7 +132,7 @@ def _in_both(catalog: Catalog, name: str, trained: ComponentReference) -> dict[s
 
 
 def _check_words(
-    catalog: Catalog, wanted: ComponentReference, source: ComponentReference, report: Report
+    catalog: Catalog, wanted: ComponentReference, source: ComponentReference, problems: Problems
 ) -> None:
     """Report every size of a language model that is not the trained one's, and the first other layer."""
     component = catalog.find("model", wanted["name"])
@@ -140,14 +142,14 @@ def _check_words(
     for size in SIZES:
         if size in ours and size in theirs and ours[size] != theirs[size]:
             message = f"the weights are of a model with {size} {theirs[size]}"
-            report.add((*place, size), message, given=ours[size], allowed=[theirs[size]])
+            problems.add((*place, size), message, given=ours[size], allowed=[theirs[size]])
     pairs = zip(layouts(catalog, wanted), layouts(catalog, source), strict=False)
     for layer, (own, trained) in enumerate(pairs):
         if own != trained:
             message = f"layer {layer} has the projections {own}, that of the weights {trained}"
             where = "attention" if "attention" in component.parameters["properties"] else None
             loc = (*PLACE, "name") if where is None else (*place, where)
-            report.add(loc, message, given=own, allowed=[trained])
+            problems.add(loc, message, given=own, allowed=[trained])
             return
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.corruption_cells import TASK
-from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.stored_specs import ComponentReference, Params
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
@@ -47,13 +47,13 @@ def facts_of(catalog: Catalog, data: str) -> Mapping[str, Any]:
     return (catalog.find("data", data).facts if known else None) or {}
 
 
-def check_fit(data: Checked | None, model: MadeFor, report: Report, loc: Loc) -> None:
+def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc) -> None:
     """Report data that does not have the classes and channels that the model was, or will be, made for.
 
     Args:
         data: The data, None where it is not known.
         model: What the model is made for.
-        report: Receives what is wrong.
+        problems: Receives what is wrong.
         loc: Where the data stands in the body.
     """
     if data is None or model.data is None:
@@ -69,7 +69,7 @@ def check_fit(data: Checked | None, model: MadeFor, report: Report, loc: Loc) ->
         message = (
             f"{data.component.name!r} has {given} {fact}, the model is made for the {made_for} of {whose}"
         )
-        report.add((*loc, "name"), message, given=data.component.name)
+        problems.add((*loc, "name"), message, given=data.component.name)
 
 
 def misfits(
@@ -98,7 +98,7 @@ def check_tasks(
     component: Component,
     model: Checked | None,
     data: Checked | None,
-    report: Report,
+    problems: Problems,
     loc: Loc,
 ) -> None:
     """Report a recipe or an evaluation that is for another task than the model or the data.
@@ -108,7 +108,7 @@ def check_tasks(
         component: The recipe or evaluation.
         model: The model, None where it is not known.
         data: The data, likewise.
-        report: Receives at most one remark.
+        problems: Receives at most one remark.
         loc: Where the component stands in the body.
     """
     others = [other for other in (model, data) if other is not None]
@@ -128,18 +128,18 @@ def check_tasks(
                 one.name for kind in kinds for one in catalog.list(kind) if all(fits(one, o) for o in others)
             ]
             near = nearest(component.name, able)
-            report.add((*loc, "name"), message, given=component.name, allowed=able, nearest=near)
+            problems.add((*loc, "name"), message, given=component.name, allowed=able, nearest=near)
             break
 
 
-def check_data_tasks(data: Component, model: Component, report: Report, loc: Loc) -> None:
+def check_data_tasks(data: Component, model: Component, problems: Problems, loc: Loc) -> None:
     """Report data for other tasks than the model's; `loc` is where the data stands in the body."""
     if not _share(model.tasks, _done_by(data.tasks)):
         message = (
             f"{data.name!r} is data for {_list(data.tasks)},"
             f" the model {model.name!r} is for {_list(model.tasks)}"
         )
-        report.add((*loc, "name"), message, given=data.name)
+        problems.add((*loc, "name"), message, given=data.name)
 
 
 def _of_model(facts: Mapping[str, Any], fact: str) -> Any:
@@ -161,14 +161,16 @@ def _list(tasks: Sequence[str]) -> str:
     return " and ".join(tasks)
 
 
-def check_offers(catalog: Catalog, evaluation: Component, model: Checked, report: Report, loc: Loc) -> None:
+def check_offers(
+    catalog: Catalog, evaluation: Component, model: Checked, problems: Problems, loc: Loc
+) -> None:
     """Report each part of a model that does not offer what an evaluation needs.
 
     Args:
         catalog: Where parts are looked up.
         evaluation: What is to be run.
         model: The model with its parameters.
-        report: Receives the parts at fault.
+        problems: Receives the parts at fault.
         loc: Where the evaluation stands in the body.
     """
     parts = list(_parts(catalog, model.component, model.params))
@@ -181,7 +183,7 @@ def check_offers(catalog: Catalog, evaluation: Component, model: Checked, report
                 f"{evaluation.name!r} needs {WORDS.get(need, need)}, which the {part.kind} {part.name!r}"
                 f" does not offer"
             )
-            report.add((*loc, "name"), message, given=evaluation.name, allowed=able)
+            problems.add((*loc, "name"), message, given=evaluation.name, allowed=able)
 
 
 def known_of_model(catalog: Catalog, component: Component, params: Params) -> dict[str, object]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import Component
-from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.stored_specs import Params
 
 MAX_LENGTH = 1024
@@ -55,7 +55,7 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
 
 
 def check_folders(
-    catalog: Catalog, data: Checked, root: Path | None, report: Report, loc: Loc, hint: str = ""
+    catalog: Catalog, data: Checked, root: Path | None, problems: Problems, loc: Loc, hint: str = ""
 ) -> None:
     """Report the folders of data, or of an evaluation, that are no names under the data root, or not there.
 
@@ -63,11 +63,11 @@ def check_folders(
         catalog: Has the data sets that parameters of the data name.
         data: The data with its parameters.
         root: The data root, or None where it is not known.
-        report: Receives what is wrong.
+        problems: Receives what is wrong.
         loc: Where the data stands in the body.
         hint: What to do about it.
     """
-    _check_folders(catalog, data.component, data.params, root, report, loc, hint)
+    _check_folders(catalog, data.component, data.params, root, problems, loc, hint)
 
 
 def _check_folders(
@@ -75,7 +75,7 @@ def _check_folders(
     data: Component,
     params: Params,
     root: Path | None,
-    report: Report,
+    problems: Problems,
     loc: Loc,
     hint: str,
 ) -> None:
@@ -86,7 +86,7 @@ def _check_folders(
         must_exist = params.get("download") is not True
         problem = check_folder(params[name], root, must_exist=must_exist)
         if problem is not None:
-            report.add(
+            problems.add(
                 (*loc, "params", name),
                 f"{problem.message}{hint}",
                 given=params[name],
@@ -95,7 +95,7 @@ def _check_folders(
             )
     for name, kind, reference in data.references(params):
         nested = catalog.find(kind, reference["name"])
-        _check_folders(catalog, nested, reference["params"], root, report, (*loc, "params", name), hint)
+        _check_folders(catalog, nested, reference["params"], root, problems, (*loc, "params", name), hint)
 
 
 def resolve_folder(name: str, root: Path) -> Path:

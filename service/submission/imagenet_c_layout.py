@@ -16,7 +16,7 @@ from pathlib import Path
 from assay.service.catalog.catalog import Checked
 from assay.service.catalog.class_lists import class_list
 from assay.service.contract.corruption_cells import TASK, Cell, cells_of
-from assay.service.contract.problems import Loc, Report
+from assay.service.contract.problems import Loc, Problems
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside
 
 # What the archives of ImageNet-C are called; some people keep their folders in folders of these names.
@@ -221,7 +221,7 @@ def _text(cell: Cell) -> str:
 
 
 def check_stored(
-    evaluation: Checked, data: Checked, data_root: Path | None, report: Report, loc: Loc
+    evaluation: Checked, data: Checked, data_root: Path | None, problems: Problems, loc: Loc
 ) -> None:
     """Report what a folder of stored corrupted images lacks of what is asked for, where its root is seen.
 
@@ -229,7 +229,7 @@ def check_stored(
         evaluation: Of these images; its parameters are right.
         data: Whose folder is looked at.
         data_root: The data root, or None.
-        report: Receives the one message.
+        problems: Receives the one message.
         loc: Where the data stand in the body.
     """
     folder = data.params.get("folder")
@@ -248,7 +248,7 @@ def check_stored(
     except OSError as error:
         gaps = f"it cannot be read ({error.strerror})"
     if gaps is not None:
-        report.add(
+        problems.add(
             (*loc, "params", "folder"),
             f"{folder!r} is wanted as {LAYOUT}: {gaps}",
             given=folder,

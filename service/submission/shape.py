@@ -12,39 +12,39 @@ from typing import Any
 
 from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
-from assay.service.contract.problems import Loc, Report, nearest
+from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.specs import EvaluateSpec, EvaluationSpec, TrainSpec
 
 SPECS: dict[str, type[TrainSpec] | type[EvaluateSpec]] = {"train": TrainSpec, "evaluate": EvaluateSpec}
 MAX_DEPTH = 32
 
 
-def check_shape(body: object, report: Report) -> dict[str, Any]:
+def check_shape(body: object, problems: Problems) -> dict[str, Any]:
     """The body with the defaults of its shape, less the fields that are wrong.
 
     Raises:
         InvalidSpec: it is not an object, or nested too deeply to say more.
     """
     if _deeper_than(body, MAX_DEPTH):
-        report.add((), f"must not be nested deeper than {MAX_DEPTH} levels")
+        problems.add((), f"must not be nested deeper than {MAX_DEPTH} levels")
     elif not isinstance(body, dict):
-        report.add((), "must be a JSON object", given=body, allowed="an object")
-    report.raise_if_any()
+        problems.add((), "must be a JSON object", given=body, allowed="an object")
+    problems.raise_if_any()
     assert isinstance(body, dict)
     kind = body.get("kind")
     if isinstance(kind, str) and kind in SPECS:
         schema = _schema(kind)
     else:
         message = "must be one of train, evaluate" if "kind" in body else "is required"
-        report.add(("kind",), message, given=kind, allowed=list(SPECS), nearest=nearest(kind, SPECS))
+        problems.add(("kind",), message, given=kind, allowed=list(SPECS), nearest=nearest(kind, SPECS))
         schema = _any_kind()
-    shape: dict[str, Any] = check(schema, body, report)
+    shape: dict[str, Any] = check(schema, body, problems)
     return shape
 
 
-def check_evaluation_shape(item: object, report: Report, loc: Loc) -> dict[str, Any]:
+def check_evaluation_shape(item: object, problems: Problems, loc: Loc) -> dict[str, Any]:
     """One item of a suite with the defaults of its shape."""
-    evaluation: dict[str, Any] = check(_evaluation_schema(), item, report, loc)
+    evaluation: dict[str, Any] = check(_evaluation_schema(), item, problems, loc)
     return evaluation
 
 
@@ -84,13 +84,13 @@ def _deeper_than(value: object, limit: int) -> bool:
     return True
 
 
-def check_execution(given: object, protocol: str | None, report: Report) -> None:
+def check_execution(given: object, protocol: str | None, problems: Problems) -> None:
     """Report what a job cannot be run with.
 
     Args:
         given: The `execution` of a job spec, well-formed or not.
         protocol: Of an evaluation; None for a training.
-        report: Receives what is wrong.
+        problems: Receives what is wrong.
     """
     execution: dict[str, Any] = given if isinstance(given, dict) else {}
     screening = execution.get("screening")
@@ -98,19 +98,19 @@ def check_execution(given: object, protocol: str | None, report: Report) -> None
         message = (
             "only attacks under the protocol 'pixel' can be screened: the worst case of both runs counts"
         )
-        report.add(("execution", "screening"), message, given=screening, allowed=[None])
+        problems.add(("execution", "screening"), message, given=screening, allowed=[None])
     elif screening is not None and execution.get("dtype", "float32") != "float32":
         message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
-        report.add(("execution", "screening"), message, given=screening, allowed=[None])
-    _check_devices(execution, protocol, report)
+        problems.add(("execution", "screening"), message, given=screening, allowed=[None])
+    _check_devices(execution, protocol, problems)
     # Only evaluations have a protocol.
     if protocol is not None and execution.get("dtype") == "float16":
         message = "float16 is for training: gradients of attacks vanish in it"
         allowed = ["float32", "float64", "bfloat16"]
-        report.add(("execution", "dtype"), message, given="float16", allowed=allowed)
+        problems.add(("execution", "dtype"), message, given="float16", allowed=allowed)
 
 
-def _check_devices(execution: Mapping[str, Any], protocol: str | None, report: Report) -> None:
+def _check_devices(execution: Mapping[str, Any], protocol: str | None, problems: Problems) -> None:
     devices, batch = execution.get("devices", 1), execution.get("batch_size")
     if not isinstance(devices, int) or devices <= 1:  # what is no number is reported elsewhere
         return
@@ -119,9 +119,9 @@ def _check_devices(execution: Mapping[str, Any], protocol: str | None, report: R
             "only a training uses several devices of one worker: an evaluation is cut into shards, which"
         )
         message += " run on as many workers as there are"
-        report.add(("execution", "devices"), message, given=devices, allowed=[1])
+        problems.add(("execution", "devices"), message, given=devices, allowed=[1])
     elif isinstance(batch, int) and batch < 2 * devices - 1:
         message = (
             f"{devices} devices share every batch, in pairs: it needs at least {2 * devices - 1} examples"
         )
-        report.add(("execution", "batch_size"), message, given=batch)
+        problems.add(("execution", "batch_size"), message, given=batch)

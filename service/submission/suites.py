@@ -13,39 +13,41 @@ from typing import Any
 
 from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
-from assay.service.contract.problems import Loc, Report, path_text
+from assay.service.contract.problems import Loc, Problems, path_text
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import Spec
 from assay.service.submission.shape import check_evaluation_shape
 
 # Checks one evaluation, fills in its defaults, and reports what is wrong with it.
-CheckEvaluation = Callable[[Mapping[str, Any], Report, Loc], dict[str, Any] | None]
+CheckEvaluation = Callable[[Mapping[str, Any], Problems, Loc], dict[str, Any] | None]
 
 
-def expand(suite: Component, check: CheckEvaluation, report: Report, loc: Loc) -> list[dict[str, Any] | None]:
+def expand(
+    suite: Component, check: CheckEvaluation, problems: Problems, loc: Loc
+) -> list[dict[str, Any] | None]:
     """The evaluations of a suite of which every part has to fit.
 
     Args:
         suite: The suite.
         check: Checks and completes one evaluation.
-        report: Receives what is wrong with any of them, as wrong with the suite.
+        problems: Receives what is wrong with any of them, as wrong with the suite.
         loc: Where the suite stands in the body.
     """
-    inner = Report()
+    inner = Problems()
     completed = [
         check(check_evaluation_shape(item, inner, (index,)), inner, (index,))
         for index, item in enumerate(suite.evaluations or [])
     ]
     for detail in inner.details:
         message = f"the suite's evaluation {path_text(detail.loc)}: {detail.message}"
-        report.add(loc, message, given=suite.name)
+        problems.add(loc, message, given=suite.name)
     return completed
 
 
 def expand_fitting(
     suite: Component,
     check: CheckEvaluation,
-    report: Report,
+    problems: Problems,
     loc: Loc,
     *,
     data: Checked | None,
@@ -59,14 +61,14 @@ def expand_fitting(
     Args:
         suite: The suite.
         check: Checks and completes one evaluation.
-        report: Receives a remark where nothing of the suite is left.
+        problems: Receives a remark where nothing of the suite is left.
         loc: Where the suite stands in the body.
         data: The job's data.
         data_root: The data root, None where it is not seen.
     """
     kept, left_out = [], []
     for item in suite.evaluations or []:
-        inner = Report()
+        inner = Problems()
         shape = check_evaluation_shape(item, inner, ())
         completed = check(shape, inner, ())
         reason = "; ".join(dict.fromkeys(detail.message for detail in inner.details))
@@ -78,7 +80,7 @@ def expand_fitting(
             kept.append(completed)
     if not kept and suite.evaluations:
         reasons = "; ".join(dict.fromkeys(one["reason"] for one in left_out))
-        report.add(loc, f"no part of the suite can be run: {reasons}", given=suite.name)
+        problems.add(loc, f"no part of the suite can be run: {reasons}", given=suite.name)
     return kept, left_out
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.contract.errors import MalformedJson
-from assay.service.contract.problems import Loc, Report
+from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.stored_specs import ComponentReference
 from assay.service.contract.strict_json import parse_json
 from assay.service.contract.weights_options import WeightsReading, check_reading
@@ -56,47 +56,47 @@ def model_of_weights(
         InvalidSpec: neither says it, it is no model, or the two disagree; the details name both values. Or
             nobody says how many heads a width has.
     """
-    report = Report()
+    problems = Problems()
     if given is None and inside is None:
         message = "the file does not say of which model its weights are"
-        report.add(GIVEN, message, allowed='a model\'s name, or {"name": ..., "params": ...} as JSON')
+        problems.add(GIVEN, message, allowed='a model\'s name, or {"name": ..., "params": ...} as JSON')
     checked: Checked | None = None
     if inside is not None:
-        checked = _checked(catalog, inside, report, INSIDE)
-    report.raise_if_any()
+        checked = _checked(catalog, inside, problems, INSIDE)
+    problems.raise_if_any()
     if given is not None:
         trained = checked
         if trained is not None and trained.component.name == given.get("name"):
             given = {**given, "params": {**trained.params, **given.get("params", {})}}
-        checked = _checked(catalog, given, report, GIVEN)
+        checked = _checked(catalog, given, problems, GIVEN)
         if inside is None and checked is not None:
-            _check_heads(given, report, (*GIVEN, "params"), checked.params)
+            _check_heads(given, problems, (*GIVEN, "params"), checked.params)
         if trained is not None and checked is not None:
             known: ComponentReference = {"name": trained.component.name, "params": trained.params}
-            check_same_model(checked, known, report)
-    report.raise_if_any()
+            check_same_model(checked, known, problems)
+    problems.raise_if_any()
     assert checked is not None
     return {"name": checked.component.name, "params": checked.params}
 
 
-def _checked(catalog: Catalog, reference: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
-    checked = catalog.check_reference(("model",), {"params": {}, **reference}, report, loc)
+def _checked(catalog: Catalog, reference: Mapping[str, Any], problems: Problems, loc: Loc) -> Checked | None:
+    checked = catalog.check_reference(("model",), {"params": {}, **reference}, problems, loc)
     if checked is not None and checked.certain:
         known = {"model": checked.component.known(checked.params)}
-        catalog.check_rules(checked.component, checked.params, known, report, (*loc, "params"))
+        catalog.check_rules(checked.component, checked.params, known, problems, (*loc, "params"))
     return checked
 
 
-def _check_heads(given: Mapping[str, Any], report: Report, loc: Loc, params: Mapping[str, Any]) -> None:
+def _check_heads(given: Mapping[str, Any], problems: Problems, loc: Loc, params: Mapping[str, Any]) -> None:
     """Where a width is given, its heads must be too: no file tells them, and a default fits in silence."""
     own = given.get("params", {})
     if "width" in own and "heads" in params and "heads" not in own:
         message = "is required beside width: a file of weights does not tell its heads"
-        report.add((*loc, "heads"), message, allowed="those of the training; of timm's, mostly width / 64")
+        problems.add((*loc, "heads"), message, allowed="those of the training; of timm's, mostly width / 64")
     for name, value in own.items():
         inner = params.get(name)
         if isinstance(value, Mapping) and isinstance(inner, Mapping):
-            _check_heads(value, report, (*loc, name, "params"), inner.get("params", {}))
+            _check_heads(value, problems, (*loc, name, "params"), inner.get("params", {}))
 
 
 def reference_in(text: str, loc: Loc) -> dict[str, Any]:
@@ -105,16 +105,16 @@ def reference_in(text: str, loc: Loc) -> dict[str, Any]:
     Raises:
         InvalidSpec: it is neither.
     """
-    report, reference = Report(), None
+    problems, reference = Problems(), None
     try:
         reference = parse_json(text.encode(), MAX_DEPTH) if text.lstrip().startswith("{") else {"name": text}
     except (MalformedJson, UnicodeEncodeError) as error:
-        report.add(loc, f"it begins like JSON and is none: {error}", given=text)
+        problems.add(loc, f"it begins like JSON and is none: {error}", given=text)
     if reference is not None and not isinstance(reference.get("name"), str):
-        report.add((*loc, "name"), "must be a model's name", given=reference.get("name"))
+        problems.add((*loc, "name"), "must be a model's name", given=reference.get("name"))
     if reference is not None and not isinstance(reference.get("params", {}), dict):
-        report.add((*loc, "params"), "must be an object", given=json.dumps(reference["params"])[:200])
-    report.raise_if_any()
+        problems.add((*loc, "params"), "must be an object", given=json.dumps(reference["params"])[:200])
+    problems.raise_if_any()
     assert reference is not None
     return {key: reference[key] for key in ("name", "params") if key in reference}
 
@@ -145,7 +145,7 @@ def _program(path: Path, reading: WeightsReading) -> dict[str, Any]:
 
 
 def _refuse(loc: Loc, message: str) -> NoReturn:
-    report = Report()
-    report.add(loc, message, allowed="a file that torch.export.save (.pt2) or safetensors has written")
-    report.raise_if_any()
+    problems = Problems()
+    problems.add(loc, message, allowed="a file that torch.export.save (.pt2) or safetensors has written")
+    problems.raise_if_any()
     raise AssertionError("there is a remark")

@@ -15,7 +15,7 @@ from typing import Any
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.catalog.rules import Namespaces
-from assay.service.contract.problems import Loc, Report
+from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.backbone import check_backbone, with_backbone
@@ -87,11 +87,11 @@ def validate(
     Raises:
         InvalidSpec: with a detail for every wrong field.
     """
-    report = Report()
-    shape = check_shape(body, report)
-    validation = _Validation(catalog, report, data_root, find_job, find_checkpoint)
+    problems = Problems()
+    shape = check_shape(body, problems)
+    validation = _Validation(catalog, problems, data_root, find_job, find_checkpoint)
     completed = validation.complete(shape)
-    report.raise_if_any()
+    problems.raise_if_any()
     spec: UserSpec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(completed))
     return ValidSpec(
         spec=spec,
@@ -106,12 +106,12 @@ class _Validation:
     def __init__(
         self,
         catalog: Catalog,
-        report: Report,
+        problems: Problems,
         data_root: Path | None,
         find_job: FindJob | None,
         find_checkpoint: FindCheckpoint | None,
     ) -> None:
-        self.catalog, self.report, self.data_root = catalog, report, data_root
+        self.catalog, self.problems, self.data_root = catalog, problems, data_root
         self.find_job, self.find_checkpoint = find_job, find_checkpoint
         self.model: Checked | None = None
         self.data: Checked | None = None
@@ -125,21 +125,21 @@ class _Validation:
         spec = dict(shape)
         if shape.get("kind") == "evaluate":
             self.protocol = str(shape.get("protocol", "pixel"))
-        check_execution(shape.get("execution"), self.protocol, self.report)
+        check_execution(shape.get("execution"), self.protocol, self.problems)
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
-            check_exported(shape, self.source, self.report)
+            check_exported(shape, self.source, self.problems)
         if "data" in shape:
-            self.data = self._check_data(shape["data"], self.report, ("data",))
+            self.data = self._check_data(shape["data"], self.problems, ("data",))
             spec["data"] = _completed(self.data)
-            check_fit(self.data, self._made_for(), self.report, ("data",))
+            check_fit(self.data, self._made_for(), self.problems, ("data",))
             if "recipe" in shape and self.data is not None:
                 self._check_trainable(self.data)
         if self.model is not None:
-            self._check_rules(self.model, self.data, self.report, ("model", "params"))
+            self._check_rules(self.model, self.data, self.problems, ("model", "params"))
         if "recipe" in shape:
-            recipe = self.catalog.check_reference(("recipe",), shape["recipe"], self.report, ("recipe",))
-            self._check_component(recipe, self.data, self.report, ("recipe",))
+            recipe = self.catalog.check_reference(("recipe",), shape["recipe"], self.problems, ("recipe",))
+            self._check_component(recipe, self.data, self.problems, ("recipe",))
             spec["recipe"] = _completed(recipe)
         if isinstance(shape.get("evaluations"), list):
             spec["evaluations"] = self._check_evaluations(shape["evaluations"])
@@ -147,7 +147,7 @@ class _Validation:
         return spec
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
-        self.source = find_source(model, self.report, self.find_job, self.find_checkpoint)
+        self.source = find_source(model, self.problems, self.find_job, self.find_checkpoint)
         trained = self.source.model if self.source is not None else None
         part = (model.get("weights") or {}).get("part") is not None
         if trained is not None and part:
@@ -155,92 +155,98 @@ class _Validation:
         same_name = trained is not None and trained["name"] == model.get("name")
         if trained is not None and same_name and not part and "params" in model:
             model = {**model, "params": {**trained["params"], **model["params"]}}
-        self.model = self.catalog.check_reference(("model",), model, self.report, ("model",))
+        self.model = self.catalog.check_reference(("model",), model, self.problems, ("model",))
         if part:
             self.fit = BACKBONE_FIT
-            check_backbone(self.catalog, self.model, trained, self.report, training=self.protocol is None)
+            check_backbone(self.catalog, self.model, trained, self.problems, training=self.protocol is None)
         elif trained is not None and self.model is not None:
-            check_same_model(self.model, trained, self.report)
+            check_same_model(self.model, trained, self.problems)
         completed = _completed(self.model)
         weights = model.get("weights")
         if self.source is not None and self.source.stated:
             weights = {**(weights or {}), **self.source.stated}
         return None if completed is None else {**completed, "weights": weights}
 
-    def _check_data(self, data: Mapping[str, Any], report: Report, loc: Loc) -> Checked | None:
-        checked = self.catalog.check_reference(("data",), data, report, loc)
+    def _check_data(self, data: Mapping[str, Any], problems: Problems, loc: Loc) -> Checked | None:
+        checked = self.catalog.check_reference(("data",), data, problems, loc)
         if checked is None:
             return None
-        check_folders(self.catalog, checked, self.data_root, report, loc)
-        self._check_rules(checked, checked, report, (*loc, "params"))
+        check_folders(self.catalog, checked, self.data_root, problems, loc)
+        self._check_rules(checked, checked, problems, (*loc, "params"))
         if self.model is not None:
-            check_data_tasks(checked.component, self.model.component, report, loc)
+            check_data_tasks(checked.component, self.model.component, problems, loc)
         return checked
 
     def _check_trainable(self, data: Checked) -> None:
         if (data.component.facts or {}).get("test_only"):
             message = f"{data.component.name!r} is a test set: it has no training images"
-            self.report.add(("data", "name"), message, given=data.component.name)
+            self.problems.add(("data", "name"), message, given=data.component.name)
 
     def _check_evaluations(self, items: Sequence[Any]) -> list[dict[str, Any] | None]:
         completed: list[dict[str, Any] | None] = []
         for index, item in enumerate(items):
             loc: Loc = ("evaluations", index)
-            if self.report.full or not isinstance(item, dict):
+            if self.problems.full or not isinstance(item, dict):
                 continue
             if "suite" in item:
                 completed += self._expand(item["suite"], (*loc, "suite"))
             else:
-                completed.append(self._check_evaluation(item, self.report, loc))
+                completed.append(self._check_evaluation(item, self.problems, loc))
         if len(completed) > MAX_EVALUATIONS:
             message = f"suites expand to {len(completed)} evaluations, at most {MAX_EVALUATIONS} are allowed"
-            self.report.add(("evaluations",), message, given=len(completed))
+            self.problems.add(("evaluations",), message, given=len(completed))
         return completed
 
     def _expand(self, name: str, loc: Loc) -> list[dict[str, Any] | None]:
         """The evaluations of a suite; what it leaves out is noted."""
-        suite = self.catalog.look_up(("suite",), name, self.report, loc)
+        suite = self.catalog.look_up(("suite",), name, self.problems, loc)
         if suite is None:
             return []
         if not suite.leaves_out:
-            return expand(suite, self._check_evaluation, self.report, loc)
+            return expand(suite, self._check_evaluation, self.problems, loc)
         kept, left_out = expand_fitting(
-            suite, self._check_evaluation, self.report, loc, data=self.data, data_root=self.data_root
+            suite, self._check_evaluation, self.problems, loc, data=self.data, data_root=self.data_root
         )
         self.left_out += left_out
         return [*kept]
 
-    def _check_evaluation(self, item: Mapping[str, Any], report: Report, loc: Loc) -> dict[str, Any] | None:
-        before, data, own = len(report), self.data, item.get("data")
-        checked = self.catalog.check_reference(EVALUATIONS, item, report, loc)
+    def _check_evaluation(
+        self, item: Mapping[str, Any], problems: Problems, loc: Loc
+    ) -> dict[str, Any] | None:
+        before, data, own = len(problems), self.data, item.get("data")
+        checked = self.catalog.check_reference(EVALUATIONS, item, problems, loc)
         if own is not None:
-            data = self._check_data(own, report, (*loc, "data"))
-            check_fit(data, self._made_for(), report, (*loc, "data"))
-        self._check_component(checked, data, report, loc)
+            data = self._check_data(own, problems, (*loc, "data"))
+            check_fit(data, self._made_for(), problems, (*loc, "data"))
+        self._check_component(checked, data, problems, loc)
         if checked is not None:
-            check_folders(self.catalog, checked, self.data_root, report, loc, FOLDERS_OF_EVALUATIONS)
-            self._check_other_models(checked, data, report, loc)
+            check_folders(self.catalog, checked, self.data_root, problems, loc, FOLDERS_OF_EVALUATIONS)
+            self._check_other_models(checked, data, problems, loc)
             if self.model is not None and self.model.certain:
-                check_offers(self.catalog, checked.component, self.model, report, loc)
-        if checked is not None and data is not None and len(report) == before:
+                check_offers(self.catalog, checked.component, self.model, problems, loc)
+        if checked is not None and data is not None and len(problems) == before:
             check_stored(
-                checked, data, self.data_root, report, (*loc, "data") if own is not None else ("data",)
+                checked, data, self.data_root, problems, (*loc, "data") if own is not None else ("data",)
             )
         completed = _completed(checked)
         if completed is None:
             return None
         return {**completed, "data": _completed(data) if own is not None else None}
 
-    def _check_other_models(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
+    def _check_other_models(
+        self, checked: Checked, data: Checked | None, problems: Problems, loc: Loc
+    ) -> None:
         """The models of other jobs that an evaluation uses have to exist or to come, and to fit its data."""
         for name, given in checked.component.jobs(checked.params):
             where: Loc = (*loc, "params", name)
-            source = check_source(given, report, where, self.find_job) if self.find_job is not None else None
+            source = (
+                check_source(given, problems, where, self.find_job) if self.find_job is not None else None
+            )
             if source is None:
                 continue
             facts = facts_of(self.catalog, source["data"]["name"])
             for problem, allowed in misfits(source["model"], facts, data, self._made_for()):
-                report.add(where, problem, given=given, allowed=f"a training job of a model for {allowed}")
+                problems.add(where, problem, given=given, allowed=f"a training job of a model for {allowed}")
 
     def _made_for(self) -> MadeFor:
         """What the model was, or will be, made for, as far as it is known by now."""
@@ -255,17 +261,17 @@ class _Validation:
         return MadeFor(name, facts, weights, size, self.fit)
 
     def _check_component(
-        self, checked: Checked | None, data: Checked | None, report: Report, loc: Loc
+        self, checked: Checked | None, data: Checked | None, problems: Problems, loc: Loc
     ) -> None:
         """Tasks and rules of a recipe or an evaluation."""
         if checked is None:
             return
-        check_tasks(self.catalog, checked.component, self.model, data, report, loc)
-        self._check_rules(checked, data, report, (*loc, "params"))
+        check_tasks(self.catalog, checked.component, self.model, data, problems, loc)
+        self._check_rules(checked, data, problems, (*loc, "params"))
 
-    def _check_rules(self, checked: Checked, data: Checked | None, report: Report, loc: Loc) -> None:
+    def _check_rules(self, checked: Checked, data: Checked | None, problems: Problems, loc: Loc) -> None:
         if checked.certain:
-            self.catalog.check_rules(checked.component, checked.params, self._namespaces(data), report, loc)
+            self.catalog.check_rules(checked.component, checked.params, self._namespaces(data), problems, loc)
 
     def _namespaces(self, data: Checked | None) -> Namespaces:
         """What rules may know: only what is certain."""

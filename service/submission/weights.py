@@ -10,7 +10,7 @@ from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
-from assay.service.contract.problems import Loc, Report
+from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.stored_specs import ComponentReference, Params, Spec, TrainJobSpec
 from assay.service.contract.weights_options import WeightsReading
 
@@ -104,7 +104,7 @@ class WeightsSource:
 
 def find_source(
     model: Mapping[str, Any],
-    report: Report,
+    problems: Problems,
     find_job: FindJob | None,
     find_checkpoint: FindCheckpoint | None,
 ) -> WeightsSource | None:
@@ -112,84 +112,84 @@ def find_source(
 
     Args:
         model: The well-formed parts of a `ModelSpec`.
-        report: Receives what is wrong with the weights.
+        problems: Receives what is wrong with the weights.
         find_job: Job id to the job, or None when there is no such job; without it nothing is looked up.
         find_checkpoint: The same for the names of checkpoints.
     """
     weights = model.get("weights") or {}
     if "timm" in weights and model.get("name", "timm") != "timm":
         message = "only the model 'timm' has pretrained weights"
-        report.add((*LOC, "timm"), message, given=True, allowed='{"job": id}, or no weights')
+        problems.add((*LOC, "timm"), message, given=True, allowed='{"job": id}, or no weights')
     if "checkpoint" in weights and find_checkpoint is not None:
-        return _check_checkpoint(weights, report, find_checkpoint(weights["checkpoint"]))
+        return _check_checkpoint(weights, problems, find_checkpoint(weights["checkpoint"]))
     if "job" not in weights or find_job is None:
         return None
-    spec = check_source(weights["job"], report, (*LOC, "job"), find_job)
+    spec = check_source(weights["job"], problems, (*LOC, "job"), find_job)
     return None if spec is None else WeightsSource(spec["model"], spec["data"]["name"], {})
 
 
 def _check_checkpoint(
-    weights: Mapping[str, Any], report: Report, checkpoint: CheckpointLike | None
+    weights: Mapping[str, Any], problems: Problems, checkpoint: CheckpointLike | None
 ) -> WeightsSource | None:
     """An uploaded checkpoint as a source; it may still be checked: whoever needs it waits."""
     loc, given = (*LOC, "checkpoint"), weights["checkpoint"]
     if checkpoint is None:
         allowed = "the name of an uploaded checkpoint: GET /api/v1/checkpoints lists them"
-        report.add(loc, "there is no such checkpoint", given=given, allowed=allowed)
+        problems.add(loc, "there is no such checkpoint", given=given, allowed=allowed)
         return None
     if checkpoint.state == "rejected":
-        report.add(loc, f"this checkpoint was rejected: {checkpoint.reason}", given=given)
+        problems.add(loc, f"this checkpoint was rejected: {checkpoint.reason}", given=given)
         return None
     wanted = weights.get("sha256")
     if wanted is not None and wanted != checkpoint.sha256:
         message = "the checkpoint of this name has another content"
-        report.add((*LOC, "sha256"), message, given=wanted, allowed=[checkpoint.sha256])
+        problems.add((*LOC, "sha256"), message, given=wanted, allowed=[checkpoint.sha256])
         return None
     for name, stated in checkpoint.reading.items():
         if weights.get(name) not in (None, stated):
             message = f"the checkpoint was uploaded with another {name}: it is part of the checkpoint"
-            report.add((*LOC, name), message, given=weights[name], allowed=[stated])
+            problems.add((*LOC, name), message, given=weights[name], allowed=[stated])
     stated = {"sha256": checkpoint.sha256, **checkpoint.reading}
     return WeightsSource(
         checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign, checkpoint.dtypes
     )
 
 
-def check_exported(job: Mapping[str, Any], source: WeightsSource | None, report: Report) -> None:
+def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problems: Problems) -> None:
     """Report what an exported program cannot do: be trained, be without its file, run in some type.
 
     Args:
         job: The well-formed parts of a job spec.
         source: Where the weights of its model come from, if that is known.
-        report: Receives what is wrong.
+        problems: Receives what is wrong.
     """
     model, execution = (
         part if isinstance(part := job.get(name), dict) else {} for name in ("model", "execution")
     )
     if model.get("name") == EXPORTED and job.get("kind") == "train":
         message = "an exported program cannot be trained: its graph is that of the evaluation"
-        report.add(("model", "name"), message, given=EXPORTED)
+        problems.add(("model", "name"), message, given=EXPORTED)
     elif model.get("name") == EXPORTED and "checkpoint" not in (model.get("weights") or {}):
         message = "the model 'exported' is an uploaded program, and has no weights but those of a checkpoint"
         allowed = '{"checkpoint": name}; POST /api/v1/checkpoints?name= takes the .pt2 file'
-        report.add(LOC, message, given=model.get("weights"), allowed=allowed)
+        problems.add(LOC, message, given=model.get("weights"), allowed=allowed)
     known = source.dtypes if source is not None else None
     for name in ("dtype", "screening"):
         given = execution.get(name)
         if known is not None and given is not None and given not in known:
             message = f"the exported program cannot be run in {given}"
             choices = list(known) if name == "dtype" else [None]
-            report.add(("execution", name), message, given=given, allowed=choices)
+            problems.add(("execution", name), message, given=given, allowed=choices)
 
 
-def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> TrainJobSpec | None:
+def check_source(given: str, problems: Problems, loc: Loc, find_job: FindJob) -> TrainJobSpec | None:
     """The spec of the training job that a field names, or None; what is wrong is reported.
 
     The job may be unfinished: whoever needs its weights waits for them.
 
     Args:
         given: The job's id, as it came.
-        report: Receives what is wrong with the job.
+        problems: Receives what is wrong with the job.
         loc: The field.
         find_job: Job id to the job, or None when there is no such job.
     """
@@ -197,7 +197,7 @@ def check_source(given: str, report: Report, loc: Loc, find_job: FindJob) -> Tra
     complaint = _complaint(job)
     if job is None or complaint is not None:
         allowed = "the id of a training job that has its weights, or has not ended"
-        report.add(loc, complaint or "", given=given, allowed=allowed)
+        problems.add(loc, complaint or "", given=given, allowed=allowed)
         return None
     return cast(TrainJobSpec, job.spec)
 
@@ -212,27 +212,27 @@ def _complaint(job: JobLike | None) -> str | None:
     return EXPIRED if job.expired else None
 
 
-def check_same_model(model: Checked, trained: ComponentReference, report: Report) -> None:
+def check_same_model(model: Checked, trained: ComponentReference, problems: Problems) -> None:
     """Report where a model differs from the one that was trained: its weights fit no other.
 
     Args:
         model: The model that is asked for.
         trained: {"name", "params"} of the training job.
-        report: Receives one remark per parameter that differs.
+        problems: Receives one remark per parameter that differs.
     """
     component = model.component
     if component.name != trained["name"]:
         message = f"the weights are of the model {trained['name']!r}"
-        report.add(("model", "name"), message, given=component.name, allowed=[trained["name"]])
+        problems.add(("model", "name"), message, given=component.name, allowed=[trained["name"]])
         return
-    check_same_params(component, model.params, trained["params"], report, ("model",))
+    check_same_params(component, model.params, trained["params"], problems, ("model",))
 
 
 def check_same_params(
     component: Component,
     params: Params,
     trained: Params,
-    report: Report,
+    problems: Problems,
     loc: Loc,
     *,
     free: Collection[str] = (),
@@ -243,17 +243,17 @@ def check_same_params(
         component: The model that both are.
         params: The parameters that are asked for, with defaults.
         trained: Those of the trained model.
-        report: Receives the remarks.
+        problems: Receives the remarks.
         loc: Where the model stands in the body.
         free: Parameters that may differ.
     """
     # Parameters that are newer than the training job had their defaults in it.
-    wanted = check(component.parameters, dict(trained), Report(), component=_trusted)
+    wanted = check(component.parameters, dict(trained), Problems(), component=_trusted)
     for name, value in params.items():
         if name in wanted and wanted[name] != value and name not in free:
             message = f"the weights are of a model with {name} {wanted[name]}"
-            report.add((*loc, "params", name), message, given=value, allowed=[wanted[name]])
+            problems.add((*loc, "params", name), message, given=value, allowed=[wanted[name]])
 
 
-def _trusted(schema: Schema, value: object, loc: Loc, report: Report) -> object:
+def _trusted(schema: Schema, value: object, loc: Loc, problems: Problems) -> object:
     return value

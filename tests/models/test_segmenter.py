@@ -17,7 +17,7 @@ from assay.models.rpc_symvit import rpc_symvit
 from assay.models.segmenter import Segmenter, segmenter
 from assay.models.vit import vit
 from assay.service.catalog.catalog import load
-from assay.service.contract.problems import Report
+from assay.service.contract.problems import Problems
 from assay.workers import catalog
 from assay.workers.training.optimisers import undecayed_names
 
@@ -159,10 +159,10 @@ def test_models_that_state_patch_tokens_have_them_and_no_others() -> None:
 
 
 def test_what_is_no_backbone_is_refused() -> None:
-    report = Report()
+    problems = Problems()
     resnet = {"name": "timm", "params": {"architecture": "resnet18"}}
-    load().check_reference(("model",), {"name": "segmenter", "params": {"backbone": resnet}}, report, ())
-    (detail,) = report.details
+    load().check_reference(("model",), {"name": "segmenter", "params": {"backbone": resnet}}, problems, ())
+    (detail,) = problems.details
     assert detail.loc == ["params", "backbone", "name"]
     assert detail.message == "the model 'timm' has no patch_tokens, which backbone must have"
     assert "fan_vit_tiny" in detail.allowed

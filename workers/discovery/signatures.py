@@ -22,7 +22,7 @@ import annotated_types
 from assay.service.catalog.catalog import NAME, REFERENCE
 from assay.service.catalog.parameters import check
 from assay.service.contract.fractions import PATTERN
-from assay.service.contract.problems import Report, path_text
+from assay.service.contract.problems import Problems, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 MARKERS = ("attention", "corruption", "data", "folder", "fraction", "job", "model", "system", "words")
@@ -216,10 +216,10 @@ def checked_default(schema: dict[str, Any], default: object) -> object:
     if "component" in schema and inspect.isfunction(default):
         return {"name": default.__name__, "params": {}}
     value = list(default) if isinstance(default, tuple) else default
-    report = Report()
-    checked = check(schema, value, report, component=lambda _schema, reference, _loc, _report: reference)
-    if report.details:
-        problem = report.details[0]
+    problems = Problems()
+    checked = check(schema, value, problems, component=lambda _schema, reference, _loc, _report: reference)
+    if problems.details:
+        problem = problems.details[0]
         raise ValueError(f"the default {default!r} is refused: {path_text(problem.loc)} {problem.message}")
     return checked
 

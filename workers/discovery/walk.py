@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component, Passes, Rule
 from assay.service.catalog.rules import check_syntax
-from assay.service.contract.problems import Report, path_text
+from assay.service.contract.problems import Problems, path_text
 from assay.service.contract.specs import Protocol
 from assay.service.submission.shape import check_evaluation_shape
 from assay.workers.discovery.outcome_tables import find_table
@@ -350,17 +350,17 @@ def check_references(catalog: Catalog) -> None:
         ValueError: one does not; the message names the component.
     """
     for component in catalog.list():
-        report = Report()
+        problems = Problems()
         parts = component.parameters["properties"]
         defaults = {name: part["default"] for name, part in parts.items() if "default" in part}
         for name, part in parts.items():
             if "component" in part and "default" in part:
-                catalog.check_reference((part["component"],), part["default"], report, (name,))
+                catalog.check_reference((part["component"],), part["default"], problems, (name,))
         for kind, name in component.named(defaults):
-            catalog.look_up((kind,), name, report, ())
+            catalog.look_up((kind,), name, problems, ())
         for index, item in enumerate(component.evaluations or []):
-            shape = check_evaluation_shape(item, report, (index,))
-            catalog.check_reference(("evaluation", "attack"), shape, report, (index,))
-        if report.details:
-            problem = report.details[0]
+            shape = check_evaluation_shape(item, problems, (index,))
+            catalog.check_reference(("evaluation", "attack"), shape, problems, (index,))
+        if problems.details:
+            problem = problems.details[0]
             raise ValueError(f"{component.target}: {path_text(problem.loc)}: {problem.message}")

@@ -10,19 +10,19 @@ from assay.service.catalog.parameters import INVALID, check, numbers
 from assay.service.catalog.schema_text import describe
 from assay.service.contract.errors import ErrorDetail
 from assay.service.contract.fractions import PATTERN, fraction_value, parse_fraction
-from assay.service.contract.problems import MAX_DETAILS, Report, path_text, show
+from assay.service.contract.problems import MAX_DETAILS, Problems, path_text, show
 
 EPSILON = {"type": ["number", "string"], "pattern": PATTERN, "fraction": True, "minimum": 0, "maximum": 1}
 LAYERS = {"anyOf": [{"enum": ["all", "first", "last"]}, {"type": "array", "items": {"type": "integer"}}]}
 
 
 def run(schema: dict[str, Any], value: object) -> tuple[Any, list[ErrorDetail]]:
-    report = Report()
-    checked = check(schema, value, report, ("p",))
+    problems = Problems()
+    checked = check(schema, value, problems, ("p",))
     json.dumps(
-        [detail.model_dump() for detail in report.details], allow_nan=False, ensure_ascii=False
+        [detail.model_dump() for detail in problems.details], allow_nan=False, ensure_ascii=False
     ).encode()
-    return checked, report.details
+    return checked, problems.details
 
 
 def parameters(**properties: dict[str, Any]) -> dict[str, Any]:
@@ -173,13 +173,13 @@ def test_defaults_are_filled_in_and_not_shared() -> None:
 
 
 def test_wrong_fields_of_a_hostile_body_are_capped() -> None:
-    report = Report()
-    check(parameters(x={"type": "integer"}), {f"k{n}": n for n in range(100_000)}, report)
-    assert len(report.details) == MAX_DETAILS
+    problems = Problems()
+    check(parameters(x={"type": "integer"}), {f"k{n}": n for n in range(100_000)}, problems)
+    assert len(problems.details) == MAX_DETAILS
     many = {"type": "array", "items": {"type": "integer"}}
-    report = Report()
-    assert check(many, ["x"] * 100_000, report) is INVALID
-    assert len(report.details) == MAX_DETAILS
+    problems = Problems()
+    assert check(many, ["x"] * 100_000, problems) is INVALID
+    assert len(problems.details) == MAX_DETAILS
 
 
 def test_the_likeliest_kind_of_object_is_explained() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.problems import Report
+from assay.service.contract.problems import Problems
 from assay.service.submission.backbone import check_backbone, layouts, may_begin_with, with_backbone
 
 SMALL = {"width": 64, "depth": 2, "heads": 4, "hidden": 128}
@@ -15,21 +15,21 @@ RPC = {"attention": {"name": "rpc_asymmetric", "params": {"iterations": 2}}, "la
 
 
 def filled(name: str, **params: Any) -> dict[str, Any]:
-    report = Report()
-    checked = load().check_reference(("model",), {"name": name, "params": params}, report, ())
+    problems = Problems()
+    checked = load().check_reference(("model",), {"name": name, "params": params}, problems, ())
     assert checked is not None
-    assert not report.details
+    assert not problems.details
     return {"name": name, "params": checked.params}
 
 
 def classifier(source: dict[str, Any], backbone: Any, **params: Any) -> tuple[dict[str, Any], dict[str, str]]:
     """The classifier's backbone as it is completed, and what is wrong by place."""
-    report = Report()
+    problems = Problems()
     asked = {"name": "text_classifier", "params": params | ({"backbone": backbone} if backbone else {})}
-    model = load().check_reference(("model",), with_backbone(load(), asked, source), report, ("model",))
-    check_backbone(load(), model, source, report, training=True)
+    model = load().check_reference(("model",), with_backbone(load(), asked, source), problems, ("model",))
+    check_backbone(load(), model, source, problems, training=True)
     assert model is not None
-    found = {".".join(map(str, one.loc)): one.message for one in report.details}
+    found = {".".join(map(str, one.loc)): one.message for one in problems.details}
     return model.params.get("backbone", {}), found
 
 
@@ -83,10 +83,10 @@ def test_other_projections_and_sizes_are_refused() -> None:
 
 
 def test_only_language_models_are_backbones_of_text_classifiers() -> None:
-    report = Report()
+    problems = Problems()
     asked = {"name": "text_classifier", "params": {"backbone": "vit"}}
-    load().check_reference(("model",), asked, report, ("model",))
-    (detail,) = report.details
+    load().check_reference(("model",), asked, problems, ("model",))
+    (detail,) = problems.details
     assert detail.message == "the model 'vit' has no word_features, which backbone must have"
     assert "symmlm" in detail.allowed
     assert not may_begin_with(load(), "segmenter", "symmlm")
@@ -101,16 +101,16 @@ def test_the_layouts_of_layers() -> None:
 def test_only_sentences_of_words_are_classified() -> None:
     component, params = load().find("model", "text_classifier"), filled("text_classifier")["params"]
     for facts, refused in (({"words": True}, 0), ({}, 0), ({"words": False}, 1)):
-        report = Report()
-        load().check_rules(component, params, {"data": facts}, report, ())
-        assert len(report.details) == refused
+        problems = Problems()
+        load().check_rules(component, params, {"data": facts}, problems, ())
+        assert len(problems.details) == refused
 
 
 def test_attention_of_a_language_model_must_have_a_causal_form() -> None:
-    report = Report()
+    problems = Problems()
     asked = {"name": "lm", "params": {"attention": "scaled_exact"}}
-    load().check_reference(("model",), asked, report, ("model",))
-    (detail,) = report.details
+    load().check_reference(("model",), asked, problems, ("model",))
+    (detail,) = problems.details
     assert detail.loc == ["model", "params", "attention", "name"]
     assert detail.message == "the attention 'scaled_exact' has no causal_form, which attention must have"
     assert {"softmax", "rpc_causal"} < set(detail.allowed)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from statistics import fmean
 import pytest
 
 from assay.service.metrics.corrupted_pixel_counts import (
-    MIN_RESAMPLES,
     CellCounts,
     Draw,
     draw,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.problems import Report
+from assay.service.contract.problems import Problems
 from assay.workers.published.language import ACCURACIES, MODELS, PERPLEXITIES, known_text, language_references
 
 SLIDING = {"window": "sliding", "length": None, "stride": 128}
@@ -16,9 +16,9 @@ RPC = "RPC-Symmlm (4iter/layer1-4)"
 
 
 def filled(name: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-    report = Report()
-    checked = load().check_reference(("model",), {"name": name, "params": params or {}}, report, ())
-    report.raise_if_any()
+    problems = Problems()
+    checked = load().check_reference(("model",), {"name": name, "params": params or {}}, problems, ())
+    problems.raise_if_any()
     assert checked is not None
     return {"name": name, "params": dict(checked.params)}
 
