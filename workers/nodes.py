@@ -25,8 +25,8 @@ from assay.service.store.connections import wrong_settings
 from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 0.5
-LONGEST_PAUSE = 30.0
+POLL_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 30.0
 # After this time a node that dies counts as having run well.
 SETTLED_SECONDS = 60.0
 STOP_SECONDS = 50.0
@@ -63,7 +63,7 @@ class Slot:
         if lived < self.pause:
             return
         log.warning("node %s ended with code %d after %.0f s", self.name, self.process.returncode, lived)
-        self.pause = 1.0 if lived > SETTLED_SECONDS else min(LONGEST_PAUSE, max(1.0, 2 * self.pause))
+        self.pause = 1.0 if lived > SETTLED_SECONDS else min(MAX_PAUSE_SECONDS, max(1.0, 2 * self.pause))
         self.start()
 
 
@@ -121,7 +121,7 @@ def main() -> int:
     box = slots(visible_gpus(), settings)
     for slot in box:
         slot.start()
-    while not stopping.wait(LOOK_SECONDS):
+    while not stopping.wait(POLL_SECONDS):
         for slot in box:
             slot.tend()
     return _end(box)

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 from torch._ops import OpOverload
 
-from assay.models.programs.reading import LARGEST_INTEGER, refuse, shown
+from assay.models.programs.reading import MAX_INTEGER, refuse, shown
 
 _ELEMENTWISE = """
 abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift
@@ -163,7 +163,7 @@ def on_numbers(target: str) -> Callable[..., Any] | None:
         if not all(isinstance(number, int | float) for number in numbers):
             refuse(f"{target} is called with something that is no number")
         result = function(*numbers)
-        if abs(result) > LARGEST_INTEGER:
+        if abs(result) > MAX_INTEGER:
             refuse(f"{target} leads to {shown(result)}, which is no size")
         return result
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 Value = TypeVar("Value")
 # (name of an entry of the archive, most bytes that it may have) to its content.
 ReadEntry = Callable[[str, int], bytes]
-LARGEST_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 SHOWN = 80
 INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
@@ -72,7 +72,7 @@ def union(content: object, what: str) -> tuple[str, Any]:
 def integer(value: object) -> int:
     """An integer that fits into 64 bits."""
     number = of_type(value, int, "an integer")
-    if abs(number) > LARGEST_INTEGER:
+    if abs(number) > MAX_INTEGER:
         refuse(f"the integer {shown(number)} is too large")
     return number
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.25
 AWAY_SECONDS = 1.0
 # A client that reads so slowly that this many pieces of news wait for it must come again.
-MOST_WAITING = 1000
+MAX_WAITING = 1000
 
 News = list[EventRow] | None
 
@@ -45,7 +45,7 @@ class Subscription:
         """Adds news; a queue that is too long is thrown away and ends."""
         if self.over:
             return
-        if self.queue.qsize() >= MOST_WAITING:
+        if self.queue.qsize() >= MAX_WAITING:
             while not self.queue.empty():
                 self.queue.get_nowait()
             news = None

@@ -40,7 +40,7 @@ from assay.service.store.workers import SHARD_BOUNDS
 from assay.service.telemetry import BOUNDS, Requests
 
 FRESH_SECONDS = 2.0
-PATIENCE_SECONDS = 3.0
+SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
 # What the workers count, with what it is; `service/store/workers.py` has the sums.
 COUNTED = {
@@ -83,7 +83,7 @@ async def metrics(request: Request) -> Response:
 class Watch:
     """Looks at the database for all who ask; never twice at once, and never waits long for it."""
 
-    def __init__(self, opener: Callable[[], Store], patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, opener: Callable[[], Store], patience: float = SCRAPE_TIMEOUT_SECONDS) -> None:
         self._opener = opener
         self._patience = patience
         self._lock = threading.Lock()

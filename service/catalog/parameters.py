@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from assay.service.catalog.schema_text import Schema, choices, describe
 from assay.service.contract.fractions import parse_fraction
-from assay.service.contract.problems import LARGEST_INTEGER, Loc, Problems, nearest
+from assay.service.contract.problems import MAX_INTEGER, Loc, Problems, nearest
 
 # (schema, value, loc, report) to the value with its defaults filled in, or INVALID; it reports what is wrong.
 ComponentCheck = Callable[[Schema, object, Loc, Problems], object]
@@ -31,7 +31,7 @@ class _Invalid:
 INVALID: Final = _Invalid()
 
 # Whole floats below this are exact integers.
-LARGEST_EXACT = 2**53
+MAX_EXACT_INTEGER = 2**53
 
 BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
     "minimum": lambda value, bound: value >= bound,
@@ -267,9 +267,9 @@ def _uniform(value: float, wanted: str) -> float | None:
         if not math.isfinite(value):
             return None
         if wanted == "integer":
-            return int(value) if abs(value) < LARGEST_EXACT else None
+            return int(value) if abs(value) < MAX_EXACT_INTEGER else None
         return value
-    if abs(value) > LARGEST_INTEGER:
+    if abs(value) > MAX_INTEGER:
         return None
     return float(value) if wanted == "number" else value
 

@@ -40,7 +40,7 @@ SHAPE: Mapping[str, Any] = {
     "required": ["jobs"],
     "additionalProperties": False,
 }
-MARK = "@"
+REFERENCE_PREFIX = "@"
 MAX_DEPTH = 40
 
 Entry = dict[str, Any]
@@ -78,7 +78,7 @@ def resolved(value: Any, ids: Mapping[str, str]) -> Any:
     """
     if isinstance(value, dict):
         return {
-            key: ids[part[len(MARK) :]] if _refers(key, part) else resolved(part, ids)
+            key: ids[part[len(REFERENCE_PREFIX) :]] if _refers(key, part) else resolved(part, ids)
             for key, part in value.items()
         }
     return [resolved(part, ids) for part in value] if isinstance(value, list) else value
@@ -111,13 +111,15 @@ def _check_reference(jobs: list[Entry], index: int, name: str, loc: Loc, problem
     names = [str(job.get("name")) for job in jobs]
     if name in names[:index]:
         return
-    earlier = [MARK + other for other in names[:index]]
+    earlier = [REFERENCE_PREFIX + other for other in names[:index]]
     if name in names[index:]:
         message = "a job may refer to earlier jobs of the list only"
     else:
         message = "no job of the list has this name"
-    near = nearest(MARK + name, earlier)
-    problems.add(loc, message, given=MARK + name, allowed=earlier or "an id of a job", nearest=near)
+    near = nearest(REFERENCE_PREFIX + name, earlier)
+    problems.add(
+        loc, message, given=REFERENCE_PREFIX + name, allowed=earlier or "an id of a job", nearest=near
+    )
 
 
 def _references(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
@@ -125,7 +127,7 @@ def _references(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
     if isinstance(value, dict):
         for key, part in value.items():
             if _refers(key, part):
-                yield (*loc, key), part[len(MARK) :]
+                yield (*loc, key), part[len(REFERENCE_PREFIX) :]
             else:
                 yield from _references(part, (*loc, key))
     elif isinstance(value, list):
@@ -134,7 +136,7 @@ def _references(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
 
 
 def _refers(key: str, value: object) -> bool:
-    return key == "job" and isinstance(value, str) and value.startswith(MARK)
+    return key == "job" and isinstance(value, str) and value.startswith(REFERENCE_PREFIX)
 
 
 def run(options: commands.Options) -> int:

@@ -13,7 +13,7 @@ from assay.service.contract.errors import Unavailable
 from assay.service.contract.events import Event
 
 PAUSE_SECONDS = 0.5
-PATIENCE_SECONDS = 60.0
+RECONNECT_SECONDS = 60.0
 
 # Opens the stream after the event with this id: its lines, or None when there is nothing more to come.
 Connect = Callable[[int], AbstractContextManager[Iterator[str] | None]]
@@ -42,7 +42,7 @@ def followed(connect: Connect, after: int) -> Iterator[Event]:
             if ended:
                 return
         except Unavailable:
-            if time.monotonic() - seen > PATIENCE_SECONDS:
+            if time.monotonic() - seen > RECONNECT_SECONDS:
                 raise
         time.sleep(PAUSE_SECONDS)
 

@@ -35,7 +35,7 @@ from assay.service.contract.results import Job, Page, Results
 
 __all__ = ["DEFAULT_URL", "ERRORS", "KEY_VARIABLE", "AssayClient", "BadAnswer", "Unreachable"]
 SUBMIT_ATTEMPTS = 3
-PATIENCE_SECONDS = 60.0
+RECONNECT_SECONDS = 60.0
 
 
 class AssayClient(CheckpointCalls, ArtifactCalls):
@@ -131,7 +131,7 @@ class AssayClient(CheckpointCalls, ArtifactCalls):
             try:
                 job = self.job(job_id)
             except errors.Unavailable:
-                if time.monotonic() - seen > PATIENCE_SECONDS:
+                if time.monotonic() - seen > RECONNECT_SECONDS:
                     raise
             else:
                 seen = time.monotonic()

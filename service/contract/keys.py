@@ -16,7 +16,7 @@ from assay.service.contract.results import Answer
 Scope = Literal["read", "submit", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 # A key works ten years at most when it expires at all; further dates may not be dates.
-LONGEST_DAYS = 3650
+MAX_DAYS = 3650
 TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 # No control characters: the name is shown in lists and logs.
 NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
@@ -35,7 +35,7 @@ class KeyRequest(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=NAME_PATTERN)]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)]
     tenant: Annotated[str, Field(pattern=TENANT_PATTERN)] | None = None
-    expires_days: Annotated[int, Field(ge=1, le=LONGEST_DAYS)] | None = None
+    expires_days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = None
 
 
 class Key(Answer):

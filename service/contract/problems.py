@@ -17,7 +17,7 @@ MAX_MESSAGE = 1500
 MAX_ITEMS = 20
 MAX_SHOWN_DEPTH = 4
 MAX_ALLOWED = 100
-LARGEST_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 
 
 class Problems:
@@ -107,7 +107,7 @@ def show(value: object, depth: int = 0) -> Any:
     if isinstance(value, str):
         return readable(value)
     if isinstance(value, int):
-        return value if abs(value) <= LARGEST_INTEGER else f"an integer of {value.bit_length()} bits"
+        return value if abs(value) <= MAX_INTEGER else f"an integer of {value.bit_length()} bits"
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping | list | tuple):

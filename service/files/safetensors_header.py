@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.service.contract.errors import MalformedJson
-from assay.service.contract.problems import LARGEST_INTEGER, Problems, readable
+from assay.service.contract.problems import MAX_INTEGER, Problems, readable
 from assay.service.contract.strict_json import parse_json
 
 BYTES = {
@@ -108,7 +108,7 @@ def _tensor(name: str, entry: Any, file_size: int) -> tuple[tuple[int, ...], tup
 
 def _bytes(shape: list[int], item: int, most: int) -> int | None:
     """What a tensor takes; None beyond `most`, found before a product is made that is larger."""
-    if max(shape, default=0) > LARGEST_INTEGER:
+    if max(shape, default=0) > MAX_INTEGER:
         return None
     if 0 in shape:
         return 0

@@ -15,7 +15,7 @@ from assay.service.store.tables import api_keys, sessions
 
 SESSION_SECONDS = 12 * 3600
 TOKEN_BYTES = 32
-LONGEST_TOKEN = 100
+MAX_TOKEN_LENGTH = 100
 
 
 class Logins:
@@ -52,7 +52,7 @@ class Logins:
 
     def find(self, token: str) -> LoginRow | None:
         """The session with this token, while it and its key work."""
-        if not token or len(token) > LONGEST_TOKEN:
+        if not token or len(token) > MAX_TOKEN_LENGTH:
             return None
         wanted = sha256(token)
         of_session = (sessions.c.token_sha256, sessions.c.csrf, sessions.c.expires_at.label("ends_at"))

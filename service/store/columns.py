@@ -14,7 +14,7 @@ from sqlalchemy.types import TypeDecorator
 from assay.service.contract.records import Columns, OutcomeExtra
 
 # JSON has no NaN or infinity; a float that is not finite becomes {"$float": "nan" | "inf" | "-inf"}.
-MARK = "$float"
+FLOAT_TAG = "$float"
 
 
 def storable(text: str) -> str:
@@ -78,7 +78,7 @@ def unpack(payload: bytes) -> tuple[Columns, OutcomeExtra]:
 
 def _marked(value: Any) -> Any:
     if isinstance(value, float):
-        return value if math.isfinite(value) else {MARK: repr(value)}
+        return value if math.isfinite(value) else {FLOAT_TAG: repr(value)}
     if isinstance(value, dict):
         return {key: _marked(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -87,7 +87,7 @@ def _marked(value: Any) -> Any:
 
 
 def _unmarked(value: dict[str, Any]) -> Any:
-    return float(value[MARK]) if value.keys() == {MARK} else value
+    return float(value[FLOAT_TAG]) if value.keys() == {FLOAT_TAG} else value
 
 
 def upsert(connection: Connection, table: Table, values: dict[str, Any]) -> None:

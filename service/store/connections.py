@@ -21,7 +21,7 @@ from assay.service.catalog.catalog import load_with
 
 PREFIX = "ASSAY_"
 SECRETS = Path("/run/secrets")
-SHORTEST_PASSWORD = 12
+MIN_PASSWORD_LENGTH = 12
 # What examples and images ship with; a service that took them would look safe and not be it.
 DEFAULT_PASSWORDS = frozenset(
     {"changeme", "changethis", "password", "postgres", "redis", "secret", "admin", "assay", "example"}
@@ -166,8 +166,8 @@ def _guarded(name: str, host: str, password: str) -> None:
             f"{PREFIX}{name}_PASSWORD: missing; {host} can be reached over the network."
             f" Allowed: the variable, or the file {SECRETS}/{PREFIX.lower()}{name.lower()}_password"
         )
-    if password.lower() in DEFAULT_PASSWORDS or len(password) < SHORTEST_PASSWORD:
+    if password.lower() in DEFAULT_PASSWORDS or len(password) < MIN_PASSWORD_LENGTH:
         raise ValueError(
             f"{PREFIX}{name}_PASSWORD: too short or a well-known default;"
-            f" allowed: at least {SHORTEST_PASSWORD} characters, for example from `openssl rand -hex 24`"
+            f" allowed: at least {MIN_PASSWORD_LENGTH} characters, for example from `openssl rand -hex 24`"
         )

@@ -32,7 +32,7 @@ SECRET_LETTERS = 32
 SHAPE = re.compile(f"assay_([{ALPHABET}]{{{ID_LETTERS}}})_[{ALPHABET}]{{{SECRET_LETTERS}}}")
 KEY_ID = re.compile(f"[{ALPHABET}]{{{ID_LETTERS}}}")
 USED_SECONDS = 60
-MOST_REMEMBERED = 1000
+MAX_REMEMBERED = 1000
 
 
 def letters(count: int) -> str:
@@ -137,7 +137,7 @@ class Keys:
             return None
         self.used(row)
         key = key_row(row)
-        if len(self._remembered) >= MOST_REMEMBERED:
+        if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
         self._remembered[known] = (time.monotonic(), key)
         return key

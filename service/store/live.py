@@ -34,7 +34,7 @@ HINT_SECONDS = 60
 # By then the database has what was reported.
 PROGRESS_SECONDS = 60
 
-PATIENCE_SECONDS = 0.5
+PING_TIMEOUT_SECONDS = 0.5
 
 
 class Live:
@@ -140,7 +140,7 @@ def redis_answers(url: str) -> bool:
     """Asks once, and waits at most a second."""
     try:
         with Redis.from_url(
-            url, socket_connect_timeout=PATIENCE_SECONDS, socket_timeout=PATIENCE_SECONDS
+            url, socket_connect_timeout=PING_TIMEOUT_SECONDS, socket_timeout=PING_TIMEOUT_SECONDS
         ) as client:
             return bool(client.ping())
     except (RedisError, OSError, ValueError):

@@ -21,7 +21,7 @@ from tests.storm.jobs import Wish, spec_of
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Ring = Callable[[str], None]
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 class Users(threading.Thread):
@@ -59,7 +59,7 @@ class Users(threading.Thread):
                 if self._over.wait(self._draw.uniform(0, 2 * self._pause)):
                     return
                 self._meddle()
-            while not self._over.wait(LOOK_SECONDS) and not self.finished:
+            while not self._over.wait(POLL_SECONDS) and not self.finished:
                 self._meddle()
         except BaseException as error:
             log.exception("users: this is a defect of the storm")
@@ -83,7 +83,7 @@ class Users(threading.Thread):
             except InvalidSpec:
                 # The training whose weights it wants has just failed: it is retried first.
                 self._meddle()
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             else:
                 self._ring(row.id)
                 self.ids[wish.key] = row.id

@@ -35,9 +35,9 @@ PASSED_ON = ("ASSAY_CATALOG", "ASSAY_COMMIT", "ASSAY_DATA_ROOT")
 WITHHELD = ("ASSAY_", "PG", "DATABASE_URL")
 CHUNK = 1 << 16
 # A progress bar may never end its line: what it prints is cut into pieces of this size.
-LONGEST_LINE = 4096
+MAX_LINE = 4096
 LINES_KEPT = 50
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.0
 
 
@@ -112,7 +112,7 @@ class EvaluatorProcess:
         deadline = time.monotonic() + timeout
         while (line := self._line()) is None:
             left = deadline - time.monotonic()
-            readable = self._wait(min(max(left, 0.0), LOOK_SECONDS))
+            readable = self._wait(min(max(left, 0.0), POLL_SECONDS))
             if readable:
                 chunk = os.read(self._report_read, CHUNK)
                 if not chunk:
@@ -138,7 +138,7 @@ class EvaluatorProcess:
         self._process.wait()
         self._pipes.close()
         # What left the group may hold stdout open; the drainer ends with it.
-        self._drainer.join(LOOK_SECONDS)
+        self._drainer.join(POLL_SECONDS)
 
     def _exit(self) -> int | None:
         """The exit code (negative: the signal), without reaping; None while it runs."""
@@ -203,7 +203,7 @@ class EvaluatorProcess:
 
     def _drain(self, stdout: IO[bytes]) -> None:
         with stdout:
-            for raw in iter(lambda: stdout.readline(LONGEST_LINE), b""):
+            for raw in iter(lambda: stdout.readline(MAX_LINE), b""):
                 line = raw.decode(errors="replace").rstrip()
                 self._tail.append(line)
                 with logs.about(**self.about):

@@ -24,7 +24,7 @@ DAY = 86400.0
 EVERY_SECONDS = 600.0
 BATCH = 100
 # The reaper, which calls this, has lost shards to look after: the rest goes the next time, and that is soon.
-MOST_AT_ONCE = 100
+MAX_PER_SWEEP = 100
 SOON_SECONDS = 30.0
 # A folder without a job is left alone for a week: the database may be a backup, older than the folder.
 ORPHAN_SECONDS = 7 * DAY
@@ -48,7 +48,7 @@ class Retention:
         """
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_SECONDS
-            if self.sweep() >= MOST_AT_ONCE:
+            if self.sweep() >= MAX_PER_SWEEP:
                 self._due = time.monotonic() + SOON_SECONDS
 
     def sweep(self) -> int:
@@ -69,7 +69,7 @@ class Retention:
             known += len(names) - len(verdict.unknown)
             orphans |= verdict.unknown
             removed += sum(self._remove(job_id) for job_id in sorted(verdict.expired))
-            if removed >= MOST_AT_ONCE:
+            if removed >= MAX_PER_SWEEP:
                 return removed
         return removed + self._remove_orphans(orphans, known)
 

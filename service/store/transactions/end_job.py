@@ -14,7 +14,7 @@ from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.dependencies import has_all, waiting_for
 from assay.service.store.transactions.transitions import lock_job, move_job, move_shards
 
-WORDS = {
+ENDED_AS = {
     JobState.FAILED: "failed",
     JobState.CANCELED: "was canceled",
     JobState.TIMED_OUT: "timed out",
@@ -58,7 +58,7 @@ def end_job(
     if to is JobState.SUCCEEDED:
         _release_dependents(connection, job_id)
     else:
-        _fail_dependents(connection, job_id, WORDS[to])
+        _fail_dependents(connection, job_id, ENDED_AS[to])
     return True
 
 
@@ -95,7 +95,7 @@ def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
         if move_job(connection, dependent, {JobState.WAITING}, JobState.FAILED, **ending):
             cancel_queued_shards(connection, dependent)
             for further in waiting_for(connection, dependent):
-                heapq.heappush(due, (further, f"job {dependent}", WORDS[JobState.FAILED]))
+                heapq.heappush(due, (further, f"job {dependent}", ENDED_AS[JobState.FAILED]))
 
 
 def _told(connection: Connection, job_id: str, how: str) -> tuple[str, str]:

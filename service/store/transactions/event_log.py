@@ -18,10 +18,10 @@ from assay.service.store.tables import events, jobs
 
 PROGRESS_SECONDS = 0.5
 # A job of many hours reports its progress very often: of all but the newest events, one report in
-# `THIN_TO` is kept.
-KEPT = 1000
+# `THIN_BY` is kept.
+KEEP_EVENTS = 1000
 THIN_EVERY = 256
-THIN_TO = 16
+THIN_BY = 16
 
 
 def tell_state(connection: Connection, job_id: str) -> None:
@@ -97,11 +97,11 @@ def _write(connection: Connection, job_id: str, number: int, kind: EventType, da
     row = {"job_id": job_id, "seq": number, "type": kind, "data": data, "at": now()}
     connection.execute(insert(events).values(**row))
     if number % THIN_EVERY == 0:
-        _thin(connection, job_id, number - KEPT)
+        _thin(connection, job_id, number - KEEP_EVENTS)
 
 
 def _thin(connection: Connection, job_id: str, until: int) -> None:
-    old = (events.c.job_id == job_id) & (events.c.seq <= until) & (events.c.seq % THIN_TO != 0)
+    old = (events.c.job_id == job_id) & (events.c.seq <= until) & (events.c.seq % THIN_BY != 0)
     connection.execute(delete(events).where(old, events.c.type.in_(["progress", "log"])))
 
 

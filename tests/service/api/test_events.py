@@ -316,7 +316,7 @@ def test_a_database_that_is_away_is_waited_for(
 
 
 def test_a_reader_that_is_too_slow_must_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "MOST_WAITING", 2)
+    monkeypatch.setattr(feeds, "MAX_WAITING", 2)
     subscription = feeds.Subscription("job", 0)
     for _ in range(4):
         subscription.put([])

@@ -209,7 +209,7 @@ def test_wait_gives_up(client: AssayClient, train_body: Make, monkeypatch: pytes
     job = client.submit(train_body())
     with pytest.raises(TimeoutError, match=job.id):
         client.wait(job.id, timeout_seconds=0)
-    monkeypatch.setattr(client_module, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", -1.0)
     with answering(httpx.ConnectError("refused")) as gone, pytest.raises(Unreachable):
         gone.wait(job.id)
 

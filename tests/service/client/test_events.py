@@ -133,7 +133,7 @@ def test_a_broken_stream_goes_on_after_the_last_event() -> None:
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(events, "RECONNECT_SECONDS", -1.0)
     client, _ = answering(stream(event(1), broken=True))
     following = client.events("job")
     assert next(following).id == 1

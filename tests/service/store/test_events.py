@@ -169,7 +169,7 @@ def test_deleting_a_job_deletes_its_events(store: Store) -> None:
 
 
 def test_old_reports_of_a_long_job_are_thinned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("KEPT", 8), ("THIN_EVERY", 8), ("THIN_TO", 4), ("PROGRESS_SECONDS", 0.0)):
+    for name, value in (("KEEP_EVENTS", 8), ("THIN_EVERY", 8), ("THIN_BY", 4), ("PROGRESS_SECONDS", 0.0)):
         monkeypatch.setattr(event_log, name, value)
     job_id = add(store, train_spec())
     held = claim(store)

@@ -165,7 +165,7 @@ def test_a_key_is_remembered_for_a_moment_and_forgotten_when_it_is_revoked(store
 
 
 def test_no_more_than_a_thousand_keys_are_remembered(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(keys, "MAX_REMEMBERED", 2)
     for _ in range(5):
         store.keys.authenticate(store.keys.create("n", ["read"])[1])
     assert len(store.keys._remembered) <= 2

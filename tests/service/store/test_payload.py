@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from assay.service.store.columns import MARK, pack, unpack
+from assay.service.store.columns import FLOAT_TAG, pack, unpack
 
 
 def bits(value: float) -> bytes:
@@ -49,7 +49,7 @@ def test_what_is_stored_is_strict_json() -> None:
         raise AssertionError(constant)
 
     text = zlib.decompress(pack({"loss": [math.nan]}, {})).decode("ascii")
-    assert json.loads(text, parse_constant=refuse)["columns"]["loss"] == [{MARK: "nan"}]
+    assert json.loads(text, parse_constant=refuse)["columns"]["loss"] == [{FLOAT_TAG: "nan"}]
 
 
 def test_what_json_does_not_know_is_refused() -> None:

@@ -208,7 +208,7 @@ def test_many_go_in_several_sweeps_that_follow_soon(
 ) -> None:
     for _ in range(5):
         trained(store, tmp_path, days_ago=8)
-    monkeypatch.setattr(retention, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(retention, "MAX_PER_SWEEP", 2)
     monkeypatch.setattr(retention, "BATCH", 2)
     sweeper = keeping(store, tmp_path, 7)
     assert [sweeper.sweep() for _ in range(4)] == [2, 2, 1, 0]

@@ -29,7 +29,7 @@ from assay.workers.jobs.session import resolve_device
 from assay.workers.jobs.trainer import Report
 from assay.workers.training.result import Trained
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 STOP_SECONDS = 5.0
 CHUNK = 1 << 16
 # In the folder that the processes of a training share.
@@ -119,7 +119,7 @@ def _read(reports: int) -> bytes:
     poll = select.poll()
     poll.register(reports, select.POLLIN)
     found = b""
-    if poll.poll(LOOK_SECONDS * 1000):
+    if poll.poll(POLL_SECONDS * 1000):
         while True:
             try:
                 chunk = os.read(reports, CHUNK)
