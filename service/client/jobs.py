@@ -16,24 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from assay.service.client import events as streams
 from assay.service.client.artifacts import ArtifactCalls
 from assay.service.client.checkpoints import CheckpointCalls
-from assay.service.client.transport import (
-    API,
-    DEFAULT_URL,
-    ERRORS,
-    KEY_VARIABLE,
-    BadAnswer,
-    Unreachable,
-    parsed,
-    part,
-)
+from assay.service.client.events import followed
+from assay.service.client.transport import API, BadAnswer, Unreachable, parsed, part
 from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.results import Job, Page, Results
 
-__all__ = ["DEFAULT_URL", "ERRORS", "KEY_VARIABLE", "AssayClient", "BadAnswer", "Unreachable"]
 SUBMIT_ATTEMPTS = 3
 RECONNECT_SECONDS = 60.0
 
@@ -158,7 +148,7 @@ class AssayClient(CheckpointCalls, ArtifactCalls):
             Unavailable: the service was away for more than a minute.
         """
         path = f"{API}/jobs/{part(job_id)}/events"
-        return streams.followed(lambda last: self._event_lines(path, last), after)
+        return followed(lambda last: self._event_lines(path, last), after)
 
     def results(self, job_id: str) -> Results:
         """The results so far. Raises NoResults before the first evaluation has finished."""
