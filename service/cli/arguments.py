@@ -7,9 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from assay.service.cli import checkpoints as checkpoint_commands
-from assay.service.cli import commands
-from assay.service.cli import keys as key_commands
+from assay.service.cli import checkpoints, commands, keys
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
 from assay.service.contract.keys import SCOPES
@@ -71,12 +69,10 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     """Adds `keys create`, `list` and `revoke`."""
     example = "assay keys create --name ci --scope submit --expires-days 90"
-    keys = add(
-        subcommands, "keys", key_commands.list_all, "make, list and revoke API keys", "assay keys list"
-    )
-    actions = keys.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = add(subcommands, "keys", keys.list_all, "make, list and revoke API keys", "assay keys list")
+    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    create = add(actions, "create", key_commands.create, "make a key; prints it this once", example)
+    create = add(actions, "create", keys.create, "make a key; prints it this once", example)
     create.add_argument("--name", required=True, help="what people call it")
     create.add_argument(
         "--scope",
@@ -88,11 +84,9 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     create.add_argument("--tenant", help="whose jobs it makes and sees (default: its own)")
     create.add_argument("--expires-days", type=count, help="how long it works (default: for ever)")
 
-    listing = add(actions, "list", key_commands.list_all, "list all keys", "assay keys list --json")
+    listing = add(actions, "list", keys.list_all, "list all keys", "assay keys list --json")
 
-    revoke = add(
-        actions, "revoke", key_commands.revoke, "end a key and its sessions", "assay keys revoke 3k9x7m2q"
-    )
+    revoke = add(actions, "revoke", keys.revoke, "end a key and its sessions", "assay keys revoke 3k9x7m2q")
     revoke.add_argument("key_id", metavar="ID", help="the key's id")
     for parser in (create, listing, revoke):
         parser.add_argument(
@@ -106,7 +100,7 @@ def add_import_pickle(subcommands: Subcommands[argparse.ArgumentParser]) -> None
     parser = add(
         subcommands,
         "import-pickle",
-        checkpoint_commands.import_pickle,
+        checkpoints.import_pickle,
         "convert a legacy PyTorch checkpoint to safetensors",
         "assay import-pickle deit_tiny.pth deit_tiny.safetensors",
     )
@@ -164,25 +158,25 @@ def count(text: str) -> int:
 def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     """Adds `checkpoints upload`, `list`, `show` and `delete`."""
     summary, example = "upload, list and delete weights", "assay checkpoints list"
-    checkpoints = add(subcommands, "checkpoints", checkpoint_commands.list_all, summary, example)
-    actions = checkpoints.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = add(subcommands, "checkpoints", checkpoints.list_all, summary, example)
+    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     upload = add_remote(
         actions,
         "upload",
-        checkpoint_commands.upload,
+        checkpoints.upload,
         "upload weights or an exported program and wait until it is checked",
         "assay checkpoints upload ours weights.safetensors",
         "assay checkpoints upload deit deit_tiny.safetensors --model vit --normalization imagenet",
         "assay checkpoints upload resnet resnet.pt2",
     )
-    listing = add_remote(actions, "list", checkpoint_commands.list_all, "list all weights", example)
+    listing = add_remote(actions, "list", checkpoints.list_all, "list all weights", example)
     show = add_remote(
-        actions, "show", checkpoint_commands.show, "show one, with its faults", "assay checkpoints show ours"
+        actions, "show", checkpoints.show, "show one, with its faults", "assay checkpoints show ours"
     )
     delete = add_remote(
         actions,
         "delete",
-        checkpoint_commands.delete,
+        checkpoints.delete,
         "delete weights that no job needs",
         "assay checkpoints delete ours",
     )

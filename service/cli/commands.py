@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from assay.service.cli import output as terminal
+from assay.service.cli import output
 from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.contract.errors import NotFound
@@ -80,7 +80,7 @@ def submit(options: Options) -> int:
     text = spec_text(options.file)
     with connected(options) as client:
         if options.dry_run:
-            _say(terminal.json_text(client.dry_run(text)))
+            _say(output.json_text(client.dry_run(text)))
             return OK
         job = client.submit(text, idempotency_key=options.idempotency_key)
         _say(job.id)
@@ -98,7 +98,7 @@ def jobs(options: Options) -> int:
             state=options.state, kind=options.kind, model=options.model, tag=options.tag, page_size=size
         )
         listed = list(itertools.islice(found, options.limit))
-    _show(options, [job.model_dump(mode="json") for job in listed], terminal.jobs_table(listed))
+    _show(options, [job.model_dump(mode="json") for job in listed], output.jobs_table(listed))
     return OK
 
 
@@ -106,7 +106,7 @@ def status(options: Options) -> int:
     """Shows a job."""
     with connected(options) as client:
         job = client.job(options.job)
-    _show(options, job.model_dump(mode="json"), terminal.job_text(job))
+    _show(options, job.model_dump(mode="json"), output.job_text(job))
     return OK
 
 
@@ -124,9 +124,9 @@ def results(options: Options) -> int:
             return OK
         found = client.results(options.job)
     if options.format == "json":
-        _say(terminal.json_text(found.model_dump(mode="json")))
+        _say(output.json_text(found.model_dump(mode="json")))
     else:
-        _say(terminal.results_table(found))
+        _say(output.results_table(found))
     return OK
 
 
@@ -156,17 +156,17 @@ def artifacts(options: Options) -> int:
     """Lists the files of a job."""
     with connected(options) as client:
         found = client.artifacts(options.job)
-    _show(options, [item.model_dump(mode="json") for item in found], terminal.artifacts_table(found))
+    _show(options, [item.model_dump(mode="json") for item in found], output.artifacts_table(found))
     return OK
 
 
 def download(options: Options) -> int:
     """Downloads one file of a job, its hash checked."""
-    output = Path(options.output)
+    target = Path(options.output)
     with connected(options) as client:
         if options.output.endswith("/"):
-            output.mkdir(parents=True, exist_ok=True)
-        _say(str(client.download(options.job, options.name, output)))
+            target.mkdir(parents=True, exist_ok=True)
+        _say(str(client.download(options.job, options.name, target)))
     return OK
 
 
@@ -175,10 +175,10 @@ def catalog(options: Options) -> int:
     with connected(options) as client:
         if options.name is not None:
             component = client.component(options.kind, options.name)
-            _show(options, component, terminal.component_text(component))
+            _show(options, component, output.component_text(component))
         else:
             components = client.catalog(options.kind)
-            _show(options, components, terminal.catalog_table(components))
+            _show(options, components, output.catalog_table(components))
     return OK
 
 
@@ -186,12 +186,12 @@ def compare(options: Options) -> int:
     """Shows the metrics of several jobs side by side."""
     with connected(options) as client:
         comparison = client.compare(options.jobs)
-    _show(options, comparison, terminal.comparison_table(comparison))
+    _show(options, comparison, output.comparison_table(comparison))
     return OK
 
 
 def _follow(client: AssayClient, job: Job) -> int:
-    label = terminal.printable(job.name) or job.id
+    label = output.printable(job.name) or job.id
     bars = Bars([label])
     ended = follow(client, job, lambda now: bars.draw({label: now}))
     bars.close()
@@ -199,7 +199,7 @@ def _follow(client: AssayClient, job: Job) -> int:
         return OK
     reason = f"{ended.error.type}: {ended.error.message}" if ended.error else ended.message
     line = f"job {ended.id} {ended.state.value}" + (f": {reason}" if reason else "")
-    sys.stderr.write(terminal.printable(line) + "\n")
+    sys.stderr.write(output.printable(line) + "\n")
     return JOB_FAILED
 
 
@@ -225,7 +225,7 @@ def connected(options: Options) -> Iterator[AssayClient]:
 
 
 def _show(options: Options, value: object, text: str) -> None:
-    _say(terminal.json_text(value) if options.json else text)
+    _say(output.json_text(value) if options.json else text)
 
 
 def _say(text: str) -> None:

@@ -11,8 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from assay.service.cli import arguments as declared
-from assay.service.cli import commands, job_arguments, output
+from assay.service.cli import arguments, commands, job_arguments, output
 from assay.service.cli.arguments import Command
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
@@ -30,9 +29,9 @@ exit codes: 0 done, 1 the job failed or the service cannot start, 2 wrong usage 
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code."""
-    options = build_parser().parse_args(arguments)
+    options = build_parser().parse_args(argv)
     run: Command = options.run
     try:
         code = run(options)
@@ -73,10 +72,10 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
-    declared.add_local(subcommands)
-    declared.add_keys(subcommands)
-    declared.add_checkpoints(subcommands)
-    declared.add_import_pickle(subcommands)
+    arguments.add_local(subcommands)
+    arguments.add_keys(subcommands)
+    arguments.add_checkpoints(subcommands)
+    arguments.add_import_pickle(subcommands)
     job_arguments.add_submission(subcommands)
     job_arguments.add_reading(subcommands)
     job_arguments.add_results(subcommands)

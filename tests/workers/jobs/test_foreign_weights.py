@@ -250,12 +250,12 @@ def test_one_tensor_at_a_time_is_read(tmp_path: Path, load: Any, monkeypatch: py
     """The file is never whole in memory: each tensor is gone before the next one comes."""
     import weakref
 
-    from assay.workers.weights import load as loading
+    from assay.workers.weights import load as load_module
 
     path = saved(tmp_path, vit_tensors())
     alive: list[weakref.ref[Tensor]] = []
     most = 0
-    fill = loading._fill
+    fill = load_module._fill
 
     def counting(ours: Tensor, theirs: Tensor, *rest: Any) -> None:
         nonlocal most
@@ -263,6 +263,6 @@ def test_one_tensor_at_a_time_is_read(tmp_path: Path, load: Any, monkeypatch: py
         most = max(most, sum(ref() is not None for ref in alive))
         fill(ours, theirs, *rest)
 
-    monkeypatch.setattr(loading, "_fill", counting)
+    monkeypatch.setattr(load_module, "_fill", counting)
     load(path)
     assert (len(alive), most) == (20, 1)
