@@ -31,7 +31,7 @@ from assay.service.metrics.table import OutcomeTable
 from assay.service.submission.compatibility import known_of_model
 from assay.service.submission.estimate import passes as declared_passes
 from assay.service.submission.estimate import repeats as declared_repeats
-from assay.workers.discovery import packages as extensions
+from assay.workers.discovery import packages
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.walk import entry_of, to_json, walk
 
@@ -127,7 +127,7 @@ def resolve(component: Component) -> Any:
         ComponentMissing: it is of another package, which this worker does not have as the catalog says.
     """
     if component.package is not None:
-        target = extensions.resolve(component)
+        target = packages.resolve(component)
     else:
         module, _, name = component.target.partition(":")
         target = getattr(importlib.import_module(module), name)
@@ -144,7 +144,7 @@ def outcome_table(component: Component, tasks: Sequence[str]) -> OutcomeTable:
     table = component.table_for(tasks)
     if table is None:
         raise ValueError(f"{component.target} states no outcome table for {' or '.join(tasks)}")
-    return find_table(table) if component.package is None else extensions.resolve_table(component, table)
+    return find_table(table) if component.package is None else packages.resolve_table(component, table)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write_extras(path: Path, *, skip_broken: bool) -> int:
     # Assay's own are known without importing them, which takes much longer than those of a package.
-    found, left_out = extensions.walk(load_with("").list(), extensions.installed())
+    found, left_out = packages.components_of(load_with("").list(), packages.installed())
     for package, reason in left_out.items():
         sys.stderr.write(f"catalog: {package} is left out: {reason}\n")
     if left_out and not skip_broken:
@@ -198,8 +198,8 @@ def _write_extras(path: Path, *, skip_broken: bool) -> int:
     except OSError as error:
         sys.stderr.write(f"catalog: cannot write {path}: {error.strerror}\n")
         return 1
-    packages = ", ".join(dict.fromkeys(str(component.package) for component in found))
-    sys.stdout.write(f"catalog: {len(found)} components of {packages or 'no package'} in {path}\n")
+    names = ", ".join(dict.fromkeys(str(component.package) for component in found))
+    sys.stdout.write(f"catalog: {len(found)} components of {names or 'no package'} in {path}\n")
     return 0
 
 

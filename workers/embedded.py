@@ -177,7 +177,7 @@ def extend_catalog(state: Path) -> None:
     found = installed()
     if not found:
         return
-    log.info("looking for the components of %s", ", ".join(str(extension.package) for extension in found))
+    log.info("looking for the components of %s", ", ".join(str(entry.package) for entry in found))
     file = state / FILE
     problem = _written(file)
     if problem is not None:
@@ -185,7 +185,7 @@ def extend_catalog(state: Path) -> None:
         return
     try:
         content, _ = extra_components.read(file), load_with(str(file))
-    except extra_components.BadExtras as error:
+    except extra_components.BadPackageComponents as error:
         log.error("serving without the components of other packages: %s", error)
         return
     log.info("%d components of other packages, listed in %s", len(content.components), file)

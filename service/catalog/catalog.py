@@ -2,7 +2,7 @@
 
 `catalog.json` is generated from the components by `python -m assay.workers.catalog`, committed, and read
 here, so that the service knows all parameters without importing torch. ASSAY_CATALOG may name a file with the
-components of other packages (`extras`).
+components of other packages (`extra_components`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Catalog:
         """Read what `workers.catalog` writes."""
         return cls(Component.model_validate(entry) for entry in json.loads(text))
 
-    def with_extras(self, more: extra_components.Extras) -> Catalog:
+    def with_packages(self, more: extra_components.PackageComponents) -> Catalog:
         """This catalog with the components of other packages.
 
         Raises:
@@ -310,8 +310,10 @@ def load_with(file: str) -> Catalog:
     if not file:
         return own
     try:
-        return own.with_extras(extra_components.read(Path(file)))
-    except extra_components.BadExtras:
+        return own.with_packages(extra_components.read(Path(file)))
+    except extra_components.BadPackageComponents:
         raise
     except ValueError as error:
-        raise extra_components.BadExtras(f"{file}: {error}; {extra_components.how_to_write(file)}") from None
+        raise extra_components.BadPackageComponents(
+            f"{file}: {error}; {extra_components.how_to_write(file)}"
+        ) from None

@@ -17,12 +17,12 @@ from typing import Any
 VARIABLE = "ASSAY_CATALOG"
 
 
-class BadExtras(ValueError):
+class BadPackageComponents(ValueError):
     """The file cannot be used; the message says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
-class Extras:
+class PackageComponents:
     """What the file has.
 
     Attributes:
@@ -34,7 +34,7 @@ class Extras:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(path: Path) -> Extras:
+def read(path: Path) -> PackageComponents:
     """The file's content; the entries themselves are checked by the catalog.
 
     Raises:
@@ -47,11 +47,13 @@ def read(path: Path) -> Extras:
         if own or not all(isinstance(reason, str) for reason in left_out.values()):
             raise ValueError(f"{own} are of no package")
     except OSError as error:
-        raise BadExtras(f"cannot read {path}: {error.strerror}; {how_to_write(path)}") from None
+        raise BadPackageComponents(f"cannot read {path}: {error.strerror}; {how_to_write(path)}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"[:200]
-        raise BadExtras(f"{path} is no catalog of components ({problem}); {how_to_write(path)}") from None
-    return Extras(tuple(components), left_out)
+        raise BadPackageComponents(
+            f"{path} is no catalog of components ({problem}); {how_to_write(path)}"
+        ) from None
+    return PackageComponents(tuple(components), left_out)
 
 
 def text(components: list[dict[str, Any]], left_out: Mapping[str, str]) -> str:

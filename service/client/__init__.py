@@ -7,13 +7,7 @@ job = client.wait(client.submit(spec).id)
 results = client.results(job.id)
 """
 
-from assay.service.client.jobs import DEFAULT_URL
-from assay.service.client.jobs import ERRORS
-from assay.service.client.jobs import KEY_VARIABLE
 from assay.service.client.jobs import AssayClient
-from assay.service.client.jobs import Unreachable
-from assay.service.client.transport import ERRORS
-from assay.service.client.transport import BadAnswer
-from assay.service.client.transport import Unreachable
+from assay.service.client.transport import DEFAULT_URL, ERRORS, KEY_VARIABLE, BadAnswer, Unreachable
 
 __all__ = ["DEFAULT_URL", "ERRORS", "KEY_VARIABLE", "AssayClient", "BadAnswer", "Unreachable"]

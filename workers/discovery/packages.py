@@ -25,7 +25,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component, Package
 from assay.service.contract.stored_specs import UserSpec, evaluations_in, parts_of
 from assay.service.metrics.table import OutcomeTable
-from assay.workers.discovery import walk as walker
+from assay.workers.discovery import walk
 from assay.workers.discovery.outcome_tables import find_table
 
 GROUP = "assay.components"
@@ -36,7 +36,7 @@ class ComponentMissing(ValueError):
 
 
 @dataclass(frozen=True)
-class Extension:
+class PackageEntry:
     """One entry point.
 
     Attributes:
@@ -48,33 +48,35 @@ class Extension:
     module: str
 
 
-def installed() -> list[Extension]:
+def installed() -> list[PackageEntry]:
     """All entry points of the group, by package and module; nothing is imported."""
     found = set()
     for point in importlib.metadata.entry_points(group=GROUP):
         assert point.dist is not None, "entry points that are looked up know their package"
-        found.add(Extension(Package(name=point.dist.name, version=point.dist.version), point.value))
-    return sorted(found, key=lambda extension: (extension.package.name, extension.module))
+        found.add(PackageEntry(Package(name=point.dist.name, version=point.dist.version), point.value))
+    return sorted(found, key=lambda entry: (entry.package.name, entry.module))
 
 
-def walk(own: Sequence[Component], extensions: Sequence[Extension]) -> tuple[list[Component], dict[str, str]]:
-    """The components of extensions, and why those of others are left out.
+def components_of(
+    own: Sequence[Component], entries: Sequence[PackageEntry]
+) -> tuple[list[Component], dict[str, str]]:
+    """The components of packages, and why those of others are left out.
 
     Args:
         own: Assay's own components, whose names are taken.
-        extensions: Where to look. What is wrong with one component leaves out its whole extension.
+        entries: Where to look. What is wrong with one component leaves out its whole package.
 
     Returns:
         Components by kind and name; package and version to the reason.
     """
     catalog, left_out = Catalog(own), dict[str, str]()
     found: list[Component] = []
-    for extension in extensions:
+    for entry in entries:
         try:
-            added = list(_components(extension))
+            added = list(_components(entry))
             catalog = _joined(catalog, added)
         except (Exception, SystemExit) as error:  # whatever a foreign module raises is its own fault
-            left_out[str(extension.package)] = _reason(extension, error)
+            left_out[str(entry.package)] = _reason(entry, error)
         else:
             found += added
     return sorted(found, key=lambda component: (component.kind, component.name)), left_out
@@ -121,7 +123,7 @@ def _what(component: Component) -> str:
     return f"the {component.kind} {component.name!r} is of the package {component.package}"
 
 
-def _owner(component: Component, module: str) -> Extension:
+def _owner(component: Component, module: str) -> PackageEntry:
     """The installed package that has a module of a component's.
 
     Raises:
@@ -129,14 +131,14 @@ def _owner(component: Component, module: str) -> Extension:
     """
     what, worker, package = _what(component), socket.gethostname(), component.package
     assert package is not None
-    here = [extension for extension in installed() if extension.package.name == package.name]
+    here = [entry for entry in installed() if entry.package.name == package.name]
     if not here:
         raise ComponentMissing(f"{what}, which the worker {worker} does not have: {_what_to_do(package)}")
     if here[0].package != package:
         raise ComponentMissing(f"{what}; the worker {worker} has {here[0].package}: {_what_to_do(package)}")
-    owners = [extension for extension in here if module.startswith(f"{extension.module}.")]
+    owners = [entry for entry in here if module.startswith(f"{entry.module}.")]
     if not owners:
-        named = ", ".join(extension.module for extension in here)
+        named = ", ".join(entry.module for entry in here)
         raise ComponentMissing(
             f"{what}, but {module!r} is in none of the packages that its entry points name ({named})"
         )
@@ -164,50 +166,50 @@ def packages_of(spec: UserSpec, catalog: Catalog) -> dict[str, str]:
     return {one.package.name: one.package.version for one, _ in named if one.package is not None}
 
 
-def _components(extension: Extension) -> Iterator[Component]:
-    modules = list(_modules(extension))
+def _components(entry: PackageEntry) -> Iterator[Component]:
+    modules = list(_modules(entry))
     if not modules:
         raise ValueError(
-            f"{extension.module} has no components: there is no module or package with an `__all__` that is"
-            f" called after a kind ({', '.join(walker.PACKAGES)})"
+            f"{entry.module} has no components: there is no module or package with an `__all__` that is"
+            f" called after a kind ({', '.join(walk.PACKAGES)})"
         )
     for _, name, _ in modules:
-        yield from _of_module(extension, name)
+        yield from _of_module(entry, name)
 
 
-def _modules(extension: Extension) -> Iterator[tuple[str, str, list[str]]]:
-    """(kind, module, names in its `__all__`) of an extension."""
-    for kind in walker.PACKAGES:
-        name = f"{extension.module}.{kind}"
+def _modules(entry: PackageEntry) -> Iterator[tuple[str, str, list[str]]]:
+    """(kind, module, names in its `__all__`) of a package."""
+    for kind in walk.PACKAGES:
+        name = f"{entry.module}.{kind}"
         spec = importlib.util.find_spec(name)
         if spec is None:
             continue
         if spec.submodule_search_locations is not None:
-            for module, names in walker.exports(name):
+            for module, names in walk.exports(name):
                 yield kind, module, names
-        elif spec.origin is not None and (names := walker.stated_all(name, Path(spec.origin))):
+        elif spec.origin is not None and (names := walk.stated_all(name, Path(spec.origin))):
             yield kind, name, names
 
 
-def _of_module(extension: Extension, wanted: str) -> Iterator[Component]:
-    for kind, name, names in _modules(extension):
+def _of_module(entry: PackageEntry, wanted: str) -> Iterator[Component]:
+    for kind, name, names in _modules(entry):
         if name != wanted:
             continue
         try:
             module = importlib.import_module(name)
         except (Exception, SystemExit) as error:
             raise ValueError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
-        for described in walker.components_of(kind, module, names):
-            _check_tables(extension, described)
-            yield described.model_copy(update={"package": extension.package})
+        for described in walk.components_of(kind, module, names):
+            _check_tables(entry, described)
+            yield described.model_copy(update={"package": entry.package})
 
 
-def _check_tables(extension: Extension, component: Component) -> None:
+def _check_tables(entry: PackageEntry, component: Component) -> None:
     """Refuse a table from elsewhere: workers import it, and only the package itself was allowed to be."""
     stated = component.table or {}
     for table in [stated] if isinstance(stated, str) else stated.values():
-        if ":" in table and not table.startswith(f"{extension.module}."):
-            raise ValueError(f"{component.target}: TABLE: {table!r} is not in {extension.module}")
+        if ":" in table and not table.startswith(f"{entry.module}."):
+            raise ValueError(f"{component.target}: TABLE: {table!r} is not in {entry.module}")
 
 
 def _joined(catalog: Catalog, added: Sequence[Component]) -> Catalog:
@@ -215,17 +217,17 @@ def _joined(catalog: Catalog, added: Sequence[Component]) -> Catalog:
     for component in added:
         catalog.check_name(component)
         catalog = Catalog([*catalog.list(), component])
-    walker.check_references(catalog)
+    walk.check_references(catalog)
     return catalog
 
 
-def _reason(extension: Extension, error: BaseException) -> str:
+def _reason(entry: PackageEntry, error: BaseException) -> str:
     said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    return f"{extension.module}: {said}"
+    return f"{entry.module}: {said}"
 
 
 def _as_json(component: Component) -> Any:
-    return json.loads(json.dumps(walker.entry_of(component)))
+    return json.loads(json.dumps(walk.entry_of(component)))
 
 
 def _what_to_do(package: Package) -> str:

@@ -75,7 +75,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 def walked() -> tuple[dict[tuple[str, str], Component], dict[str, str]]:
-    found, left_out = packages.walk(load_with("").list(), packages.installed())
+    found, left_out = packages.components_of(load_with("").list(), packages.installed())
     return {(component.kind, component.name): component for component in found}, left_out
 
 
@@ -299,7 +299,7 @@ def test_embedded_says_where_it_found_nothing(
     monkeypatch.delenv("ASSAY_CATALOG", raising=False)
     embedded.extend_catalog(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    found = [packages.Extension(packages.Package(name="gone", version="1"), "gone")]
+    found = [packages.PackageEntry(packages.Package(name="gone", version="1"), "gone")]
     monkeypatch.setattr(embedded, "installed", lambda: found)
     monkeypatch.setattr(embedded.sys, "executable", "/bin/false")
     embedded.extend_catalog(tmp_path)
@@ -329,7 +329,7 @@ def test_a_file_that_cannot_be_used_says_how_to_write_it(
     path = tmp_path / "extra.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(extra_components.BadExtras) as caught:
+    with pytest.raises(extra_components.BadPackageComponents) as caught:
         load_with(str(path))
     assert reason in str(caught.value)
     assert f"python -m assay.workers.catalog --out {path}" in str(caught.value)
@@ -341,6 +341,7 @@ def test_a_name_that_assay_has_taken_since_is_refused(file: Path) -> None:
     other = file.with_name("other.json")
     other.write_text(json.dumps(content))
     with pytest.raises(
-        extra_components.BadExtras, match=r"has the name of an attack of Assay itself .*: rename it"
+        extra_components.BadPackageComponents,
+        match=r"has the name of an attack of Assay itself .*: rename it",
     ):
         load_with(str(other))
