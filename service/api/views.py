@@ -19,7 +19,7 @@ from assay.service.store.live import Live
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.event_log import eta_seconds
-from assay.service.store.transactions.progress import brought_up
+from assay.service.store.transactions.progress import with_reports
 from assay.service.submission.suites import left_out_warnings
 
 JOBS_PATH = "/api/v1/jobs"
@@ -98,8 +98,8 @@ def up_to_date(store: TenantStore, live: Live, job: JobRow) -> JobRow:
     """The job with what its workers have reported since they last wrote to the database."""
     if not live.used or job.state not in AT_WORK:
         return job
-    stood = store.jobs.standing(job.id)
-    return job if stood is None else brought_up(job, stood, live.done(stood.running))
+    snapshot = store.jobs.progress_snapshot(job.id)
+    return job if snapshot is None else with_reports(job, snapshot, live.done(snapshot.running))
 
 
 def device_of(row: JobRow) -> str:

@@ -17,7 +17,7 @@ from assay.service.store.database import Database
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import ArtifactRow
 from assay.service.store.tables import artifacts, jobs
-from assay.service.store.transactions.dependencies import still_needed
+from assay.service.store.transactions.dependencies import has_unfinished_dependent
 from assay.service.store.transactions.transitions import lock_job
 
 WEIGHTS = "weights.safetensors"
@@ -125,7 +125,7 @@ def _old(keep_seconds: float) -> ColumnElement[bool]:
     """The condition that a job's files may go."""
     ended = jobs.c.state.in_([str(state) for state in TERMINAL]) & (jobs.c.finished_at < now() - keep_seconds)
     # A checkpoint stays until somebody deletes it.
-    return ended & (jobs.c.kind != "check") & ~still_needed()
+    return ended & (jobs.c.kind != "check") & ~has_unfinished_dependent()
 
 
 def _artifact(row: Row[Any]) -> ArtifactRow:

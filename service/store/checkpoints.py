@@ -27,11 +27,11 @@ from assay.service.store.quotas import Quota, check_room, one_at_a_time, size_le
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
 from assay.service.store.tables import checkpoints, dependencies, jobs
 from assay.service.store.transactions.claim import retake
-from assay.service.store.transactions.dependencies import unfinished_user
+from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import end_job
-from assay.service.store.transactions.event_log import tell_state
+from assay.service.store.transactions.event_log import record_state_event
 from assay.service.store.transactions.finish import complete
-from assay.service.store.transactions.release import give_up
+from assay.service.store.transactions.release import fail
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_first_shard, job_values
 from assay.service.store.transactions.transitions import lock_claim, lock_job
@@ -155,7 +155,7 @@ class Checkpoints:
         with self._database.writing() as connection:
             job_id = _read(connection, name, tenant).job_id
             lock_job(connection, job_id)
-            user = unfinished_user(connection, job_id)
+            user = unfinished_dependent(connection, job_id)
             if user is not None:
                 raise InvalidState(f"job {user.id} is not finished and needs the checkpoint {name}")
             connection.execute(jobs.delete().where(jobs.c.id == job_id))
@@ -193,7 +193,7 @@ class Checkpoints:
             mine = checkpoints.c.job_id == job.id
             connection.execute(update(checkpoints).where(mine).values(verdict=verdict))
             if error is not None:
-                give_up(connection, job, shard, BAD_WEIGHTS, error)
+                fail(connection, job, shard, BAD_WEIGHTS, error)
             else:
                 complete(connection, shard)
                 end_job(connection, job.id, {JobState.STARTING}, JobState.SUCCEEDED)
@@ -276,7 +276,7 @@ def _add(
     }
     job = job_values(job_id, spec, created_at) | {"state": str(JobState.QUEUED), "tenant": tenant}
     connection.execute(insert(jobs).values(**job))
-    tell_state(connection, job_id)
+    record_state_event(connection, job_id)
     add_first_shard(connection, job_id, "check", spec)
     row = {"tenant": tenant or "", "name": name, "job_id": job_id, "model": model}
     stored = {"sha256": sha256, "size": size, "created_at": created_at}

@@ -18,7 +18,7 @@ from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.row_mapping import job_row, read_job, unknown_job
 from assay.service.store.rows import JobRow, SourceRow
 from assay.service.store.tables import jobs, shards, tags
-from assay.service.store.transactions.dependencies import unfinished_user
+from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import (
     cancel_queued_shards,
     cancel_when_idle,
@@ -26,11 +26,11 @@ from assay.service.store.transactions.end_job import (
     one_line,
     problem,
 )
-from assay.service.store.transactions.event_log import tell_message
+from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.finish import not_done
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, known_job
-from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, move_job, states_before
+from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, states_before, transition_job
 
 
 class Jobs:
@@ -161,7 +161,7 @@ class Jobs:
                 raise InvalidState(f"job {job_id} is {job.state} and cannot be canceled")
             if not end_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED):
                 working = {JobState.STARTING, JobState.RUNNING}
-                move_job(connection, job_id, working, JobState.CANCELING, message="")
+                transition_job(connection, job_id, working, JobState.CANCELING, message="")
                 cancel_queued_shards(connection, job_id)
                 cancel_when_idle(connection, job_id)
             return read_job(connection, job_id)
@@ -192,7 +192,7 @@ class Jobs:
                 raise unknown_job(job_id)
             if JobState(job.state) not in TERMINAL:
                 raise InvalidState(f"job {job_id} is {job.state}: only a job that has ended can be deleted")
-            dependent = unfinished_user(connection, job_id)
+            dependent = unfinished_dependent(connection, job_id)
             if dependent is not None:
                 # An administrator's job may need this one, and its id is nobody else's business.
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
@@ -261,7 +261,7 @@ class Jobs:
     def log(self, job_id: str, message: str) -> None:
         """Sets the job's message: one line on what it is doing. Nothing happens to unknown jobs."""
         with self._database.writing() as connection:
-            tell_message(connection, job_id, one_line(message))
+            record_message(connection, job_id, one_line(message))
 
     def _time_out(self, job_id: str) -> bool:
         with self._database.writing() as connection:

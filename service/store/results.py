@@ -14,7 +14,7 @@ from assay.service.store.database import Database
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import OutcomeRow
 from assay.service.store.tables import outcomes, results, shards
-from assay.service.store.transactions.event_log import tell_metric
+from assay.service.store.transactions.event_log import record_metric_event
 from assay.service.store.transactions.transitions import lock_job
 
 
@@ -59,7 +59,7 @@ class Results:
             before = connection.execute(select(results.c.result).where(this)).scalar()
             upsert(connection, results, values)
             if before != json.loads(json.dumps(result)):
-                tell_metric(connection, job_id, evaluation, result)
+                record_metric_event(connection, job_id, evaluation, result)
 
     def of(self, job_id: str) -> dict[int, ResultJson]:
         """The merged results of a job by evaluation, in order."""

@@ -207,7 +207,7 @@ class RunningShard:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProgressSnapshot:
     """The sums over a job's shards and the shards at work, as they stood at one moment."""
 
     progress_done: int

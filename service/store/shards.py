@@ -16,16 +16,16 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.row_mapping import read_job, shard_row
-from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ShardRow, Standing
+from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
 from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.claim import candidate, retake, take
 from assay.service.store.transactions.end_job import cancel_when_idle, one_line
-from assay.service.store.transactions.event_log import tell_message
+from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.finish import complete, finished, finished_before, write_outcome
-from assay.service.store.transactions.progress import set_done, standing
-from assay.service.store.transactions.release import expire, give_up, put_back
+from assay.service.store.transactions.progress import progress_snapshot, set_done
+from assay.service.store.transactions.release import expire, fail, requeue
 from assay.service.store.transactions.submit import write_plan
-from assay.service.store.transactions.transitions import CLAIMABLE, held, lock_claim, move_job
+from assay.service.store.transactions.transitions import CLAIMABLE, held, lock_claim, transition_job
 
 
 class Shards:
@@ -102,9 +102,9 @@ class Shards:
             job, shard = found
             set_done(connection, shard, done, total)
             if shard.kind == "train" and job.state == JobState.STARTING:
-                move_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
+                transition_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
             if message is not None:
-                tell_message(connection, job.id, one_line(message))
+                record_message(connection, job.id, one_line(message))
 
     def checkpoint(self, claim: Claim) -> None:
         """Says that the shard has saved its progress: earlier failures and losses count no more."""
@@ -128,7 +128,7 @@ class Shards:
                 return False
             job, shard = found
             if job.state != JobState.STARTING:
-                put_back(connection, job, shard)
+                requeue(connection, job, shard)
                 return False
             complete(connection, shard)
             write_plan(connection, job, plan)
@@ -174,9 +174,9 @@ class Shards:
                 job, shard = found
                 failures = shard.failures + 1
                 if JobState(job.state) in CLAIMABLE and not (retry and failures < cap):
-                    give_up(connection, job, shard, error_type, message, failures=failures)
+                    fail(connection, job, shard, error_type, message, failures=failures)
                 else:
-                    put_back(connection, job, shard, failures=failures)
+                    requeue(connection, job, shard, failures=failures)
             return read_job(connection, claim.job_id)
 
     def canceled(self, claim: Claim) -> None:
@@ -219,10 +219,10 @@ class Shards:
         """All shards of a job, by id."""
         return self._rows(shards.c.job_id == job_id)
 
-    def standing(self, job_id: str) -> Standing | None:
+    def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
         """How far a job and its running shards are, all at one moment; None when there is no such job."""
         with self._database.reading() as connection:
-            return standing(connection, job_id)
+            return progress_snapshot(connection, job_id)
 
     def _rows(self, condition: ColumnElement[bool]) -> list[ShardRow]:
         with self._database.reading() as connection:
@@ -233,4 +233,4 @@ class Shards:
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
             if found is not None:
-                put_back(connection, *found)
+                requeue(connection, *found)

@@ -23,13 +23,13 @@ from assay.service.store.rows import (
     EventRow,
     JobRow,
     OutcomeRow,
+    ProgressSnapshot,
     SourceRow,
-    Standing,
 )
 from assay.service.store.store import Store
-from assay.service.store.transactions.dependencies import cannot_give
+from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
-from assay.service.submission.dependencies import needs_of
+from assay.service.submission.dependencies import dependencies_of
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,12 @@ class TenantJobs(_Part):
 
     def add(self, spec: Spec, *, body_sha256: str, idempotency_key: str | None = None) -> tuple[JobRow, bool]:
         """Adds a job of the caller's tenant; weights may come from jobs that the caller sees."""
-        needs = needs_of(spec)
-        unseen = {job_id for job_id in {need.job for need in needs} if not self._sees(job_id)}
+        required = dependencies_of(spec)
+        unseen = {job_id for job_id in {dependency.job for dependency in required} if not self._sees(job_id)}
         if unseen:
-            raise cannot_give([(need, "there is no such job") for need in needs if need.job in unseen])
+            raise missing_dependency(
+                [(dependency, "there is no such job") for dependency in required if dependency.job in unseen]
+            )
         return self._store.jobs.add(
             spec, body_sha256=body_sha256, idempotency_key=idempotency_key, tenant=self._tenant
         )
@@ -146,10 +148,10 @@ class TenantJobs(_Part):
         self._check(job_id)
         self._store.jobs.delete(job_id)
 
-    def standing(self, job_id: str) -> Standing | None:
+    def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
         """How far a job is, as its running shards have last written; None when it is gone."""
         self._check(job_id)
-        return self._store.shards.standing(job_id)
+        return self._store.shards.progress_snapshot(job_id)
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
         """Places in the one queue of all tenants: numbers only."""

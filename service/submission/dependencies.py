@@ -14,8 +14,8 @@ from assay.service.submission.weights import LOC
 
 
 @dataclass(frozen=True)
-class Need:
-    """One field that names a training job, or a checkpoint, whose weights are needed.
+class Dependency:
+    """A field that names a training job, or a checkpoint, whose weights are needed.
 
     Attributes:
         job: Id of that job; of the job that checks it, for a checkpoint.
@@ -33,20 +33,20 @@ class Need:
         return int(self.loc[1]) if self.loc[0] == "evaluations" else None
 
 
-def needs_of(spec: Spec) -> list[Need]:
+def dependencies_of(spec: Spec) -> list[Dependency]:
     """Every field of a valid spec that names another job, in the spec's order.
 
     Args:
         spec: With every default filled in.
     """
     weights = (spec["model"].get("weights") or {}).get("job")
-    return [*([Need(weights, (*LOC, "job"))] if weights else []), *_of_evaluations(spec)]
+    return [*([Dependency(weights, (*LOC, "job"))] if weights else []), *_of_evaluations(spec)]
 
 
-def _of_evaluations(spec: Spec) -> Iterator[Need]:
+def _of_evaluations(spec: Spec) -> Iterator[Dependency]:
     for index, item in enumerate(evaluations_in(spec)):
         # A name that this version does not know any more is for the evaluator to refuse.
         with contextlib.suppress(NotFound):
             component = load().find_evaluation(item["name"])
             for parameter, job in component.jobs(item.get("params", {})):
-                yield Need(job, ("evaluations", index, "params", parameter))
+                yield Dependency(job, ("evaluations", index, "params", parameter))

@@ -9,7 +9,7 @@ from assay.service.contract.messages import EvaluateRequest, ModelSource, PlanRe
 from assay.service.contract.problems import path_text
 from assay.service.contract.records import ForeignModel
 from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec
-from assay.service.submission.dependencies import Need, needs_of
+from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.weights.fit import FACTS, check_fit, made_for
@@ -31,14 +31,14 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> d
         ValueError: a model is made for other images or classes.
     """
     found: dict[str, ForeignModel] = {}
-    for need in _needs(request):
-        source = _source(need, request)
-        _check_data(need, source, request["spec"], session)
-        if need.job not in found:
-            other = _load(need, source, request["spec"], session, loaded)
+    for dependency in _required(request):
+        source = _source(dependency, request)
+        _check_data(dependency, source, request["spec"], session)
+        if dependency.job not in found:
+            other = _load(dependency, source, request["spec"], session, loaded)
             stated = source["spec"]["model"]
             model: ComponentReference = {"name": stated["name"], "params": stated["params"]}
-            found[need.job] = {"model": model, "weights_sha256": other.weights_sha256}
+            found[dependency.job] = {"model": model, "weights_sha256": other.weights_sha256}
     return found
 
 
@@ -51,46 +51,52 @@ def shard_sources(request: EvaluateRequest, session: Session, loaded: Loaded) ->
     """
     planned = request["plan"].get("sources", {})  # plans of earlier versions have none
     found: dict[str, Loaded] = {}
-    for need in _needs(request):
-        if need.evaluation != request["evaluation"]:
+    for dependency in _required(request):
+        if dependency.evaluation != request["evaluation"]:
             continue
-        other = _load(need, _source(need, request), request["spec"], session, loaded)
-        if need.job in planned and other.weights_sha256 != planned[need.job]["weights_sha256"]:
-            raise ValueError(f"the weights of job {need.job} changed since the job was planned")
-        found[need.job] = other
+        other = _load(dependency, _source(dependency, request), request["spec"], session, loaded)
+        if dependency.job in planned and other.weights_sha256 != planned[dependency.job]["weights_sha256"]:
+            raise ValueError(f"the weights of job {dependency.job} changed since the job was planned")
+        found[dependency.job] = other
     return found
 
 
-def _needs(request: PlanRequest | EvaluateRequest) -> list[Need]:
-    return [need for need in needs_of(request["spec"]) if need.evaluation is not None]
+def _required(request: PlanRequest | EvaluateRequest) -> list[Dependency]:
+    return [
+        dependency for dependency in dependencies_of(request["spec"]) if dependency.evaluation is not None
+    ]
 
 
-def _source(need: Need, request: PlanRequest | EvaluateRequest) -> ModelSource:
-    source = request.get("sources", {}).get(need.job)
+def _source(dependency: Dependency, request: PlanRequest | EvaluateRequest) -> ModelSource:
+    source = request.get("sources", {}).get(dependency.job)
     if source is None:
-        raise BadWeights(f"{path_text(need.loc)}: job {need.job}, whose model is needed, was deleted")
+        raise BadWeights(
+            f"{path_text(dependency.loc)}: job {dependency.job}, whose model is needed, was deleted"
+        )
     return source
 
 
-def _check_data(need: Need, source: ModelSource, spec: EvaluateJobSpec, session: Session) -> None:
-    assert need.evaluation is not None
-    evaluated = session.data(spec["evaluations"][need.evaluation]["data"] or spec["data"], "test")
+def _check_data(dependency: Dependency, source: ModelSource, spec: EvaluateJobSpec, session: Session) -> None:
+    assert dependency.evaluation is not None
+    evaluated = session.data(spec["evaluations"][dependency.evaluation]["data"] or spec["data"], "test")
     trained_on = session.data(source["spec"]["data"], "test")
     for fact in FACTS:
         theirs, ours = made_for(trained_on, fact), made_for(evaluated, fact)
         if theirs != ours:
             raise ValueError(
-                f"{path_text(need.loc)}: the model of job {need.job} is made for {theirs} {fact},"
+                f"{path_text(dependency.loc)}: the model of job {dependency.job} is made for {theirs} {fact},"
                 f" {evaluated.name!r} has {ours}"
             )
-    check_fit(evaluated, trained_on, None, path_text(need.loc))
+    check_fit(evaluated, trained_on, None, path_text(dependency.loc))
 
 
-def _load(need: Need, source: ModelSource, spec: EvaluateJobSpec, session: Session, loaded: Loaded) -> Loaded:
+def _load(
+    dependency: Dependency, source: ModelSource, spec: EvaluateJobSpec, session: Session, loaded: Loaded
+) -> Loaded:
     other = session.other(source, spec["execution"], device=loaded.device.type)
     if other.image_size != loaded.image_size:
         raise ValueError(
-            f"{path_text(need.loc)}: the model of job {need.job} is for images of {other.image_size} pixels,"
-            f" the evaluated one for {loaded.image_size}"
+            f"{path_text(dependency.loc)}: the model of job {dependency.job} is for images of"
+            f" {other.image_size} pixels, the evaluated one for {loaded.image_size}"
         )
     return other

@@ -33,7 +33,7 @@ from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
-from assay.service.submission.dependencies import needs_of
+from assay.service.submission.dependencies import dependencies_of
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import Tally
@@ -262,8 +262,14 @@ class ShardRun:
     def _sources(self) -> dict[str, ModelSource]:
         """The other models that the shard uses, by job: {"spec", "weights"}; a plan looks at those of all."""
         claim = self._claim
-        needs = [need for need in needs_of(claim.spec) if need.evaluation is not None]
-        mine = {need.job for need in needs if claim.kind == "plan" or need.evaluation == claim.evaluation}
+        required = [
+            dependency for dependency in dependencies_of(claim.spec) if dependency.evaluation is not None
+        ]
+        mine = {
+            dependency.job
+            for dependency in required
+            if claim.kind == "plan" or dependency.evaluation == claim.evaluation
+        }
         found: dict[str, ModelSource] = {}
         for job_id in sorted(mine):
             # One that is not there, against all rules, is for the evaluator to complain of.

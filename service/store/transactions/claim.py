@@ -11,7 +11,12 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.rows import Claim
 from assay.service.store.tables import jobs, shards
-from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, move_job, move_shards
+from assay.service.store.transactions.transitions import (
+    CLAIMABLE,
+    lock_job,
+    transition_job,
+    transition_shards,
+)
 
 
 def candidate(connection: Connection, devices: Sequence[str], count: int, warm_job: str | None) -> str | None:
@@ -60,7 +65,9 @@ def take(
         return None
     fence = shard.fence + 1
     taken = {"owner": worker, "lease_until": now() + lease_seconds, "fence": fence}
-    if not move_shards(connection, shards.c.id == shard.id, {ShardState.QUEUED}, ShardState.RUNNING, **taken):
+    if not transition_shards(
+        connection, shards.c.id == shard.id, {ShardState.QUEUED}, ShardState.RUNNING, **taken
+    ):
         return None
     start_job(connection, job, running=shard.kind == "evaluate")
     if shard.kind != "plan" and job.paced_at is None:
@@ -82,7 +89,9 @@ def retake(connection: Connection, claim: Claim) -> bool:
     if job is None or JobState(job.state) not in CLAIMABLE:
         return False
     untouched = (shards.c.id == claim.shard_id) & (shards.c.fence == claim.fence)
-    if not move_shards(connection, untouched, {ShardState.QUEUED}, ShardState.RUNNING, owner=claim.worker):
+    if not transition_shards(
+        connection, untouched, {ShardState.QUEUED}, ShardState.RUNNING, owner=claim.worker
+    ):
         return False
     start_job(connection, job, running=claim.kind == "evaluate")
     return True
@@ -94,9 +103,9 @@ def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
     if job.started_at is None:
         timeout = job.spec.get("timeout_seconds")
         times = {"started_at": now(), "deadline": None if timeout is None else now() + timeout}
-    move_job(connection, job.id, {JobState.QUEUED}, JobState.STARTING, **times)
+    transition_job(connection, job.id, {JobState.QUEUED}, JobState.STARTING, **times)
     if running:
-        move_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
+        transition_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
 
 
 def _queued(devices: Sequence[str], count: int) -> ColumnElement[bool]:

@@ -1,6 +1,7 @@
-"""Which jobs need the weights of which: noted when a job is added, and asked by whatever changes either.
+"""Dependencies between jobs: which job needs the weights of which.
 
-A needed job is older than those that need it, so the lock order of `moves` is that of ids.
+They are written when a job is added. A job is older than its dependents, so the lock order of
+`transitions` is that of ids.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.tables import checkpoints, dependencies, jobs
 from assay.service.store.transactions.transitions import OPEN, lock_job
-from assay.service.submission.dependencies import Need
+from assay.service.submission.dependencies import Dependency
 from assay.service.submission.weights import LOC
 
 
-def checkpoint_needs(connection: Connection, spec: Spec, tenant: str | None) -> list[Need]:
+def checkpoint_dependencies(connection: Connection, spec: Spec, tenant: str | None) -> list[Dependency]:
     """The checkpoint that a valid spec names, if it does, as the tenant knows it.
 
     Raises:
@@ -31,42 +32,45 @@ def checkpoint_needs(connection: Connection, spec: Spec, tenant: str | None) -> 
         return []
     mine = (checkpoints.c.tenant == (tenant or "")) & (checkpoints.c.name == name)
     row = connection.execute(select(checkpoints.c.job_id, checkpoints.c.sha256).where(mine)).one_or_none()
-    need = Need(row.job_id if row is not None else "", (*LOC, "checkpoint"), checkpoint=name)
+    dependency = Dependency(row.job_id if row is not None else "", (*LOC, "checkpoint"), checkpoint=name)
     if row is None:
-        raise cannot_give([(need, "there is no such checkpoint")])
+        raise missing_dependency([(dependency, "there is no such checkpoint")])
     if weights.get("sha256") not in (None, row.sha256):
-        raise cannot_give([(need, "the checkpoint of this name has another content")])
-    return [need]
+        raise missing_dependency([(dependency, "the checkpoint of this name has another content")])
+    return [dependency]
 
 
-def note_needs(connection: Connection, job_id: str, needs: Sequence[Need]) -> None:
-    """Writes down what a new job needs."""
-    rows = [{"job_id": job_id, "depends_on": source} for source in {need.job: None for need in needs}]
+def add_dependencies(connection: Connection, job_id: str, required: Sequence[Dependency]) -> None:
+    """Writes the dependencies of a new job."""
+    rows = [
+        {"job_id": job_id, "depends_on": source}
+        for source in {dependency.job: None for dependency in required}
+    ]
     if rows:
         connection.execute(insert(dependencies), rows)
 
 
-def needed_by(connection: Connection, job_id: str) -> list[str]:
+def required_jobs(connection: Connection, job_id: str) -> list[str]:
     """The jobs whose weights a job needs, by id; they may have been deleted."""
     mine = select(dependencies.c.depends_on).where(dependencies.c.job_id == job_id)
     return sorted(connection.execute(mine).scalars())
 
 
-def lock_needed(connection: Connection, sources: Collection[str]) -> dict[str, Row[Any] | None]:
-    """Keeps needed jobs from changing until the transaction ends; None for those that are not there.
+def lock_required(connection: Connection, sources: Collection[str]) -> dict[str, Row[Any] | None]:
+    """Keeps required jobs from changing until the transaction ends; None for those that are not there.
 
-    Whoever needs them is locked after this, or does not exist yet.
+    Their dependents are locked after this, or do not exist yet.
     """
     return {source: lock_job(connection, source, share=True) for source in sorted(sources)}
 
 
-def waiting_for(connection: Connection, job_id: str) -> list[str]:
+def waiting_dependents(connection: Connection, job_id: str) -> list[str]:
     """The jobs that wait for this one, and maybe for others too, by id."""
-    waiting = _needing(job_id).where(jobs.c.state == str(JobState.WAITING)).order_by(jobs.c.id)
+    waiting = _dependents(job_id).where(jobs.c.state == str(JobState.WAITING)).order_by(jobs.c.id)
     return [row.id for row in connection.execute(waiting)]
 
 
-def has_all(connection: Connection, job_id: str) -> bool:
+def dependencies_met(connection: Connection, job_id: str) -> bool:
     """Whether everything that a job needs has succeeded. The caller holds the job's row."""
     needed = jobs.alias("needed")
     missing = (
@@ -77,29 +81,29 @@ def has_all(connection: Connection, job_id: str) -> bool:
     return connection.execute(missing.limit(1)).first() is None
 
 
-def unfinished_user(connection: Connection, job_id: str) -> Row[str, str] | None:
-    """A job that has not ended and needs this one's weights: its `id` and `tenant`; None without one."""
-    return connection.execute(_needing(job_id).where(_open(jobs.c.state)).limit(1)).one_or_none()
+def unfinished_dependent(connection: Connection, job_id: str) -> Row[str, str] | None:
+    """A dependent that has not ended: its `id` and `tenant`; None without one."""
+    return connection.execute(_dependents(job_id).where(_open(jobs.c.state)).limit(1)).one_or_none()
 
 
-def still_needed() -> ColumnElement[bool]:
+def has_unfinished_dependent() -> ColumnElement[bool]:
     """The condition that a job's weights are needed by one that has not ended."""
-    users = jobs.alias("users")
-    needing = (dependencies.c.depends_on == jobs.c.id) & (dependencies.c.job_id == users.c.id)
-    return exists().where(needing, _open(users.c.state))
+    dependents = jobs.alias("dependents")
+    edge = (dependencies.c.depends_on == jobs.c.id) & (dependencies.c.job_id == dependents.c.id)
+    return exists().where(edge, _open(dependents.c.state))
 
 
-def cannot_give(problems: Sequence[tuple[Need, str]]) -> InvalidSpec:
+def missing_dependency(problems: Sequence[tuple[Dependency, str]]) -> InvalidSpec:
     """The error for a job that names others, or a checkpoint: why each cannot give its weights."""
     details = [
-        ErrorDetail(loc=[*need.loc], message=message, given=need.checkpoint or need.job)
-        for need, message in problems
+        ErrorDetail(loc=[*dependency.loc], message=message, given=dependency.checkpoint or dependency.job)
+        for dependency, message in problems
     ]
-    whose = "checkpoint" if any(need.checkpoint for need, _ in problems) else "job"
+    whose = "checkpoint" if any(dependency.checkpoint for dependency, _ in problems) else "job"
     return InvalidSpec(f"the {whose} whose weights are wanted cannot give them", details)
 
 
-def _needing(job_id: str) -> Select[str, str]:
+def _dependents(job_id: str) -> Select[str, str]:
     return (
         select(jobs.c.id, jobs.c.tenant)
         .join(dependencies, dependencies.c.job_id == jobs.c.id)

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.tables import jobs, shards
-from assay.service.store.transactions.dependencies import has_all, waiting_for
-from assay.service.store.transactions.transitions import lock_job, move_job, move_shards
+from assay.service.store.transactions.dependencies import dependencies_met, waiting_dependents
+from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
 
 ENDED_AS = {
     JobState.FAILED: "failed",
@@ -26,10 +26,10 @@ def problem(error_type: str, message: str) -> dict[str, str]:
     return {"type": error_type, "message": message}
 
 
-def one_line(message: str, limit: int = 500) -> str:
-    """The message as one line of at most `limit` characters."""
+def one_line(message: str, max_length: int = 500) -> str:
+    """The message as one line of at most `max_length` characters."""
     line = " ".join(message.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
 
 def end_job(
@@ -52,7 +52,7 @@ def end_job(
     """
     message = one_line(error["message"]) if error else ""
     ending = {"finished_at": now(), "error": error, "message": message, **values}
-    if not move_job(connection, job_id, from_states, to, **ending):
+    if not transition_job(connection, job_id, from_states, to, **ending):
         return False
     cancel_queued_shards(connection, job_id)
     if to is JobState.SUCCEEDED:
@@ -64,7 +64,7 @@ def end_job(
 
 def cancel_queued_shards(connection: Connection, job_id: str) -> None:
     """Takes a job's unclaimed shards out of the queue."""
-    move_shards(connection, shards.c.job_id == job_id, {ShardState.QUEUED}, ShardState.CANCELED)
+    transition_shards(connection, shards.c.job_id == job_id, {ShardState.QUEUED}, ShardState.CANCELED)
 
 
 def cancel_when_idle(connection: Connection, job_id: str) -> bool:
@@ -76,29 +76,29 @@ def cancel_when_idle(connection: Connection, job_id: str) -> bool:
 
 
 def _release_dependents(connection: Connection, job_id: str) -> None:
-    for dependent in waiting_for(connection, job_id):
+    for dependent in waiting_dependents(connection, job_id):
         # Locked before the look at what else it needs: of two that succeed at once, the later sees the other.
         lock_job(connection, dependent)
-        if has_all(connection, dependent):
-            move_job(connection, dependent, {JobState.WAITING}, JobState.QUEUED, message="")
+        if dependencies_met(connection, dependent):
+            transition_job(connection, dependent, {JobState.WAITING}, JobState.QUEUED, message="")
 
 
 def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
     # A heap and not recursion: a chain of fine-tunings may be longer than Python's stack. The oldest first,
-    # so that jobs are locked in the order of `needing`.
-    first = _told(connection, job_id, how)
-    due = [(dependent, *first) for dependent in waiting_for(connection, job_id)]
+    # so that jobs are locked in the order of their ids.
+    first = _described(connection, job_id, how)
+    due = [(dependent, *first) for dependent in waiting_dependents(connection, job_id)]
     while due:
         dependent, cause, how = heapq.heappop(due)
         message = one_line(f"{cause}, whose weights this job needs, {how}")
         ending = {"finished_at": now(), "error": problem("dependency_failed", message), "message": message}
-        if move_job(connection, dependent, {JobState.WAITING}, JobState.FAILED, **ending):
+        if transition_job(connection, dependent, {JobState.WAITING}, JobState.FAILED, **ending):
             cancel_queued_shards(connection, dependent)
-            for further in waiting_for(connection, dependent):
+            for further in waiting_dependents(connection, dependent):
                 heapq.heappush(due, (further, f"job {dependent}", ENDED_AS[JobState.FAILED]))
 
 
-def _told(connection: Connection, job_id: str, how: str) -> tuple[str, str]:
+def _described(connection: Connection, job_id: str, how: str) -> tuple[str, str]:
     """What the jobs that need it call a job that has ended without weights, and what has become of it."""
     job = connection.execute(select(jobs.c.kind, jobs.c.spec, jobs.c.error).where(jobs.c.id == job_id)).one()
     if job.kind != "check":

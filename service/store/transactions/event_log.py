@@ -1,4 +1,4 @@
-"""Events are written here, always in the transaction of what they tell.
+"""The append-only log of a job's events, written in the transaction of what they report.
 
 The number of an event comes from a counter in the job's row. Whoever takes one holds the row until it
 commits, so the events of a job become visible in the order of their numbers, and none is skipped.
@@ -24,10 +24,10 @@ THIN_EVERY = 256
 THIN_BY = 16
 
 
-def tell_state(connection: Connection, job_id: str) -> None:
-    """Tells the state that the job has just got; after a terminal one comes the `end`."""
-    told = (jobs.c.state, jobs.c.attempt, jobs.c.message, jobs.c.error)
-    statement = _counting(job_id).returning(jobs.c.last_event, *told)
+def record_state_event(connection: Connection, job_id: str) -> None:
+    """Records the state that the job has just got; after a terminal one comes the `end`."""
+    columns = (jobs.c.state, jobs.c.attempt, jobs.c.message, jobs.c.error)
+    statement = _next_number(job_id).returning(jobs.c.last_event, *columns)
     row = connection.execute(statement).one()
     state: StateData = {
         "state": row.state,
@@ -35,35 +35,35 @@ def tell_state(connection: Connection, job_id: str) -> None:
         "message": row.message,
         "error": row.error,
     }
-    _write(connection, job_id, row.last_event, "state", state)
+    _insert(connection, job_id, row.last_event, "state", state)
     if row.state in TERMINAL:
         end: EndData = {"state": row.state, "attempt": row.attempt, "error": row.error}
-        _tell(connection, job_id, "end", end)
+        _append(connection, job_id, "end", end)
 
 
-def tell_progress(connection: Connection, job_id: str) -> None:
-    """Tells how far the job is, unless that was told less than half a second ago."""
+def record_progress_event(connection: Connection, job_id: str) -> None:
+    """Records how far the job is, unless that was recorded less than half a second ago."""
     last = jobs.c.progress_event_at
     # A clock that was set back must not silence the job.
     due = last.is_(None) | (last <= now() - PROGRESS_SECONDS) | (last > now())
     columns = (jobs.c.last_event, jobs.c.state, jobs.c.paced_at, jobs.c.progress_event_at)
     sums = (jobs.c.progress_done, jobs.c.progress_total, jobs.c.progress_unit, jobs.c.cost_done)
     cost = (jobs.c.cost_total, jobs.c.paced_from)
-    statement = _counting(job_id).where(due).values(progress_event_at=now())
+    statement = _next_number(job_id).where(due).values(progress_event_at=now())
     row = connection.execute(statement.returning(*columns, *sums, *cost)).one_or_none()
     if row is not None:
-        _write(connection, job_id, row.last_event, "progress", _progress(row))
+        _insert(connection, job_id, row.last_event, "progress", _progress(row))
 
 
-def tell_message(connection: Connection, job_id: str, message: str) -> None:
-    """Sets the job's message, and tells it if it is another than before; unknown jobs have none."""
+def record_message(connection: Connection, job_id: str, message: str) -> None:
+    """Sets the job's message, and records it if it has changed; nothing happens to unknown jobs."""
     changed = (jobs.c.id == job_id) & (jobs.c.message != message)
     said = connection.execute(update(jobs).where(changed).values(message=message)).rowcount
     if said and message:
-        _tell(connection, job_id, "log", {"message": message})
+        _append(connection, job_id, "log", {"message": message})
 
 
-def tell_metric(connection: Connection, job_id: str, evaluation: int, result: ResultJson) -> None:
+def record_metric_event(connection: Connection, job_id: str, evaluation: int, result: ResultJson) -> None:
     """Tells the result of an evaluation, without its breakdown."""
     told: MetricData = {"evaluation": evaluation}
     if "name" in result:
@@ -72,7 +72,7 @@ def tell_metric(connection: Connection, job_id: str, evaluation: int, result: Re
         told["params"] = result["params"]
     if "metrics" in result:
         told["metrics"] = result["metrics"]
-    _tell(connection, job_id, "metric", told)
+    _append(connection, job_id, "metric", told)
 
 
 def _progress(row: Row[Any]) -> ProgressData:
@@ -84,16 +84,16 @@ def _progress(row: Row[Any]) -> ProgressData:
     }
 
 
-def _counting(job_id: str) -> Any:
+def _next_number(job_id: str) -> Any:
     return update(jobs).where(jobs.c.id == job_id).values(last_event=jobs.c.last_event + 1)
 
 
-def _tell(connection: Connection, job_id: str, kind: EventType, data: EventData) -> None:
-    number = connection.execute(_counting(job_id).returning(jobs.c.last_event)).scalar_one()
-    _write(connection, job_id, number, kind, data)
+def _append(connection: Connection, job_id: str, kind: EventType, data: EventData) -> None:
+    number = connection.execute(_next_number(job_id).returning(jobs.c.last_event)).scalar_one()
+    _insert(connection, job_id, number, kind, data)
 
 
-def _write(connection: Connection, job_id: str, number: int, kind: EventType, data: EventData) -> None:
+def _insert(connection: Connection, job_id: str, number: int, kind: EventType, data: EventData) -> None:
     row = {"job_id": job_id, "seq": number, "type": kind, "data": data, "at": now()}
     connection.execute(insert(events).values(**row))
     if number % THIN_EVERY == 0:
@@ -105,7 +105,7 @@ def _thin(connection: Connection, job_id: str, until: int) -> None:
     connection.execute(delete(events).where(old, events.c.type.in_(["progress", "log"])))
 
 
-class Standing(Protocol):
+class ProgressSnapshot(Protocol):
     """What the estimate reads: a row of `jobs`, or some of its columns."""
 
     @property
@@ -120,7 +120,7 @@ class Standing(Protocol):
     def cost_total(self) -> float | None: ...  # noqa: D102
 
 
-def eta_seconds(row: Standing, now: float) -> float | None:
+def eta_seconds(row: ProgressSnapshot, now: float) -> float | None:
     """Seconds until the job is done at its mean speed so far; None when it cannot be known.
 
     Measured in cost (model passes, training steps) and not in examples, because attacked ones take longer

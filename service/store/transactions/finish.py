@@ -12,13 +12,13 @@ from assay.service.store.columns import pack
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.tables import outcomes, shards
 from assay.service.store.transactions.progress import set_done
-from assay.service.store.transactions.transitions import lock_job, move_shards
+from assay.service.store.transactions.transitions import lock_job, transition_shards
 
 
 def complete(connection: Connection, shard: Row[Any]) -> None:
     """Moves a running shard to `done`."""
     free = {"owner": None, "lease_until": None}
-    move_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, ShardState.DONE, **free)
+    transition_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, ShardState.DONE, **free)
 
 
 def write_outcome(connection: Connection, shard: Row[Any], outcome: OutcomeRow) -> None:

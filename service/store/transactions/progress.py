@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from assay.service.contract.states import ShardState
-from assay.service.store.rows import JobRow, RunningShard, ShardKind, Standing
+from assay.service.store.rows import JobRow, ProgressSnapshot, RunningShard, ShardKind
 from assay.service.store.tables import jobs, shards
-from assay.service.store.transactions.event_log import tell_progress
+from assay.service.store.transactions.event_log import record_progress_event
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
@@ -41,10 +41,10 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
         .values(progress_done=jobs.c.progress_done + difference, cost_done=jobs.c.cost_done + cost, **changes)
     )
     if difference:
-        tell_progress(connection, shard.job_id)
+        record_progress_event(connection, shard.job_id)
 
 
-def standing(connection: Connection, job_id: str) -> Standing | None:
+def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:
     """How far a job is, in one statement, so that no shard is counted twice or not at all."""
     # The precedence is the job's own: with it the index of claiming leads straight to the running shards.
     running = (shards.c.job_id == jobs.c.id) & (shards.c.precedence == -jobs.c.priority)
@@ -60,19 +60,19 @@ def standing(connection: Connection, job_id: str) -> Standing | None:
     if not rows:
         return None
     at_work = [RunningShard(*row[2:]) for row in rows if row.id is not None]
-    return Standing(rows[0].progress_done, rows[0].cost_done, at_work)
+    return ProgressSnapshot(rows[0].progress_done, rows[0].cost_done, at_work)
 
 
-def brought_up(job: JobRow, stood: Standing, reported: Sequence[int | None]) -> JobRow:
+def with_reports(job: JobRow, snapshot: ProgressSnapshot, reported: Sequence[int | None]) -> JobRow:
     """The job with what its running shards have reported beyond the database.
 
     Args:
         job: as the database has it.
-        stood: read after the job, and so at least as far.
-        reported: how much of each of `stood.running` is done; None where nobody knows.
+        snapshot: read after the job, and so at least as far.
+        reported: how much of each of `snapshot.running` is done; None where nobody knows.
     """
-    done, cost = stood.progress_done, stood.cost_done
-    for shard, report in zip(stood.running, reported, strict=True):
+    done, cost = snapshot.progress_done, snapshot.cost_done
+    for shard, report in zip(snapshot.running, reported, strict=True):
         ahead = _ahead(shard, report)
         done += ahead
         cost += _cost(shard.kind, shard.cost, ahead, shard.total)

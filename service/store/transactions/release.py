@@ -1,4 +1,4 @@
-"""How a shard leaves its worker without an outcome. All in the caller's transaction, under the job's lock."""
+"""Releasing a shard without a result: requeue, cancel or fail it; always under the job's lock."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from assay.service.store.database import Database
 from assay.service.store.tables import shards
 from assay.service.store.transactions.end_job import cancel_when_idle, end_job, problem
 from assay.service.store.transactions.progress import set_done
-from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, move_job, move_shards
+from assay.service.store.transactions.transitions import (
+    CLAIMABLE,
+    lock_job,
+    transition_job,
+    transition_shards,
+)
 
 
-def leave(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:
+def release(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:
     """Moves a running shard to a state without owner.
 
     What an evaluate shard had done is lost; training goes on from its checkpoint and says itself
@@ -25,26 +30,26 @@ def leave(connection: Connection, shard: Row[Any], to: ShardState, **values: Any
     if shard.kind == "evaluate":
         set_done(connection, shard, 0)
     free = {"owner": None, "lease_until": None}
-    move_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, to, **free, **values)
+    transition_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, to, **free, **values)
 
 
-def put_back(connection: Connection, job: Row[Any], shard: Row[Any], **values: Any) -> None:
-    """Queues a running shard again; if nobody wants its work any more, it is canceled instead."""
+def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: Any) -> None:
+    """Queues a running shard again; cancels it instead when its job is not running any more."""
     if JobState(job.state) not in CLAIMABLE:
-        leave(connection, shard, ShardState.CANCELED, **values)
+        release(connection, shard, ShardState.CANCELED, **values)
         cancel_when_idle(connection, job.id)
         return
-    leave(connection, shard, ShardState.QUEUED, **values)
+    release(connection, shard, ShardState.QUEUED, **values)
     if job.state == JobState.STARTING:
-        # A starting job has one shard, and nobody works on it now.
-        move_job(connection, job.id, {JobState.STARTING}, JobState.QUEUED)
+        # A starting job has one shard, and no worker has it now.
+        transition_job(connection, job.id, {JobState.STARTING}, JobState.QUEUED)
 
 
-def give_up(
+def fail(
     connection: Connection, job: Row[Any], shard: Row[Any], error_type: str, message: str, **values: Any
 ) -> None:
     """Fails a running shard and its job."""
-    leave(connection, shard, ShardState.FAILED, **values)
+    release(connection, shard, ShardState.FAILED, **values)
     error = problem(error_type, message)
     end_job(connection, job.id, {JobState(job.state)}, JobState.FAILED, error=error)
 
@@ -86,6 +91,6 @@ def _lose(connection: Connection, job: Row[Any], shard: Row[Any], cap: int) -> N
     losses = shard.losses + 1
     if JobState(job.state) in CLAIMABLE and losses >= cap:
         message = f"shard {shard.id} was lost {losses} times: its worker died or could not reach the database"
-        give_up(connection, job, shard, "lost_too_often", message, losses=losses)
+        fail(connection, job, shard, "lost_too_often", message, losses=losses)
     else:
-        put_back(connection, job, shard, losses=losses)
+        requeue(connection, job, shard, losses=losses)

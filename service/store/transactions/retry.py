@@ -13,11 +13,11 @@ from assay.service.store.artifacts import weights_expired
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.claim import start_job
-from assay.service.store.transactions.dependencies import lock_needed, needed_by
+from assay.service.store.transactions.dependencies import lock_required, required_jobs
 from assay.service.store.transactions.finish import not_done
-from assay.service.store.transactions.release import leave
-from assay.service.store.transactions.transitions import lock_job, move_job, move_shards
-from assay.service.submission.dependencies import needs_of
+from assay.service.store.transactions.release import release
+from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
+from assay.service.submission.dependencies import dependencies_of
 
 CLEARED: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "deadline", "error", "paced_at"))
 
@@ -29,8 +29,8 @@ def retry_job(connection: Connection, job_id: str) -> None:
         NotFound: when there is none.
         InvalidState: when it is in another state, or the weights it needs were deleted, or their job.
     """
-    # What it needs before the job: the lock order of `moves`.
-    needed = lock_needed(connection, needed_by(connection, job_id))
+    # What it needs before the job: the lock order of `transitions`.
+    needed = lock_required(connection, required_jobs(connection, job_id))
     job = lock_job(connection, job_id)
     if job is None:
         raise unknown_job(job_id)
@@ -41,9 +41,9 @@ def retry_job(connection: Connection, job_id: str) -> None:
     left = not_done(connection, job_id)
     missing = _missing(connection, job_id, needed) if left else []
     to = JobState.WAITING if missing else JobState.QUEUED
-    named = [f"{_named(connection, job_id, source.id)}, which is {_word(source)}" for source in missing]
+    named = [f"{_named(connection, job_id, source.id)}, which is {_state_text(source)}" for source in missing]
     message = f"waiting for {' and '.join(named)}" if named else ""
-    move_job(connection, job_id, RETRYABLE, to, attempt=job.attempt + 1, message=message, **CLEARED)
+    transition_job(connection, job_id, RETRYABLE, to, attempt=job.attempt + 1, message=message, **CLEARED)
     if not left:
         # Only the merge is missing, and nobody would claim a shard to set the job going.
         queued = lock_job(connection, job_id)
@@ -74,11 +74,11 @@ def _named(connection: Connection, job_id: str, source: str) -> str:
     """What a job calls one that it needs: a checkpoint by its name."""
     spec = connection.execute(select(jobs.c.spec).where(jobs.c.id == job_id)).scalar_one()
     own = (spec["model"].get("weights") or {}).get("checkpoint")
-    others = {need.job for need in needs_of(spec)}
+    others = {dependency.job for dependency in dependencies_of(spec)}
     return f"job {source}" if own is None or source in others else f"checkpoint {own}"
 
 
-def _word(source: Row[Any]) -> str:
+def _state_text(source: Row[Any]) -> str:
     if source.kind != "check":
         return str(source.state)
     return "rejected" if source.state in RETRYABLE else "being checked"
@@ -89,8 +89,8 @@ def _queue_shards(connection: Connection, job_id: str) -> None:
     running = select(shards).where(of_job, shards.c.state == str(ShardState.RUNNING))
     for shard in connection.execute(running).all():
         # Its worker still stops work of the attempt before; it will find that it lost the shard.
-        leave(connection, shard, ShardState.QUEUED)
+        release(connection, shard, ShardState.QUEUED)
     stopped = {ShardState.FAILED, ShardState.CANCELED}
-    move_shards(connection, of_job, stopped, ShardState.QUEUED)
+    transition_shards(connection, of_job, stopped, ShardState.QUEUED)
     left = of_job & (shards.c.state == str(ShardState.QUEUED))
     connection.execute(shards.update().where(left).values(failures=0, losses=0))

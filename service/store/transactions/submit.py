@@ -18,14 +18,14 @@ from assay.service.store.ids import new_id
 from assay.service.store.rows import ShardKind
 from assay.service.store.tables import idempotency_keys, jobs, shards, tags
 from assay.service.store.transactions.dependencies import (
-    cannot_give,
-    checkpoint_needs,
-    lock_needed,
-    note_needs,
+    add_dependencies,
+    checkpoint_dependencies,
+    lock_required,
+    missing_dependency,
 )
-from assay.service.store.transactions.event_log import tell_state
-from assay.service.store.transactions.transitions import move_job
-from assay.service.submission.dependencies import Need, needs_of
+from assay.service.store.transactions.event_log import record_state_event
+from assay.service.store.transactions.transitions import transition_job
+from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.weights import EXPIRED
 
 
@@ -55,14 +55,14 @@ def add_job(connection: Connection, spec: Spec, body_sha256: str, key: str | Non
         InvalidSpec: when a job or checkpoint whose weights are needed is unknown or has ended without them.
         IntegrityError: when another transaction has just used the key.
     """
-    needs = [*needs_of(spec), *checkpoint_needs(connection, spec, tenant)]
-    state = _state(connection, needs)
+    required = [*dependencies_of(spec), *checkpoint_dependencies(connection, spec, tenant)]
+    state = _state(connection, required)
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
     row = job_values(job_id, spec, created_at) | {"state": str(state), "tenant": tenant}
     connection.execute(insert(jobs).values(**row))
-    note_needs(connection, job_id, needs)
-    tell_state(connection, job_id)
+    add_dependencies(connection, job_id, required)
+    record_state_event(connection, job_id)
     add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec)
     # Two tags that differ only in what no database can hold are one tag.
     names = list(dict.fromkeys(storable(tag) for tag in spec["tags"]))
@@ -75,21 +75,23 @@ def add_job(connection: Connection, spec: Spec, body_sha256: str, key: str | Non
     return job_id
 
 
-def _state(connection: Connection, needs: Sequence[Need]) -> JobState:
+def _state(connection: Connection, required: Sequence[Dependency]) -> JobState:
     # Locked, so that none can end between this look and our commit and leave us waiting for ever.
-    found = lock_needed(connection, {need.job for need in needs})
-    complaints = [(need, _complaint(connection, need, found[need.job])) for need in needs]
-    problems = [(need, complaint) for need, complaint in complaints if complaint is not None]
+    found = lock_required(connection, {dependency.job for dependency in required})
+    complaints = [
+        (dependency, _complaint(connection, dependency, found[dependency.job])) for dependency in required
+    ]
+    problems = [(dependency, complaint) for dependency, complaint in complaints if complaint is not None]
     if problems:
-        raise cannot_give(problems)
+        raise missing_dependency(problems)
     there = all(row is not None and row.state == JobState.SUCCEEDED for row in found.values())
     return JobState.QUEUED if there else JobState.WAITING
 
 
-def _complaint(connection: Connection, need: Need, source: Row[Any] | None) -> str | None:
-    if need.checkpoint is not None and (source is None or source.state in RETRYABLE):
+def _complaint(connection: Connection, dependency: Dependency, source: Row[Any] | None) -> str | None:
+    if dependency.checkpoint is not None and (source is None or source.state in RETRYABLE):
         return "there is no such checkpoint" if source is None else "this checkpoint was rejected"
-    if source is None or (source.kind == "check" and need.checkpoint is None):
+    if source is None or (source.kind == "check" and dependency.checkpoint is None):
         return "there is no such job"
     if source.state in RETRYABLE:
         return f"this job is {source.state} and has no weights"
@@ -133,7 +135,7 @@ def write_plan(connection: Connection, job: Row[Any], plan: PlanWithShards) -> N
     rows = [_planned(job, plan, shard) for shard in plan["shards"]]
     if rows:
         connection.execute(insert(shards), rows)
-    move_job(
+    transition_job(
         connection,
         job.id,
         {JobState.STARTING},

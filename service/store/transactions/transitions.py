@@ -15,14 +15,14 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, select, update
 from assay.service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
 from assay.service.store.rows import Claim
 from assay.service.store.tables import jobs, shards
-from assay.service.store.transactions.event_log import tell_state
+from assay.service.store.transactions.event_log import record_state_event
 
 # States in which a job's shards may be claimed.
 CLAIMABLE = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
 OPEN = frozenset(JobState) - TERMINAL
 
 
-class IllegalMoveError(RuntimeError):
+class IllegalTransitionError(RuntimeError):
     """The store tried a transition that the tables do not have: a defect, not a race."""
 
 
@@ -31,10 +31,10 @@ def states_before(to: JobState) -> frozenset[JobState]:
     return frozenset(state for state, following in JOB_TRANSITIONS.items() if to in following)
 
 
-def move_job(
+def transition_job(
     connection: Connection, job_id: str, from_states: Collection[JobState], to: JobState, **values: Any
 ) -> bool:
-    """Moves a job to a state if it is in one of the given states, and tells so in its events.
+    """Moves a job to a state if it is in one of the given states, and records that in its events.
 
     Args:
         connection: in a writing transaction.
@@ -47,15 +47,15 @@ def move_job(
         Whether it moved.
 
     Raises:
-        IllegalMoveError: when a job in one of `from_states` may not go to `to`.
+        IllegalTransitionError: when a job in one of `from_states` may not go to `to`.
     """
-    if _move(connection, jobs, JOB_TRANSITIONS, jobs.c.id == job_id, from_states, to, values) == 0:
+    if _transition(connection, jobs, JOB_TRANSITIONS, jobs.c.id == job_id, from_states, to, values) == 0:
         return False
-    tell_state(connection, job_id)
+    record_state_event(connection, job_id)
     return True
 
 
-def move_shards(
+def transition_shards(
     connection: Connection,
     condition: ColumnElement[bool],
     from_states: Collection[ShardState],
@@ -68,12 +68,12 @@ def move_shards(
         How many moved.
 
     Raises:
-        IllegalMoveError: when a shard in one of `from_states` may not go to `to`.
+        IllegalTransitionError: when a shard in one of `from_states` may not go to `to`.
     """
-    return _move(connection, shards, SHARD_TRANSITIONS, condition, from_states, to, values)
+    return _transition(connection, shards, SHARD_TRANSITIONS, condition, from_states, to, values)
 
 
-def _move(
+def _transition(
     connection: Connection,
     table: Table,
     transitions: Mapping[Any, frozenset[Any]],
@@ -84,7 +84,7 @@ def _move(
 ) -> int:
     for state in from_states:
         if to not in transitions[state]:
-            raise IllegalMoveError(f"{table.name} may not go from {state} to {to}")
+            raise IllegalTransitionError(f"{table.name} may not go from {state} to {to}")
     allowed = table.c.state.in_([str(state) for state in from_states])
     statement = update(table).where(condition, allowed).values(state=str(to), **values)
     return connection.execute(statement).rowcount

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from assay.service.store.live import Live
-from assay.service.store.rows import Claim, JobRow, RunningShard, Standing
+from assay.service.store.rows import Claim, JobRow, ProgressSnapshot, RunningShard
 from assay.service.store.store import Store, open_store
-from assay.service.store.transactions.progress import brought_up
+from assay.service.store.transactions.progress import with_reports
 from tests.support.jobs import add, claim, evaluate_spec, plan, planned, train_spec
 from tests.support.servers import PrivateRedis
 
@@ -205,24 +205,24 @@ def test_a_server_without_memory_left_is_away(held: Held, live: Live, client: re
     assert live.report(mine, 3)
 
 
-def standing(store: Store, job_id: str) -> Standing:
-    found = store.shards.standing(job_id)
+def snapshot(store: Store, job_id: str) -> ProgressSnapshot:
+    found = store.shards.progress_snapshot(job_id)
     assert found is not None
     return found
 
 
-def test_the_standing_has_the_sums_and_the_running_shards(store: Store) -> None:
+def test_the_snapshot_has_the_sums_and_the_running_shards(store: Store) -> None:
     job_id = planned(store, 3)
     planned(store, 1)
     mine, theirs = claim(store, warm_job=job_id), claim(store, warm_job=job_id)
     store.shards.progress(mine, 4, 10)
-    found = standing(store, job_id)
+    found = snapshot(store, job_id)
     assert (found.progress_done, found.cost_done) == (4, 1.0)
     assert found.running == [running(mine, done=4), running(theirs)]
     store.shards.release(mine)
     store.shards.release(theirs)
-    assert standing(store, job_id) == Standing(0, 0.0, [])
-    assert store.shards.standing("01jd3q0x5v8f7m2n9k4t6w1z0y") is None
+    assert snapshot(store, job_id) == ProgressSnapshot(0, 0.0, [])
+    assert store.shards.progress_snapshot("01jd3q0x5v8f7m2n9k4t6w1z0y") is None
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_report_counts_beyond_the_row_and_never_beyond_the_shard(
     job_id = planned(store, 2)
     mine = claim(store)
     store.shards.progress(mine, 4, 10)
-    job = brought_up(store.jobs.get(job_id), standing(store, job_id), [reported])
+    job = with_reports(store.jobs.get(job_id), snapshot(store, job_id), [reported])
     assert job.progress_done == done
     assert job.cost_done == pytest.approx(2.5 * done / 10)
 
@@ -246,11 +246,11 @@ def test_a_shard_that_ended_after_the_job_was_read_counts_once(store: Store, liv
     mine = claim(store)
     store.shards.progress(mine, 4, 10)
     live.report(mine, 9)
-    job, before = store.jobs.get(job_id), standing(store, job_id)
+    job, before = store.jobs.get(job_id), snapshot(store, job_id)
     store.shards.progress(mine, 10, 10)
-    after = standing(store, job_id)
-    assert brought_up(job, before, live.done(before.running)).progress_done == 9
-    assert brought_up(job, after, live.done(after.running)).progress_done == 10
+    after = snapshot(store, job_id)
+    assert with_reports(job, before, live.done(before.running)).progress_done == 9
+    assert with_reports(job, after, live.done(after.running)).progress_done == 10
 
 
 def test_a_lost_shards_stale_report_counts_nothing(store: Store, live: Live) -> None:
@@ -260,19 +260,19 @@ def test_a_lost_shards_stale_report_counts_nothing(store: Store, live: Live) -> 
     assert store.shards.expire() == 1
     claim(store, "next")
     live.report(stale, 10)
-    found = standing(store, job_id)
+    found = snapshot(store, job_id)
     assert live.done(found.running) == [None]
-    assert brought_up(store.jobs.get(job_id), found, [None]).progress_done == 0
+    assert with_reports(store.jobs.get(job_id), found, [None]).progress_done == 0
 
 
 def test_a_trainings_steps_and_no_plans_are_counted(store: Store) -> None:
     training = add(store, train_spec())
     mine = claim(store)
-    assert brought_up(store.jobs.get(training), standing(store, training), [5]).progress_done == 0
+    assert with_reports(store.jobs.get(training), snapshot(store, training), [5]).progress_done == 0
     store.shards.progress(mine, 20, 100)
-    job = brought_up(store.jobs.get(training), standing(store, training), [60])
+    job = with_reports(store.jobs.get(training), snapshot(store, training), [60])
     assert (job.progress_done, job.cost_done) == (60, 60.0)
     planning = add(store, evaluate_spec())
     claim(store)
-    assert brought_up(store.jobs.get(planning), standing(store, planning), [1]).progress_done == 0
+    assert with_reports(store.jobs.get(planning), snapshot(store, planning), [1]).progress_done == 0
     assert plan(1)["shards"][0]["cost"] == 2.5, "what the sums above are made of"

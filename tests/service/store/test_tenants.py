@@ -14,7 +14,7 @@ from assay.service.store.quotas import Quota
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs
 from assay.service.store.tenants import TenantStore, View, _Part
-from assay.service.submission.dependencies import needs_of
+from assay.service.submission.dependencies import dependencies_of
 from tests.support.jobs import WAYS, Using, claim, evaluate_spec, finish_all, outcome, plan, train_spec
 
 OURS = View("ours", everything=False)
@@ -202,7 +202,7 @@ def test_weights_come_from_jobs_that_one_sees(
         add(theirs, evaluate_spec(**using(NOBODY)))
     told = [(error.value.message, error.value.details[0].message) for error in (foreign, missing)]
     assert told[0] == told[1]
-    assert foreign.value.details[0].loc == [*needs_of(evaluate_spec(**using(training)))[0].loc]
+    assert foreign.value.details[0].loc == [*dependencies_of(evaluate_spec(**using(training)))[0].loc]
     assert theirs.jobs.page() == ([], None)
     assert ours.jobs.get(add(ours, evaluate_spec(**using(training)))).state == "waiting"
     assert TenantStore(store, ADMIN).jobs.get(

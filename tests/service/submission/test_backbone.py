@@ -9,7 +9,7 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.submission.dependencies import needs_of
+from assay.service.submission.dependencies import dependencies_of
 from assay.service.submission.validate import validate
 
 VIT = {"image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 3}
@@ -74,7 +74,7 @@ def test_what_is_not_said_of_the_backbone_is_the_trained_ones() -> None:
             made["model"]["params"]["backbone"]["params"] == of_classifier().spec["model"]["params"]
         )
         assert made["model"]["weights"] == FROM_JOB
-        assert [need.job for need in needs_of(made)] == ["source"]
+        assert [dependency.job for dependency in dependencies_of(made)] == ["source"]
         again = validate(load(), made, find_job=lambda _: of_classifier()).spec
         assert again == made
 

@@ -9,7 +9,7 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.submission.dependencies import Need, needs_of
+from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.validate import validate
 from assay.service.submission.weights import EXPIRED
 
@@ -99,16 +99,16 @@ def test_everything_that_is_wrong_is_said_at_once_at_its_place_in_the_body() -> 
 def test_each_field_of_a_spec_that_names_a_job() -> None:
     weights = {"name": "symvit", "weights": {"job": "own"}}
     valid = validate(load(), body("one", "own", model=weights))
-    own = Need("own", ("model", "weights", "job"))
+    own = Dependency("own", ("model", "weights", "job"))
     attacks = [
-        Need("one", ("evaluations", 1, "params", "job")),
-        Need("own", ("evaluations", 2, "params", "job")),
+        Dependency("one", ("evaluations", 1, "params", "job")),
+        Dependency("own", ("evaluations", 2, "params", "job")),
     ]
-    assert needs_of(valid.spec) == [own, *attacks]
-    assert [need.evaluation for need in needs_of(valid.spec)] == [None, 1, 2]
-    assert needs_of(training()) == []
+    assert dependencies_of(valid.spec) == [own, *attacks]
+    assert [dependency.evaluation for dependency in dependencies_of(valid.spec)] == [None, 1, 2]
+    assert dependencies_of(training()) == []
 
 
 def test_an_evaluation_that_is_not_known_any_more_needs_nothing() -> None:
     spec = {"kind": "evaluate", "model": MODEL, "evaluations": [{"name": "of_old", "params": {"job": "j"}}]}
-    assert needs_of(spec) == []
+    assert dependencies_of(spec) == []

@@ -240,9 +240,9 @@ def test_progress_reaches_redis_and_not_the_database(
     job_id = submit(store, "shards=1 examples=10 evaluate:seconds=1")
 
     def seen() -> bool:
-        standing = store.shards.standing(job_id)
-        assert standing is not None
-        return any(done is not None and 0 < done < 10 for done in live.done(standing.running))
+        snapshot = store.shards.progress_snapshot(job_id)
+        assert snapshot is not None
+        return any(done is not None and 0 < done < 10 for done in live.done(snapshot.running))
 
     with supervising(store, distributed(tmp_path, redis.url)):
         wait_for(seen)

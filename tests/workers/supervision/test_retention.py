@@ -12,7 +12,7 @@ import pytest
 from assay.service.contract.errors import InvalidSpec, InvalidState
 from assay.service.store.ids import new_id
 from assay.service.store.store import Store
-from assay.service.submission.dependencies import needs_of
+from assay.service.submission.dependencies import dependencies_of
 from assay.workers.jobs import artifacts
 from assay.workers.supervision import retention
 from assay.workers.supervision.reaper import Reaper
@@ -118,7 +118,7 @@ def test_expired_weights_are_refused(either_store: Store, tmp_path: Path, using:
     with pytest.raises(InvalidSpec) as caught:
         add(store, evaluate_spec(**using(source)))
     (detail,) = caught.value.details
-    assert detail.loc == [*needs_of(evaluate_spec(**using(source)))[0].loc]
+    assert detail.loc == [*dependencies_of(evaluate_spec(**using(source)))[0].loc]
     assert "expired" in detail.message
     assert store.jobs.source(source).expired
     with pytest.raises(InvalidState, match=f"weights of job {source}.*have expired"):

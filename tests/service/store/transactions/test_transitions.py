@@ -18,10 +18,10 @@ from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.service.store.tables import shards
 from assay.service.store.transactions.transitions import (
-    IllegalMoveError,
-    move_job,
-    move_shards,
+    IllegalTransitionError,
     states_before,
+    transition_job,
+    transition_shards,
 )
 from tests.support.jobs import add, evaluate_spec, outcome, plan, states, train_spec
 
@@ -50,24 +50,24 @@ def test_a_job_moves_only_where_the_table_says(start: JobState, to: JobState) ->
 
     recorder = Recorder()
     if to in JOB_TRANSITIONS[start]:
-        assert not move_job(recorder, "id", {start}, to)  # type: ignore[arg-type]
+        assert not transition_job(recorder, "id", {start}, to)  # type: ignore[arg-type]
         assert recorder.calls == 1
     else:
-        with pytest.raises(IllegalMoveError):
-            move_job(recorder, "id", {start}, to)  # type: ignore[arg-type]
+        with pytest.raises(IllegalTransitionError):
+            transition_job(recorder, "id", {start}, to)  # type: ignore[arg-type]
         assert recorder.calls == 0
 
 
 def test_a_move_is_compare_and_set(store: Store) -> None:
     job_id = add(store, evaluate_spec())
     with store._database.writing() as connection:
-        assert not move_job(connection, job_id, {JobState.WAITING}, JobState.QUEUED)
-        assert move_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED)
-        assert not move_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED)
+        assert not transition_job(connection, job_id, {JobState.WAITING}, JobState.QUEUED)
+        assert transition_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED)
+        assert not transition_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED)
         of_job = shards.c.job_id == job_id
-        assert move_shards(connection, of_job, {ShardState.QUEUED}, ShardState.RUNNING) == 1
-        with pytest.raises(IllegalMoveError):
-            move_shards(connection, of_job, {ShardState.DONE}, ShardState.QUEUED)
+        assert transition_shards(connection, of_job, {ShardState.QUEUED}, ShardState.RUNNING) == 1
+        with pytest.raises(IllegalTransitionError):
+            transition_shards(connection, of_job, {ShardState.DONE}, ShardState.QUEUED)
 
 
 def test_no_other_code_sets_a_state() -> None:
