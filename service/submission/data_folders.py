@@ -98,17 +98,6 @@ def _check_folders(
         _check_folders(catalog, nested, reference["params"], root, problems, (*loc, "params", name), hint)
 
 
-def resolve_folder(name: str, root: Path) -> Path:
-    """The real path of a folder under the data root; it need not exist.
-
-    Raises:
-        ValueError: the name is not relative, or leads out of the root.
-    """
-    if (problem := check_folder(name, root, must_exist=False)) is not None:
-        raise ValueError(f"folder {name!r}: {problem.message}")
-    return (root / name).resolve()
-
-
 def check_inside(path: Path, base: Path) -> None:
     """Refuse a file or folder whose real place is not below the resolved root.
 

@@ -28,7 +28,6 @@ SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str:
 MARKERS = ("attention", "corruption", "data", "folder", "fraction", "job", "model", "system", "words")
 # Of the markers, those that are kinds of components.
 REFERRED = ("attention", "corruption", "data", "model", "words")
-NUMBERS = ("integer", "number")
 
 # Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.
 CONSTRAINTS: tuple[tuple[type, str, str | None, str | None, str | None], ...] = (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.submission.data_folders import check_folder, resolve_folder
+from assay.service.submission.data_folders import check_folder
 
 
 @pytest.fixture
@@ -23,7 +23,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["imagenet", "imagenet/val", "imagenet/", "inside", "inside/val"])
 def test_folders_under_the_root_are_accepted(root: Path, name: str) -> None:
     assert check_folder(name, root) is None
-    assert resolve_folder(name, root).is_dir()
 
 
 @pytest.mark.parametrize(
@@ -48,8 +47,6 @@ def test_bad_names_are_refused_with_and_without_a_root(root: Path, name: str) ->
     assert check_folder(name, root) is not None
     assert check_folder(name, None) is not None
     assert check_folder(name, root, must_exist=False) is not None
-    with pytest.raises(ValueError, match="folder"):
-        resolve_folder(name, root)
 
 
 @pytest.mark.parametrize("name", ["out", "out/deeper"])
@@ -57,8 +54,6 @@ def test_a_symbolic_link_must_not_lead_out(root: Path, name: str) -> None:
     problem = check_folder(name, root, must_exist=False)
     assert problem is not None
     assert "symbolic link" in problem.message
-    with pytest.raises(ValueError, match="symbolic link"):
-        resolve_folder(name, root)
 
 
 def test_a_missing_folder_names_the_nearest(root: Path) -> None:
