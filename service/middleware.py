@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay.service.api.errors import answer
+from assay.service.api.errors import error_response
 from assay.service.contract.errors import AssayError, Forbidden, Internal, TooLarge
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class ErrorBoundary:
         except Exception as error:
             if started:
                 raise
-            await answer(known(error, scope))(scope, receive, send)
+            await error_response(known(error, scope))(scope, receive, send)
 
 
 def known(error: Exception, scope: Scope) -> AssayError:

@@ -43,21 +43,21 @@ class Requests:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._answers: Counter[tuple[str, str, str]] = Counter()
+        self._responses: Counter[tuple[str, str, str]] = Counter()
         self._latencies: dict[tuple[str, str], Latency] = {}
 
     def note(self, route: str, method: str, status: str, seconds: float) -> None:
         """Counts an answer that began after some seconds."""
         with self._lock:
-            self._answers[route, method, status] += 1
+            self._responses[route, method, status] += 1
             latency = self._latencies.setdefault((route, method), Latency())
             latency.counts[bisect_left(BOUNDS, seconds)] += 1
             latency.seconds += seconds
 
-    def answers(self) -> dict[tuple[str, str, str], int]:
+    def responses(self) -> dict[tuple[str, str, str], int]:
         """How many there were, by route, method and status."""
         with self._lock:
-            return dict(self._answers)
+            return dict(self._responses)
 
     def latencies(self) -> dict[tuple[str, str], Latency]:
         """How soon they began, by route and method."""

@@ -29,7 +29,7 @@ from assay.service.store.rows import KeyRow
 from assay.service.store.store import Store
 
 logger = logging.getLogger(__name__)
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SESSION_PATH = "/api/v1/session"
@@ -98,7 +98,7 @@ class KeyGuard:
         except Unauthorized as error:
             if not login_page.wanted(scope):
                 raise
-            page = login_page.answer(error.message, login_page.path_of(scope))
+            page = login_page.login_response(error.message, login_page.path_of(scope))
             await page(scope, receive, send)
             return
         caller.needs(needed(scope["method"], scope["path"]))
@@ -112,16 +112,16 @@ class KeyGuard:
         if given:
             return Caller(key=await self._key_of(given, scope))
         token = cookie_token(headers)
-        login = await _asked(lambda: self.opener().logins.find(token)) if token else None
-        if login is None:
+        session = await _asked(lambda: self.opener().browser_sessions.find(token)) if token else None
+        if session is None:
             raise Unauthorized(REFUSED)
         if scope["method"] not in SAFE_METHODS:
             sent = headers.getlist(CSRF_HEADER)
-            if len(sent) != 1 or not hmac.compare_digest(sent[0].encode("latin-1"), login.csrf.encode()):
+            if len(sent) != 1 or not hmac.compare_digest(sent[0].encode("latin-1"), session.csrf.encode()):
                 raise Forbidden(
                     f"a session's calls that change something need its csrf_token in the header {CSRF_HEADER}"
                 )
-        return Caller(key=login.key, login=login, token=token)
+        return Caller(key=session.key, session=session, token=token)
 
     async def _key_of(self, given: list[str], scope: RequestScope) -> KeyRow:
         bearer = BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
@@ -148,7 +148,7 @@ class KeyGuard:
         return None if store is None else store.keys.remembered(text, seconds)
 
 
-async def _asked(ask: Callable[[], Answer]) -> Answer:
+async def _asked(ask: Callable[[], T]) -> T:
     """What the database answers, asked in a thread; this layer is outside the application's handlers."""
     try:
         return await run_in_threadpool(ask)

@@ -24,7 +24,7 @@ from assay.service.contract.errors import InvalidState, MalformedJson, NotFound,
 from assay.service.contract.keys import Session, SessionRequest
 from assay.service.contract.strict_json import parse_json
 from assay.service.store.browser_sessions import SESSION_SECONDS
-from assay.service.store.rows import LoginRow
+from assay.service.store.rows import BrowserSessionRow
 
 router = APIRouter(prefix=SESSION_PATH, tags=["keys"])
 
@@ -87,23 +87,23 @@ def log_in(
     attempt: Annotated[Attempt, Depends(_attempt)], request: Request, store: SystemStoreDep
 ) -> Response:
     """Takes a key, sets a cookie for twelve hours and answers with the token against forged calls."""
-    opened = store.logins.open(attempt.key)
+    opened = store.browser_sessions.open(attempt.key)
     if opened is None and attempt.back is not None:
-        return login_page.answer("This key does not work.", attempt.back)
+        return login_page.login_response("This key does not work.", attempt.back)
     if opened is None:
         raise Unauthorized(REFUSED)
-    login, token = opened
-    answer: Response
+    session, token = opened
+    response: Response
     if attempt.back is not None:
-        answer = RedirectResponse(attempt.back, status_code=303)
+        response = RedirectResponse(attempt.back, status_code=303)
     else:
-        answer = JSONResponse(session_view(login).model_dump(mode="json"), status_code=201)
-    answer.headers["Cache-Control"] = "no-store"
+        response = JSONResponse(session_view(session).model_dump(mode="json"), status_code=201)
+    response.headers["Cache-Control"] = "no-store"
     secure = request.url.scheme == "https"
-    answer.set_cookie(
+    response.set_cookie(
         COOKIE, token, max_age=SESSION_SECONDS, path="/", secure=secure, httponly=True, samesite="strict"
     )
-    return answer
+    return response
 
 
 @router.get(
@@ -116,7 +116,7 @@ def log_in(
 def get_session(caller: CallerDep, response: Response) -> Session:
     """The session and its CSRF token, for pages that were loaded anew."""
     response.headers["Cache-Control"] = "no-store"
-    return session_view(_login(caller))
+    return session_view(_session(caller))
 
 
 @router.delete(
@@ -129,24 +129,24 @@ def get_session(caller: CallerDep, response: Response) -> Session:
 )
 def log_out(caller: CallerDep, response: Response, store: SystemStoreDep) -> None:
     """The cookie opens nothing afterwards."""
-    _login(caller)
-    store.logins.close(caller.token)
+    _session(caller)
+    store.browser_sessions.close(caller.token)
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
 
 
-def session_view(login: LoginRow) -> Session:
+def session_view(session: BrowserSessionRow) -> Session:
     """A session as its browser sees it."""
     return Session(
-        csrf_token=login.csrf,
-        expires_at=iso(login.expires_at),
-        key_id=login.key.id,
-        name=login.key.name,
-        scopes=login.key.scopes,
-        tenant=login.key.tenant,
+        csrf_token=session.csrf,
+        expires_at=iso(session.expires_at),
+        key_id=session.key.id,
+        name=session.key.name,
+        scopes=session.key.scopes,
+        tenant=session.key.tenant,
     )
 
 
-def _login(caller: Caller) -> LoginRow:
-    if caller.login is None:
+def _session(caller: Caller) -> BrowserSessionRow:
+    if caller.session is None:
         raise NotFound("this call came with a key and has no session")
-    return caller.login
+    return caller.session

@@ -10,7 +10,7 @@ from starlette.types import Scope as RequestScope
 
 from assay.service.contract.errors import Forbidden
 from assay.service.contract.keys import SCOPES, Scope, grants
-from assay.service.store.rows import KeyRow, LoginRow
+from assay.service.store.rows import BrowserSessionRow, KeyRow
 from assay.service.store.store import Store
 from assay.service.store.tenants import View
 
@@ -24,12 +24,12 @@ class Caller:
 
     Attributes:
         key: the API key, also behind a session; None where the service asks for no keys.
-        login: the browser session; None for calls with the key itself.
+        session: the browser session; None for calls with the key itself.
         token: the session's token.
     """
 
     key: KeyRow | None = None
-    login: LoginRow | None = None
+    session: BrowserSessionRow | None = None
     token: str = ""
 
     @property
@@ -41,8 +41,8 @@ class Caller:
 
     def still_allowed(self, store: Store) -> bool:
         """Whether the key, or the session, still works: for answers that go on for hours."""
-        if self.login is not None:
-            return store.logins.find(self.token) is not None
+        if self.session is not None:
+            return store.browser_sessions.find(self.token) is not None
         return self.key is None or store.keys.works(self.key.id)
 
     def needs(self, scope: Scope) -> None:

@@ -52,7 +52,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(PoolTimeout, _database_error)
 
 
-def answer(error: AssayError, headers: dict[str, str] | None = None) -> Response:
+def error_response(error: AssayError, headers: dict[str, str] | None = None) -> Response:
     """The HTTP answer for an error; what the user gave is made safe to send back."""
     details = [_safe_detail(detail) for detail in error.details]
     safe = type(error)(readable(error.message, MAX_MESSAGE), details)
@@ -85,21 +85,21 @@ def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
 
 def _assay_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AssayError)
-    return answer(error)
+    return error_response(error)
 
 
 def _http_exception(request: Request, error: Exception) -> Response:
     """Unknown routes, wrong methods, and whatever else the framework refuses."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return answer(NotFound(f"no route {request.url.path[:100]!r}; see /docs"))
+        return error_response(NotFound(f"no route {request.url.path[:100]!r}; see /docs"))
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allowed = ", ".join(_methods_of(request)) or headers.get("Allow", "")
         message = f"{request.method} is not allowed here; allowed: {allowed}"
-        return answer(MethodNotAllowed(message), {"Allow": allowed})
+        return error_response(MethodNotAllowed(message), {"Allow": allowed})
     kind = _BY_STATUS.get(error.status_code, MalformedJson if error.status_code < 500 else Internal)
-    return answer(kind(str(error.detail)), headers)
+    return error_response(kind(str(error.detail)), headers)
 
 
 def _methods_of(request: Request) -> list[str]:
@@ -121,7 +121,7 @@ def _request_validation(request: Request, error: Exception) -> Response:
     try:
         problems.raise_if_any()
     except InvalidSpec as invalid:
-        return answer(invalid)
+        return error_response(invalid)
     raise error
 
 
@@ -139,7 +139,7 @@ def _database_error(request: Request, error: Exception) -> Response:
     if away is None:
         raise error
     logger.warning("database away in %s %s: %s", request.method, request.url.path, error)
-    return answer(away)
+    return error_response(away)
 
 
 def unavailable(error: Exception) -> Unavailable | None:

@@ -75,7 +75,7 @@ def own_path(path: str) -> str:
     return path if OWN_PATH.fullmatch(path) else HOME
 
 
-def answer(message: str, path: str) -> Response:
+def login_response(message: str, path: str) -> Response:
     """The page, with status 401."""
     page = PAGE.substitute(message=escape(message), path=escape(own_path(path), quote=True))
     return HTMLResponse(page, status_code=401, headers={**CHALLENGE, **HEADERS})

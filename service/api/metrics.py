@@ -141,7 +141,7 @@ class Numbers:
         answers = Counter(
             "assay_http_requests", "Answers of this process.", labels=["route", "method", "status"]
         )
-        for labels, count in sorted(self._requests.answers().items()):
+        for labels, count in sorted(self._requests.responses().items()):
             answers.add_metric(labels, count)
         yield answers
         name, text = "assay_http_request_seconds", "Time until an answer of this process began."

@@ -6,7 +6,15 @@ import hashlib
 import os
 from pathlib import Path
 
-from assay.service.client.transport import API, BadAnswer, Connection, error_of, parsed, part, reaching
+from assay.service.client.transport import (
+    API,
+    BadAnswer,
+    Connection,
+    error_of,
+    parsed,
+    part,
+    reaching,
+)
 from assay.service.contract.results import Artifact, Page
 
 

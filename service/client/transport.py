@@ -68,12 +68,12 @@ class Connection:
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         response = self._call(method, path, **options)
         try:
-            answer = response.json()
+            body = response.json()
         except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
+            body = None
+        if not isinstance(body, dict):
             raise BadAnswer(f"{self.url} answers, but not as an Assay service")
-        return answer
+        return body
 
     def _call(
         self,
@@ -179,10 +179,10 @@ def error_of(response: httpx.Response) -> errors.AssayError:
     return kind(body.message, body.details)
 
 
-def parsed(model: type[Model], answer: dict[str, Any]) -> Model:
+def parsed(model: type[Model], body: dict[str, Any]) -> Model:
     """The answer as a model; raises BadAnswer for anything else."""
     try:
-        return model.model_validate(answer)
+        return model.model_validate(body)
     except ValidationError as error:
         raise BadAnswer(f"the answer is not a {model.__name__} of this version: {error}") from error
 

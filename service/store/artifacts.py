@@ -26,7 +26,7 @@ UPLOAD = ".upload-"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExpiredFolders:
     """Whose files may go: `expired` jobs ended long ago, `unknown` ones are not in the database."""
 
     expired: set[str]
@@ -68,7 +68,7 @@ class Artifacts:
             rows = connection.execute(statement).all()
         return sorted((_artifact(row) for row in rows), key=lambda artifact: artifact.name)
 
-    def expire(self, job_ids: Collection[str], keep_seconds: float | None) -> Verdict:
+    def expire(self, job_ids: Collection[str], keep_seconds: float | None) -> ExpiredFolders:
         """Says of which jobs the files may go, and marks their artifacts as expired before they do.
 
         Those of jobs that ended long enough ago. But never while a job that has not ended needs their
@@ -83,10 +83,10 @@ class Artifacts:
             found = set(connection.execute(known).scalars())
             unknown = set(job_ids) - found
             if keep_seconds is None:
-                return Verdict(expired=set(), unknown=unknown)
+                return ExpiredFolders(expired=set(), unknown=unknown)
             old = set(connection.execute(known.where(_old(keep_seconds))).scalars())
         expired = {job_id for job_id in sorted(old) if self._expire(job_id, keep_seconds)}
-        return Verdict(expired=expired, unknown=unknown)
+        return ExpiredFolders(expired=expired, unknown=unknown)
 
     def _expire(self, job_id: str, keep_seconds: float) -> bool:
         with self._database.writing() as connection:

@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.keys import Keys, due, find_working, key_row, sha256, works
-from assay.service.store.rows import LoginRow
+from assay.service.store.rows import BrowserSessionRow
 from assay.service.store.tables import api_keys, sessions
 
 SESSION_SECONDS = 12 * 3600
@@ -18,14 +18,14 @@ TOKEN_BYTES = 32
 MAX_TOKEN_LENGTH = 100
 
 
-class Logins:
+class BrowserSessions:
     """The sessions. Every method is one short transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._keys = Keys(database)
 
-    def open(self, text: str) -> tuple[LoginRow, str] | None:
+    def open(self, text: str) -> tuple[BrowserSessionRow, str] | None:
         """Begins a session with the text of a key; expired sessions are forgotten.
 
         Returns:
@@ -48,9 +48,9 @@ class Logins:
             }
             made = insert(sessions).values(**row).returning(sessions.c.expires_at)
             expires_at = connection.execute(made).scalar_one()
-        return LoginRow(key=key, csrf=csrf, expires_at=expires_at), token
+        return BrowserSessionRow(key=key, csrf=csrf, expires_at=expires_at), token
 
-    def find(self, token: str) -> LoginRow | None:
+    def find(self, token: str) -> BrowserSessionRow | None:
         """The session with this token, while it and its key work."""
         if not token or len(token) > MAX_TOKEN_LENGTH:
             return None
@@ -66,7 +66,7 @@ class Logins:
         if row is None or not hmac.compare_digest(row.token_sha256, wanted):
             return None
         self._keys.used(row)
-        return LoginRow(key=key_row(row), csrf=row.csrf, expires_at=row.ends_at)
+        return BrowserSessionRow(key=key_row(row), csrf=row.csrf, expires_at=row.ends_at)
 
     def close(self, token: str) -> None:
         """Ends a session; unknown ones have ended."""

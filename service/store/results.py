@@ -18,7 +18,7 @@ from assay.service.store.transactions.event_log import record_metric_event
 from assay.service.store.transactions.transitions import lock_job
 
 
-class Results:
+class ResultRows:
     """Outcomes and results. Every method is one short transaction."""
 
     def __init__(self, database: Database) -> None:

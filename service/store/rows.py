@@ -294,7 +294,7 @@ class KeyRow:
 
 
 @dataclass(frozen=True)
-class LoginRow:
+class BrowserSessionRow:
     """A browser session, its key, and the token that calls which change something must carry."""
 
     key: KeyRow

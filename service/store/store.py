@@ -18,13 +18,13 @@ from sqlalchemy import text
 
 from assay.service.store import overview
 from assay.service.store.artifacts import Artifacts
-from assay.service.store.browser_sessions import Logins
+from assay.service.store.browser_sessions import BrowserSessions
 from assay.service.store.checkpoints import Checkpoints
 from assay.service.store.database import Database
 from assay.service.store.events import Events
 from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
-from assay.service.store.results import Results
+from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
 from assay.service.store.workers import Counters, Workers
 
@@ -36,13 +36,13 @@ class Store:
         self._database = database
         self.jobs = Jobs(database)
         self.shards = Shards(database)
-        self.results = Results(database)
+        self.results = ResultRows(database)
         self.events = Events(database)
         self.artifacts = Artifacts(database)
         self.checkpoints = Checkpoints(database)
         self.workers = Workers(database)
         self.keys = Keys(database)
-        self.logins = Logins(database)
+        self.browser_sessions = BrowserSessions(database)
         self.counters = Counters(database)
 
     def overview(self) -> overview.Overview:

@@ -36,7 +36,7 @@ def test_answers_are_counted_by_route(
     api: httpx.Client, transport: Any, method: str, path: str, counted: tuple[str, str, str]
 ) -> None:
     api.request(method, path)
-    assert requests_of(transport).answers() == {counted: 1}
+    assert requests_of(transport).responses() == {counted: 1}
     ((route, which), latency) = requests_of(transport).latencies().popitem()
     assert (route, which) == counted[:2]
     assert sum(latency.counts) == 1
@@ -45,7 +45,7 @@ def test_answers_are_counted_by_route(
 
 def test_what_the_outer_layers_refuse_is_counted_too(api: httpx.Client, transport: Any) -> None:
     api.get("/healthz", headers={"host": "evil.example"})
-    assert requests_of(transport).answers() == {("other", "GET", "403"): 1}
+    assert requests_of(transport).responses() == {("other", "GET", "403"): 1}
 
 
 def test_a_request_leaves_a_line_without_its_query(
@@ -102,7 +102,7 @@ def test_an_application_that_raises_is_counted() -> None:
     scope = {"type": "http", "method": "GET", "path": "/x", "headers": []}
     with pytest.raises(RuntimeError, match="no answer at all"):
         asyncio.run(Telemetry(broken, requests)(scope, None, None))  # type: ignore[arg-type]
-    assert requests.answers() == {("other", "GET", "none"): 1}
+    assert requests.responses() == {("other", "GET", "none"): 1}
 
 
 def test_a_bound_belongs_to_its_bucket() -> None:

@@ -15,7 +15,7 @@ from assay.service.contract.errors import AssayError, InvalidSpec, InvalidState
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
-from assay.workers.supervision.outcome_spool import DATABASE_AWAY
+from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from tests.storm.jobs import Wish, spec_of
 
 log = logging.getLogger(__name__)
@@ -140,6 +140,6 @@ class Users(threading.Thread):
                 return call()
             except AssayError:
                 raise
-            except DATABASE_AWAY:
+            except DATABASE_UNAVAILABLE:
                 if self._over.wait(0.2):
                     raise

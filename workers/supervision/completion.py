@@ -10,7 +10,7 @@ from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
 from assay.workers.jobs import merge
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.outcome_spool import DATABASE_AWAY
+from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 
 log = logging.getLogger(__name__)
 CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py names them; that module needs torch
@@ -40,7 +40,7 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
             merge.save_job(store, folder, job_id)
         else:
             merge.save_evaluation(store, folder, job_id, evaluation)
-    except DATABASE_AWAY as error:
+    except DATABASE_UNAVAILABLE as error:
         # The measurements are recorded: who ends the job merges what is missing, at the latest the reaper.
         log.warning("job %s: the database is away, merging later: %s", job_id, error)
     except NotFound:
@@ -54,7 +54,7 @@ def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> No
     """A training that succeeded is never resumed; one that failed may be, by a retry."""
     try:
         succeeded = store.jobs.get(job_id).state == JobState.SUCCEEDED
-    except (NotFound, *DATABASE_AWAY):
+    except (NotFound, *DATABASE_UNAVAILABLE):
         return
     if succeeded:
         for path in settings.folder(job_id).glob(CHECKPOINTS):

@@ -19,7 +19,7 @@ SHARD_SECONDS = "assay_shard_seconds"
 ERROR_TYPE = re.compile(r"[a-z][a-z_]{0,39}")
 
 
-class Tally:
+class WorkerCounters:
     """Sums since they were last written, and the gauges of the moment; for several threads."""
 
     def __init__(self) -> None:

@@ -13,14 +13,14 @@ from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.outcome_spool import DATABASE_AWAY
+from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 
 log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5
 DATABASE_SECONDS = 5.0
 
 
-class Reports:
+class ProgressReporter:
     """Progress of one shard: to Redis at most twice a second, to the database every few seconds.
 
     While Redis does not answer, the database gets what Redis would have got.
@@ -62,7 +62,7 @@ class Reports:
         try:
             text = message.get("message")
             self._store.shards.progress(self._claim, message["done"], message["total"], text)
-        except DATABASE_AWAY as error:
+        except DATABASE_UNAVAILABLE as error:
             log.warning("shard %s: progress not recorded: %s", self._claim.shard_id, error)
 
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 # differ: being wrong does no harm.
 ABANDONED_SECONDS = 120.0
 
-DATABASE_AWAY = (OperationalError, InterfaceError, NoFreeConnection)
+DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, NoFreeConnection)
 
 
 class Spool:
@@ -72,7 +72,7 @@ class Spool:
                 finished = self._store.shards.finish(*entry) if entry is not None else None
             except FileNotFoundError:
                 continue  # another supervisor was faster
-            except DATABASE_AWAY:
+            except DATABASE_UNAVAILABLE:
                 raise
             except OSError as error:  # a shared file system has bad moments; the outcome may be whole
                 log.warning("%s: cannot be read now: %s", path, error)

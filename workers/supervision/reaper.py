@@ -14,8 +14,8 @@ from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import lease_owner
 from assay.workers.supervision.completion import finish_job
-from assay.workers.supervision.counters import Tally
-from assay.workers.supervision.outcome_spool import DATABASE_AWAY
+from assay.workers.supervision.counters import WorkerCounters
+from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from assay.workers.supervision.retention import Retention
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Reaper(threading.Thread):
         self._ring = ring
         self._stopping = threading.Event()
         self._unmerged: set[str] = set()
-        self._tally = Tally()
+        self._counters = WorkerCounters()
         self._retention = Retention(store, settings)
 
     def stop(self) -> None:
@@ -58,7 +58,7 @@ class Reaper(threading.Thread):
         while not self._stopping.is_set():
             try:
                 self.sweep()
-            except DATABASE_AWAY as error:
+            except DATABASE_UNAVAILABLE as error:
                 log.warning("the database is away: %s", error)
             except Exception:  # a reaper that dies unseen would leave lost shards lost
                 log.exception("reaper: unexpected error, going on")
@@ -73,7 +73,7 @@ class Reaper(threading.Thread):
         dead = sorted({row.worker for row in self._store.shards.running() if lease_owner.is_dead(row.worker)})
         expired = self._store.shards.expire(dead_owners=dead)
         if expired:
-            self._tally.count("assay_shard_losses_total", expired)
+            self._counters.count("assay_shard_losses_total", expired)
             log.warning("%d leases expired or belonged to a dead process", expired)
         overdue = self._store.jobs.time_out()
         if overdue:
@@ -83,7 +83,7 @@ class Reaper(threading.Thread):
             log.info("job %s: merging again", job_id)
             finish_job(self._store, self._settings, job_id)
         self._unmerged = ready
-        self._tally.write(self._store.counters)
+        self._counters.write(self._store.counters)
         self._retention.sweep_when_due()
         if self._store.shards.claimable(self._devices, device_count(self._settings.devices)):
             self._ring()

@@ -36,10 +36,10 @@ from assay.service.store.store import Store
 from assay.service.submission.dependencies import dependencies_of
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
-from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
-from assay.workers.supervision.heartbeat import Reports, Watch
-from assay.workers.supervision.outcome_spool import DATABASE_AWAY, Spool
+from assay.workers.supervision.heartbeat import ProgressReporter, Watch
+from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Workplace:
     beat: Callable[[], None]
     ring_others: Callable[[str], None]
     stopping: threading.Event
-    tally: Tally = field(default_factory=Tally)
+    counters: WorkerCounters = field(default_factory=WorkerCounters)
 
 
 class ShardRun:
@@ -76,7 +76,7 @@ class ShardRun:
         self._place = place
         self._store = place.store
         self._claim = claim
-        self._reports = Reports(place.store, place.live, claim)
+        self._reports = ProgressReporter(place.store, place.live, claim)
         self._about = {"job": claim.job_id, "shard": claim.shard_id}
         self._verdict: Literal["run", "cancel", "lost"] = "run"
         self._over = threading.Event()
@@ -92,17 +92,17 @@ class ShardRun:
             with logs.about(**self._about):
                 self._run()
         finally:
-            self._place.tally.shard(self._claim, time.monotonic() - begun)
+            self._place.counters.shard(self._claim, time.monotonic() - begun)
 
     def _run(self) -> None:
         name = f"renew-{self._claim.shard_id}"
         renewer = threading.Thread(target=self._renew, name=name, daemon=True)
         renewer.start()
         try:
-            answer = self._ask()
-            if answer is not None:
-                self._record(answer)
-        except DATABASE_AWAY:
+            message = self._ask()
+            if message is not None:
+                self._record(message)
+        except DATABASE_UNAVAILABLE:
             raise
         except NotFound:
             log.info("shard %s: its job was deleted", self._claim.shard_id)
@@ -115,9 +115,9 @@ class ShardRun:
 
     def _ask(self) -> FinalReport | None:
         """The evaluator's last report; None when there is none and the shard's end is recorded."""
-        answer, failure = None, ""
+        message, failure = None, ""
         try:
-            answer = self._follow(self._place.evaluator.ready())
+            message = self._follow(self._place.evaluator.ready())
         except EvaluatorDied as error:
             process = self._place.evaluator.process
             output = process.last_output[-OUTPUT_SHOWN:] if process is not None else ""
@@ -125,14 +125,14 @@ class ShardRun:
         except OSError as error:
             failure = f"the evaluator process could not be started: {error}"
         finally:
-            if answer is None:
+            if message is None:
                 self._place.evaluator.end()
-        if answer is None and not self._interrupted():
-            self._place.tally.count("assay_evaluator_deaths_total")
+        if message is None and not self._interrupted():
+            self._place.counters.count("assay_evaluator_deaths_total")
             self._fail("evaluator_died", failure, retry=True)
-        elif answer is None:
+        elif message is None:
             self._leave()
-        return answer
+        return message
 
     def _follow(self, evaluator: EvaluatorProcess) -> FinalReport | None:
         try:
@@ -158,13 +158,13 @@ class ShardRun:
 
     def _progress(self, message: ProgressReport) -> None:
         if "gpu" in message:
-            self._place.tally.gauge("gpu", message["gpu"])
+            self._place.counters.gauge("gpu", message["gpu"])
         self._reports.note(message)
 
     def _checkpoint(self) -> None:
         try:
             self._store.shards.checkpoint(self._claim)
-        except DATABASE_AWAY as error:
+        except DATABASE_UNAVAILABLE as error:
             log.warning("shard %s: checkpoint not recorded: %s", self._claim.shard_id, error)
 
     def _leave(self) -> None:
@@ -196,9 +196,9 @@ class ShardRun:
         finished = self._insist(lambda: self._place.spool.record(self._claim, row))
         if finished is None:
             log.warning("shard %s: outcome refused, another worker has it", self._claim.shard_id)
-            self._place.tally.count("assay_outcomes_refused_total")
+            self._place.counters.count("assay_outcomes_refused_total")
         else:
-            self._place.tally.outcome(self._claim, row)
+            self._place.counters.outcome(self._claim, row)
             merge_and_finish(self._store, self._place.settings, self._claim, finished)
             if finished.job_done:
                 self._ring_others()  # for the jobs that waited for this one
@@ -211,7 +211,7 @@ class ShardRun:
 
     def _fail(self, error_type: str, message: str, *, retry: bool) -> None:
         log.warning("shard %s: %s: %s", self._claim.shard_id, error_type, message)
-        self._place.tally.failure(self._claim, error_type)
+        self._place.counters.failure(self._claim, error_type)
         try:
             job = self._insist(lambda: self._store.shards.fail(self._claim, error_type, message, retry=retry))
         except NotFound:
@@ -223,7 +223,7 @@ class ShardRun:
         while True:
             try:
                 return write()
-            except DATABASE_AWAY as error:
+            except DATABASE_UNAVAILABLE as error:
                 log.warning("shard %s: the database is away: %s", self._claim.shard_id, error)
                 if self._place.stopping.wait(self._place.settings.database_away_seconds):
                     raise

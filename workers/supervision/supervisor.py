@@ -23,8 +23,8 @@ from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import lease_owner
 from assay.workers.supervision.completion import merge_and_finish
-from assay.workers.supervision.counters import Tally
-from assay.workers.supervision.outcome_spool import DATABASE_AWAY, Spool
+from assay.workers.supervision.counters import WorkerCounters
+from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.shard_run import ShardRun, Workplace
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
@@ -64,8 +64,8 @@ class Supervisor(threading.Thread):
         self._idle_since = time.monotonic()
         self._last_beat = float("-inf")
         self._claim_unheard = False
-        self._tally = Tally()
-        self._evaluator = WarmEvaluator(settings, self._tally)
+        self._counters = WorkerCounters()
+        self._evaluator = WarmEvaluator(settings, self._counters)
         self._spool = Spool(settings.state / "spool", store, self.identity)
         self._live = Live(settings.redis)
         self._place = Workplace(
@@ -77,7 +77,7 @@ class Supervisor(threading.Thread):
             beat=self._beat,
             ring_others=ring_others,
             stopping=self._stopping,
-            tally=self._tally,
+            counters=self._counters,
         )
 
     @property
@@ -104,9 +104,9 @@ class Supervisor(threading.Thread):
             self._evaluator.end()
             self._live.close()
             try:
-                self._tally.write(self._store.counters)
+                self._counters.write(self._store.counters)
                 self._store.workers.gone(self.identity)
-            except DATABASE_AWAY:
+            except DATABASE_UNAVAILABLE:
                 log.warning("the database is away: this worker stays listed until its beat is old")
 
     def _turn(self) -> None:
@@ -114,7 +114,7 @@ class Supervisor(threading.Thread):
             self._flush()
             if not self._step():
                 self._rest()
-        except DATABASE_AWAY as error:
+        except DATABASE_UNAVAILABLE as error:
             log.warning("the database is away: %s", error)
             self._stopping.wait(self._settings.database_away_seconds)
         except Exception:
@@ -191,7 +191,7 @@ class Supervisor(threading.Thread):
     def _beat(self) -> None:
         """Give a sign of life when one is due; called from this thread and from the renewing one."""
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
-            gauges: Gauges = {**self._tally.gauges, "catalog": load().digest}
+            gauges: Gauges = {**self._counters.gauges, "catalog": load().digest}
             self._store.workers.beat(
                 self.identity,
                 lease_owner.host(),
@@ -201,4 +201,4 @@ class Supervisor(threading.Thread):
                 self._device_count,
             )
             self._last_beat = time.monotonic()
-            self._tally.write(self._store.counters)
+            self._counters.write(self._store.counters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorProcess
 
 
@@ -14,9 +14,9 @@ class WarmEvaluator:
         job: the job of the last answered request, while its evaluator lives.
     """
 
-    def __init__(self, settings: WorkerSettings, tally: Tally | None = None) -> None:
+    def __init__(self, settings: WorkerSettings, counters: WorkerCounters | None = None) -> None:
         self._settings = settings
-        self._tally = tally or Tally()
+        self._counters = counters or WorkerCounters()
         self._process: EvaluatorProcess | None = None
         self.job: str | None = None
 
@@ -35,7 +35,7 @@ class WarmEvaluator:
             self.end()
         if self._process is None:
             self._process = EvaluatorProcess(self._settings)
-            self._tally.count("assay_evaluator_starts_total")
+            self._counters.count("assay_evaluator_starts_total")
         return self._process
 
     def end(self) -> None:
@@ -43,4 +43,4 @@ class WarmEvaluator:
         process, self._process, self.job = self._process, None, None
         if process is not None:
             process.stop(self._settings.cancel_grace_seconds)
-            self._tally.gauge("gpu", None)  # its memory is given back
+            self._counters.gauge("gpu", None)  # its memory is given back

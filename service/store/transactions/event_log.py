@@ -105,7 +105,7 @@ def _thin(connection: Connection, job_id: str, until: int) -> None:
     connection.execute(delete(events).where(old, events.c.type.in_(["progress", "log"])))
 
 
-class ProgressSnapshot(Protocol):
+class Pace(Protocol):
     """What the estimate reads: a row of `jobs`, or some of its columns."""
 
     @property
@@ -120,7 +120,7 @@ class ProgressSnapshot(Protocol):
     def cost_total(self) -> float | None: ...  # noqa: D102
 
 
-def eta_seconds(row: ProgressSnapshot, now: float) -> float | None:
+def eta_seconds(row: Pace, now: float) -> float | None:
     """Seconds until the job is done at its mean speed so far; None when it cannot be known.
 
     Measured in cost (model passes, training steps) and not in examples, because attacked ones take longer

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 from assay.service.store.store import Store
 from assay.service.store.workers import Counters
 from assay.workers.supervision import lease_owner
-from assay.workers.supervision.counters import Tally
+from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, planned
 from tests.support.workers import away, ended, settings, submit, submit_training, supervising
@@ -60,25 +60,25 @@ def test_losses_are_counted_by_the_reaper(store: Store, tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_written_is_written_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = Tally()
-    tally.count("n", 2, a="x")
+    counters = WorkerCounters()
+    counters.count("n", 2, a="x")
     monkeypatch.setattr(Counters, "add", away(1, Counters.add))
     with pytest.raises(OperationalError):
-        tally.write(store.counters)
-    tally.count("n", 3, a="x")
+        counters.write(store.counters)
+    counters.count("n", 3, a="x")
     monkeypatch.undo()
-    tally.write(store.counters)
-    tally.write(store.counters)
+    counters.write(store.counters)
+    counters.write(store.counters)
     assert counted(store, "n") == {(("a", "x"),): 5}
 
 
 @pytest.mark.parametrize("error", ["", "Out of memory", "x" * 41, "péché", "a\n"])
 def test_an_evaluator_cannot_make_up_labels(store: Store, error: str) -> None:
     planned(store, 1)
-    held, tally = claim(store), Tally()
-    tally.failure(held, error)
-    tally.failure(held, "out_of_memory")
-    tally.write(store.counters)
+    held, counters = claim(store), WorkerCounters()
+    counters.failure(held, error)
+    counters.failure(held, "out_of_memory")
+    counters.write(store.counters)
     assert {dict(labels)["error"] for labels in counted(store, "assay_shard_failures_total")} == {
         "other",
         "out_of_memory",
@@ -86,9 +86,9 @@ def test_an_evaluator_cannot_make_up_labels(store: Store, error: str) -> None:
 
 
 def test_a_gauge_is_replaced_and_taken_away() -> None:
-    tally = Tally()
-    tally.gauge("gpu", {"used": 1})
-    tally.gauge("gpu", {"used": 2})
-    assert tally.gauges == {"gpu": {"used": 2}}
-    tally.gauge("gpu", None)
-    assert tally.gauges == {}
+    counters = WorkerCounters()
+    counters.gauge("gpu", {"used": 1})
+    counters.gauge("gpu", {"used": 2})
+    assert counters.gauges == {"gpu": {"used": 2}}
+    counters.gauge("gpu", None)
+    assert counters.gauges == {}

@@ -15,7 +15,7 @@ from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import heartbeat
-from assay.workers.supervision.heartbeat import Reports, Watch
+from assay.workers.supervision.heartbeat import ProgressReporter, Watch
 from tests.support.servers import PrivateRedis
 from tests.support.workers import ended, settings, submit, supervising, wait_for
 
@@ -72,11 +72,11 @@ class Heard:
     def canceled(self, claim: Claim) -> bool:
         return self.hint
 
-    def reports(self) -> Reports:
-        return Reports(self, self, SHARD)  # type: ignore[arg-type]
+    def reports(self) -> ProgressReporter:
+        return ProgressReporter(self, self, SHARD)  # type: ignore[arg-type]
 
 
-def run(reports: Reports, clock: Clock, *, seconds: float, every: float) -> None:
+def run(reports: ProgressReporter, clock: Clock, *, seconds: float, every: float) -> None:
     """An evaluator that reports its time so often."""
     begun = clock.now
     while clock.now - begun < seconds:
