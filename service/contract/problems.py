@@ -94,9 +94,9 @@ def path_text(loc: Iterable[str | int]) -> str:
     return text or "body"
 
 
-def readable(text: str, at_most: int = MAX_TEXT) -> str:
+def readable(text: str, max_length: int = MAX_TEXT) -> str:
     """Text that any encoder and database takes, cut to so many characters."""
-    cut = text if len(text) <= at_most else text[:at_most] + "..."
+    cut = text if len(text) <= max_length else text[:max_length] + "..."
     return cut.encode("utf-8", "backslashreplace").decode().replace("\0", "\\u0000")
 
 

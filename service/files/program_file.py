@@ -69,13 +69,13 @@ class ProgramFile:
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[str, int], bytes]]:
-        """A function (name, limit) to the bytes of an entry, while the context lasts.
+        """A function (name, max_bytes) to the bytes of an entry, while the context lasts.
 
         Raises:
             BadProgram: of the function: there is no such entry, or it is too long or damaged.
         """
         with _opened(self.path) as archive:
-            yield lambda name, limit: _read(archive, self.root, name, self.sizes, limit)
+            yield lambda name, max_bytes: _read(archive, self.root, name, self.sizes, max_bytes)
 
 
 def is_archive(path: Path) -> bool:
@@ -200,11 +200,11 @@ def _refuse_others(sizes: Mapping[str, int]) -> None:
             raise BadProgram(f"{reason}; {HOW}")
 
 
-def _read(archive: zipfile.ZipFile, root: str, name: str, sizes: Mapping[str, int], limit: int) -> bytes:
+def _read(archive: zipfile.ZipFile, root: str, name: str, sizes: Mapping[str, int], max_bytes: int) -> bytes:
     if name not in sizes:
         raise BadProgram(f"its archive has no entry {name[:100]!r}; {HOW}")
-    if sizes[name] > limit:
-        raise BadProgram(f"its entry {name[:100]!r} has {sizes[name]} bytes, allowed: at most {limit}")
+    if sizes[name] > max_bytes:
+        raise BadProgram(f"its entry {name[:100]!r} has {sizes[name]} bytes, allowed: at most {max_bytes}")
     with _damage(), archive.open(f"{root}/{name}") as entry:
         content = b"".join(iter(lambda: entry.read(CHUNK_BYTES), b""))
     if len(content) != sizes[name]:

@@ -106,15 +106,15 @@ def _tensor(name: str, entry: Any, file_size: int) -> tuple[tuple[int, ...], tup
     return tuple(shape), (begin, end)
 
 
-def _bytes(shape: list[int], item: int, most: int) -> int | None:
-    """What a tensor takes; None beyond `most`, found before a product is made that is larger."""
+def _bytes(shape: list[int], item: int, max_bytes: int) -> int | None:
+    """What a tensor takes; None beyond `max_bytes`, found before a product is made that is larger."""
     if max(shape, default=0) > MAX_INTEGER:
         return None
     if 0 in shape:
         return 0
     needed = item
     for size in shape:
-        if size > most // needed:
+        if size > max_bytes // needed:
             return None
         needed *= size
     return needed

@@ -13,13 +13,15 @@ from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.stored_specs import ComponentReference, Params
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
-FIT = ("classes", "channels")
+COMPARED_FACTS = ("classes", "channels")
 # A backbone has no classes.
-BACKBONE_FIT = ("channels",)
+BACKBONE_FACTS = ("channels",)
 # Tasks that models of another task do: a classifier's confidence tells anomalies.
 DONE_BY = {"anomaly_detection": "classification", TASK: "classification"}
 
-WORDS = {"softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen"}
+REQUIREMENT_TEXT = {
+    "softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen"
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def misfits(
         ours: What our model is made for.
     """
     facts = (data.component.facts if data is not None else None) or {}
-    for fact in FIT:
+    for fact in COMPARED_FACTS:
         trained, needed = _of_model(their_facts, fact), _of_model(facts, fact)
         if needed is not None and trained is not None and needed != trained:
             yield f"this job's model is made for {trained} {fact}", f"{needed} {fact}"
@@ -161,10 +163,10 @@ def _list(tasks: Sequence[str]) -> str:
     return " and ".join(tasks)
 
 
-def check_offers(
+def check_capabilities(
     catalog: Catalog, evaluation: Component, model: Checked, problems: Problems, loc: Loc
 ) -> None:
-    """Report each part of a model that does not offer what an evaluation needs.
+    """Report each part of a model that lacks a capability that an evaluation requires.
 
     Args:
         catalog: Where parts are looked up.
@@ -174,14 +176,14 @@ def check_offers(
         loc: Where the evaluation stands in the body.
     """
     parts = list(_parts(catalog, model.component, model.params))
-    for need in evaluation.needs:
+    for requirement in evaluation.needs:
         for part in parts:
-            if need in part.offers:
+            if requirement in part.offers:
                 continue
-            able = [entry.name for entry in catalog.list(part.kind) if need in entry.offers]
+            able = [entry.name for entry in catalog.list(part.kind) if requirement in entry.offers]
+            wanted = REQUIREMENT_TEXT.get(requirement, requirement)
             message = (
-                f"{evaluation.name!r} needs {WORDS.get(need, need)}, which the {part.kind} {part.name!r}"
-                f" does not offer"
+                f"{evaluation.name!r} needs {wanted}, which the {part.kind} {part.name!r} does not offer"
             )
             problems.add((*loc, "name"), message, given=evaluation.name, allowed=able)
 

@@ -27,11 +27,11 @@ LISTED = 5
 
 # ImageNet-C has 3.75 million files. A request waits until so many names have been compared; the plan compares
 # all of them.
-NAMES_AT_SUBMISSION = 200_000
+MAX_NAMES_AT_SUBMISSION = 200_000
 
 
 @dataclass(frozen=True)
-class Tree:
+class WantedLayout:
     """What is wanted of a folder.
 
     Attributes:
@@ -47,7 +47,7 @@ class Tree:
     classes: Sequence[str] | None = None
 
 
-class Names:
+class CellNames:
     """Names by the cell that lacks them, or has them without need."""
 
     def __init__(self, what: str) -> None:
@@ -72,19 +72,19 @@ class Names:
         return f"{self.count} {self.what} ({'; '.join(parts)}{f'; and in {more} more' if more else ''})"
 
 
-def find_gaps(tree: Tree, names_at_most: int | None = None) -> str | None:
+def find_gaps(tree: WantedLayout, max_names: int | None = None) -> str | None:
     """What a tree lacks, or has too much, in one text; None where every cell has the same images.
 
     Args:
         tree: What is wanted.
-        names_at_most: Compare file names until so many have been read, and leave the rest unread.
+        max_names: Compare file names until so many have been read, and leave the rest unread.
 
     Raises:
         ValueError: a symbolic link leads out of the root.
         OSError: a folder cannot be read.
     """
     gaps = {
-        key: Names(what)
+        key: CellNames(what)
         for key, what in (
             ("corruptions", "corruptions are missing"),
             ("severities", "severities are missing"),
@@ -97,7 +97,7 @@ def find_gaps(tree: Tree, names_at_most: int | None = None) -> str | None:
         )
     }
     present = _find_cells(tree, gaps)
-    folders = {cell: set(_folders(_place(tree, cell), tree.base)) for cell in present}
+    folders = {cell: set(_folders(_cell_folder(tree, cell), tree.base)) for cell in present}
     known = set().union(*folders.values())
     classes = sorted(tree.classes or known)
     if present and (missing := [name for name in classes if name not in known]):
@@ -105,7 +105,7 @@ def find_gaps(tree: Tree, names_at_most: int | None = None) -> str | None:
     for cell, names in folders.items():
         gaps["classes"].add(_text(cell), [name for name in classes if name in known and name not in names])
         gaps["unexpected"].add(_text(cell), sorted(names.difference(classes)))
-    _compare_names(tree, folders, classes, gaps, names_at_most)
+    _compare_names(tree, folders, classes, gaps, max_names)
     listed = [names.text() for names in gaps.values() if names.count]
     return "; ".join(listed) + _hint(tree) if listed else None
 
@@ -139,13 +139,13 @@ def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:
     return sorted(images), sorted(nested)
 
 
-def _find_cells(tree: Tree, gaps: Mapping[str, Names]) -> list[Cell]:
+def _find_cells(tree: WantedLayout, gaps: Mapping[str, CellNames]) -> list[Cell]:
     """The wanted cells that are there."""
     present = []
     for cell in tree.cells:
         # First of all, so that nothing is said of what lies elsewhere.
-        check_inside(_place(tree, cell), tree.base)
-        if _place(tree, cell).is_dir():
+        check_inside(_cell_folder(tree, cell), tree.base)
+        if _cell_folder(tree, cell).is_dir():
             present.append(cell)
         elif (tree.folder / cell[0]).is_dir():
             gaps["severities"].add("", [_text(cell)])
@@ -155,18 +155,18 @@ def _find_cells(tree: Tree, gaps: Mapping[str, Names]) -> list[Cell]:
 
 
 def _compare_names(
-    tree: Tree,
+    tree: WantedLayout,
     folders: Mapping[Cell, set[str]],
     classes: Iterable[str],
-    gaps: Mapping[str, Names],
-    at_most: int | None,
+    gaps: Mapping[str, CellNames],
+    max_names: int | None,
 ) -> None:
     """Compares the images of each class between cells; of one class at a time, as a set may have millions."""
     read = 0
     for name in classes:
         found: dict[Cell, set[str]] = {}
         for cell in (cell for cell, names in folders.items() if name in names):
-            images, nested = image_names(_place(tree, cell) / name, tree.base)
+            images, nested = image_names(_cell_folder(tree, cell) / name, tree.base)
             found[cell] = set(images)
             gaps["nested"].add(_text(cell), [f"{name}/{one}" for one in nested])
             read += len(images)
@@ -175,11 +175,11 @@ def _compare_names(
             gaps["empty"].add("", [name])
         for cell, names in found.items():
             gaps["images"].add(_text(cell), [f"{name}/{image}" for image in sorted(every - names)])
-        if at_most is not None and read >= at_most:
+        if max_names is not None and read >= max_names:
             return
 
 
-def _hint(tree: Tree) -> str:
+def _hint(tree: WantedLayout) -> str:
     """Where the wanted corruptions are instead, or what there is in their place."""
     there, wanted = _names(tree.folder), {name for name, _ in tree.cells}
     groups = [name for name in GROUPS if name in there and wanted & _names(tree.folder / name)]
@@ -212,7 +212,7 @@ def _folders(folder: Path, base: Path) -> Iterable[str]:
                 yield entry.name
 
 
-def _place(tree: Tree, cell: Cell) -> Path:
+def _cell_folder(tree: WantedLayout, cell: Cell) -> Path:
     return tree.folder / cell[0] / str(cell[1])
 
 
@@ -240,9 +240,11 @@ def check_stored(
         return
     listed = (data.component.facts or {}).get("class_list")
     place, base = (data_root / folder).resolve(), data_root.resolve()
-    tree = Tree(place, base, cells_of(evaluation.params), None if listed is None else class_list(listed))
+    tree = WantedLayout(
+        place, base, cells_of(evaluation.params), None if listed is None else class_list(listed)
+    )
     try:
-        gaps = find_gaps(tree, NAMES_AT_SUBMISSION)
+        gaps = find_gaps(tree, MAX_NAMES_AT_SUBMISSION)
     except ValueError:
         gaps = "a symbolic link in it leads out of the data root"
     except OSError as error:

@@ -69,10 +69,10 @@ def _any_kind() -> Schema:
     return merged | {"required": ["model", "data"]}
 
 
-def _deeper_than(value: object, limit: int) -> bool:
+def _deeper_than(value: object, max_depth: int) -> bool:
     """Without recursion, so that no depth is too much for the check itself."""
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(max_depth + 1):
         level = [
             item
             for container in level

@@ -20,12 +20,12 @@ from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.backbone import check_backbone, with_backbone
 from assay.service.submission.compatibility import (
-    BACKBONE_FIT,
-    FIT,
+    BACKBONE_FACTS,
+    COMPARED_FACTS,
     MadeFor,
+    check_capabilities,
     check_data_tasks,
     check_fit,
-    check_offers,
     check_tasks,
     facts_of,
     known_of_model,
@@ -118,7 +118,7 @@ class _Validation:
         self.source: WeightsSource | None = None
         self.protocol: str | None = None
         self.left_out: list[dict[str, str]] = []
-        self.fit: tuple[str, ...] = FIT
+        self.compared_facts: tuple[str, ...] = COMPARED_FACTS
 
     def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
         """The shape with the parameters of every component completed; what is wrong is reported."""
@@ -157,7 +157,7 @@ class _Validation:
             model = {**model, "params": {**trained["params"], **model["params"]}}
         self.model = self.catalog.check_reference(("model",), model, self.problems, ("model",))
         if part:
-            self.fit = BACKBONE_FIT
+            self.compared_facts = BACKBONE_FACTS
             check_backbone(self.catalog, self.model, trained, self.problems, training=self.protocol is None)
         elif trained is not None and self.model is not None:
             check_same_model(self.model, trained, self.problems)
@@ -223,7 +223,7 @@ class _Validation:
             check_folders(self.catalog, checked, self.data_root, problems, loc, FOLDERS_OF_EVALUATIONS)
             self._check_other_models(checked, data, problems, loc)
             if self.model is not None and self.model.certain:
-                check_offers(self.catalog, checked.component, self.model, problems, loc)
+                check_capabilities(self.catalog, checked.component, self.model, problems, loc)
         if checked is not None and data is not None and len(problems) == before:
             check_stored(
                 checked, data, self.data_root, problems, (*loc, "data") if own is not None else ("data",)
@@ -258,7 +258,7 @@ class _Validation:
         if size is None and self.model is not None:
             size = self.model.params.get("image_size")
         facts = facts_of(self.catalog, name) if name is not None else {}
-        return MadeFor(name, facts, weights, size, self.fit)
+        return MadeFor(name, facts, weights, size, self.compared_facts)
 
     def _check_component(
         self, checked: Checked | None, data: Checked | None, problems: Problems, loc: Loc

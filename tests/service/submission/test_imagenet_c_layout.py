@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.service.contract.corruption_cells import Cell, cells_of, content_label
-from assay.service.submission.imagenet_c_layout import Tree, find_gaps
+from assay.service.submission.imagenet_c_layout import WantedLayout, find_gaps
 from tests.support.stored_trees import write_cells
 
 CELLS: list[Cell] = [("fog", 1), ("fog", 2), ("snow", 1), ("snow", 2)]
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 def gaps(
     root: Path, cells: list[Cell] = CELLS, classes: list[str] | None = None, folder: str = "stored"
 ) -> str | None:
-    return find_gaps(Tree(root / folder, root, cells, classes))
+    return find_gaps(WantedLayout(root / folder, root, cells, classes))
 
 
 def test_cells_are_every_corruption_at_every_severity_once() -> None:
@@ -137,8 +137,8 @@ def test_nothing_is_said_of_what_a_link_leads_to(
 
 def test_names_are_compared_until_enough_have_been_read(root: Path) -> None:
     (root / "stored" / "fog" / "1" / "cat" / "cat_0.png").unlink()
-    tree = Tree(root / "stored", root, CELLS)
+    tree = WantedLayout(root / "stored", root, CELLS)
     assert find_gaps(tree) is not None
-    assert find_gaps(tree, names_at_most=12) is None
+    assert find_gaps(tree, max_names=12) is None
     (root / "stored" / "fog" / "1" / "ant" / "ant_0.png").unlink()
-    assert find_gaps(tree, names_at_most=1) is not None
+    assert find_gaps(tree, max_names=1) is not None

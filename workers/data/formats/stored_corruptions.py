@@ -23,7 +23,13 @@ from torch import Tensor
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import SEVERITIES, TASK, Cell
-from assay.service.submission.imagenet_c_layout import LAYOUT, Tree, find_gaps, folder_names, image_names
+from assay.service.submission.imagenet_c_layout import (
+    LAYOUT,
+    WantedLayout,
+    find_gaps,
+    folder_names,
+    image_names,
+)
 from assay.workers.data.formats.dataset import CorruptData, MissingData, Subset, checked_indices, checked_size
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, STD
@@ -195,8 +201,8 @@ class StoredCorruptions:
         if gaps is not None:
             raise MissingData(f"{self.kind.title} is wanted in {self.folder} as {LAYOUT}: {gaps}.")
 
-    def _tree(self, cells: Sequence[Cell]) -> Tree:
-        return Tree(self.folder, self.base, cells, self.kind.classes)
+    def _tree(self, cells: Sequence[Cell]) -> WantedLayout:
+        return WantedLayout(self.folder, self.base, cells, self.kind.classes)
 
     def _cell(self, cell: Cell) -> Path:
         return self.folder / cell[0] / str(cell[1])
