@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from assay.attacks.kernel import frozen
-from assay.workers.data.formats.prefetch import load_ahead
+from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.data.formats.rescaling import rescale_pixels, size_with_short_side
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.segmentation import PixelCounts, count_pixels
@@ -97,7 +97,7 @@ class SlidingWindow:
         exact = Passes(shard.classifier, shard.device)
         tally = _Tally(shard.ids, shard.classes)
         with torch.no_grad(), frozen(shard.classifier):
-            examples = load_ahead(shard.example, range(len(shard.ids)))
+            examples = prefetch(shard.example, range(len(shard.ids)))
             for done, found in enumerate(self.judge(exact, examples, shard), start=1):
                 tally.note(done - 1, found)
                 shard.progress(done)

@@ -22,7 +22,7 @@ from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import cells_of
 from assay.workers import catalog
-from assay.workers.data.formats.prefetch import load_ahead
+from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.corruptions import COMMON, OF_CHANNELS, CorruptionNames
 from assay.workers.evaluation.engine.corrupted_segmentation import CellTally
 from assay.workers.evaluation.engine.forward import Passes
@@ -101,7 +101,7 @@ class CorruptedWindows:
 
     def _views(self, shard: Shard) -> Iterator[Example]:
         """Each image as it is and under each corruption, one at a time, with its label map."""
-        for row, (pixels, truth) in enumerate(load_ahead(shard.example, range(len(shard.ids)))):
+        for row, (pixels, truth) in enumerate(prefetch(shard.example, range(len(shard.ids)))):
             # As it is, it goes the way of `sliding_window` unchanged.
             yield pixels, truth
             image = pixels.to(shard.device, torch.float32)[None] / TOP

@@ -22,7 +22,7 @@ from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.plan import choose_batch_size, measure_cost
 from assay.workers.jobs.session import Loaded, Session
-from assay.workers.training.batch_workers import makers_for
+from assay.workers.training.batch_workers import worker_count
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.loop import train
 from assay.workers.training.recipe import Recipe
@@ -71,7 +71,7 @@ def train_model(
         checkpoint_seconds=request["checkpoint_seconds"],
         report=report,
         processes=processes,
-        makers=makers_for(request["cores"] // processes.size, torch.get_num_threads()),
+        workers=worker_count(request["cores"] // processes.size, torch.get_num_threads()),
         held_out_loss=_held_out_loss(held_out, loaded, batch_size),
         metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
         | TrainedOn(

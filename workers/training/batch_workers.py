@@ -64,7 +64,7 @@ class Failed(NamedTuple):
     message: str
 
 
-def makers_for(cores: int, threads: int) -> int:
+def worker_count(cores: int, threads: int) -> int:
     """How many processes make examples for a training.
 
     Args:
@@ -87,7 +87,7 @@ class MadeBatches:
         device: torch.device,
         repeats: int = 1,
         processes: Processes = ALONE,
-        makers: int = 0,
+        workers: int = 0,
     ):
         """Nothing is made before `between`.
 
@@ -98,7 +98,7 @@ class MadeBatches:
             device: where the batches go.
             repeats: how often an epoch visits an example.
             processes: this process of the training.
-            makers: how many processes make examples for it; 0: it makes them itself.
+            workers: how many processes make examples for it; 0: it makes them itself.
 
         Raises:
             ValueError: there are no examples, or too few for the processes.
@@ -108,7 +108,7 @@ class MadeBatches:
         self._examples = examples
         self._seed = seed
         self._device = device
-        self._makers = makers
+        self._workers = workers
         self._order = Order(len(examples.ids), seed=seed, batch_size=batch_size, repeats=repeats)
         self._part = processes.part(self._order.batch_size)
 
@@ -146,7 +146,7 @@ class MadeBatches:
     def _chunks(self, start: int, stop: int) -> Generator[Chunk, None, None]:
         making = _Making(self._examples)
         tasks = self._tasks(start, stop)
-        made = map(making.__getitem__, tasks) if self._makers == 0 else _ahead(making, tasks, self._makers)
+        made = map(making.__getitem__, tasks) if self._workers == 0 else _ahead(making, tasks, self._workers)
         for chunk in made:
             if isinstance(chunk, Failed):
                 raise (ValueError if chunk.wrong_data else MakingFailed)(chunk.message)
@@ -200,13 +200,13 @@ def _packed(made: Sequence[Example]) -> Chunk:
     )
 
 
-def _ahead(making: _Making, tasks: Iterable[Task], makers: int) -> Iterator[Chunk | Failed]:
+def _ahead(making: _Making, tasks: Iterable[Task], workers: int) -> Iterator[Chunk | Failed]:
     """The same, in order, from other processes; they end when the iterator is closed or this process dies."""
     loader = DataLoader(
         making,
         batch_size=None,
         sampler=tasks,
-        num_workers=makers,
+        num_workers=workers,
         collate_fn=_unchanged,  # type: ignore[arg-type]  # of single items: they are chunks already
         # Copies of this process, which share the data set's memory. A fresh process would need it pickled.
         multiprocessing_context="fork",

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from assay.workers.data.formats.dataset import ImageSet
-from assay.workers.data.formats.prefetch import load_ahead
+from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.data.formats.segmentation import truth_of
 from assay.workers.training.augment import move_maps, move_pixels
 from assay.workers.training.distributed.processes import ALONE, Part, Processes
@@ -131,7 +131,7 @@ class Batches:
         def load(visit: Visit) -> tuple[int, TrainingBatch]:
             return visit.step, self._load(self._part.of(visit.indices))
 
-        with closing(load_ahead(load, visits)) as ahead:
+        with closing(prefetch(load, visits)) as ahead:
             for step, (images, truth) in ahead:
                 yield step, TrainingBatch(images.to(self._device), truth.to(self._device))
 

@@ -61,7 +61,7 @@ def train(
     report: Report,
     metadata: Mapping[str, str] | None = None,
     processes: Processes = ALONE,
-    makers: int = 0,
+    workers: int = 0,
     held_out_loss: Callable[[nn.Module], float] | None = None,
 ) -> Trained:
     """Train a classifier, continuing from the newest whole checkpoint in `folder` when there is one.
@@ -85,7 +85,7 @@ def train(
         processes: this process among those of the training, all of which call this alike. The first one
             writes and reports. The numbers are those of one process up to rounding, but dropout and drop-path
             draw others.
-        makers: how many processes make examples for this one, where they are made one by one; the bits are
+        workers: how many processes make examples for this one, where they are made one by one; the bits are
             the same with any number.
         held_out_loss: the loss of the classifier on what it is not trained on, in eval mode; asked for by the
             first process after each epoch, for the log. None logs none.
@@ -112,7 +112,7 @@ def train(
             batch_size=batch_size,
             device=device,
             processes=processes,
-            makers=makers,
+            workers=workers,
         )
         learner = Learner(
             classifier,

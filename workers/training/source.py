@@ -27,7 +27,7 @@ def source_of(
     batch_size: int,
     device: torch.device,
     processes: Processes = ALONE,
-    makers: int = 0,
+    workers: int = 0,
 ) -> Source:
     """The batches of a training.
 
@@ -39,7 +39,7 @@ def source_of(
         batch_size: examples in a batch, those of all processes together.
         device: where the batches go.
         processes: this process of the training.
-        makers: how many processes make examples for this one, where they are made one by one.
+        workers: how many processes make examples for this one, where they are made one by one.
 
     Raises:
         ValueError: there are no examples, too few for the processes, or they cannot be changed like this.
@@ -71,7 +71,7 @@ def source_of(
         device=device,
         repeats=augmentation.repeats,
         processes=processes,
-        makers=makers,
+        workers=workers,
     )
 
 

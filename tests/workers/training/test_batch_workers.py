@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.workers.training.batch_workers import CHUNK, MadeBatches, MakingFailed, makers_for
+from assay.workers.training.batch_workers import CHUNK, MadeBatches, MakingFailed, worker_count
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.examples import Example
 
@@ -40,8 +40,8 @@ class Noise:
         return Example(image if random.random() < 1 / 3 else whole, torch.tensor(index))
 
 
-def batches(start: int, stop: int, makers: int = 0, examples: Noise | None = None) -> list[TrainingBatch]:
-    made = MadeBatches(examples or Noise(), seed=3, batch_size=BATCH, device=CPU, repeats=2, makers=makers)
+def batches(start: int, stop: int, workers: int = 0, examples: Noise | None = None) -> list[TrainingBatch]:
+    made = MadeBatches(examples or Noise(), seed=3, batch_size=BATCH, device=CPU, repeats=2, workers=workers)
     return list(made.between(start, stop))
 
 
@@ -51,12 +51,12 @@ def equal(one: list[TrainingBatch], other: list[TrainingBatch]) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than this machine has cores
-def test_the_same_bits_with_any_number_of_makers_and_from_any_step() -> None:
+def test_the_same_bits_with_any_number_of_workers_and_from_any_step() -> None:
     whole = batches(0, 6)
     assert [len(batch.images) for batch in whole] == [BATCH] * 6
-    for makers in (1, 4):
-        assert equal(batches(0, 6, makers), whole)
-        assert equal(batches(3, 6, makers), whole[3:])
+    for workers in (1, 4):
+        assert equal(batches(0, 6, workers), whole)
+        assert equal(batches(3, 6, workers), whole[3:])
     assert equal(batches(3, 6), whole[3:])
 
 
@@ -93,12 +93,12 @@ def test_bytes_and_floats_are_in_the_units_of_pixels() -> None:
 
 def test_the_callers_generators_are_left_as_they_were() -> None:
     before = random.getstate(), torch.random.get_rng_state().tolist()
-    for makers in (0, 1):
-        batches(0, 2, makers)
+    for workers in (0, 1):
+        batches(0, 2, workers)
         assert (random.getstate(), torch.random.get_rng_state().tolist()) == before
 
 
-@pytest.mark.parametrize("makers", [0, 1])
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("error", "raised", "message"),
     [
@@ -111,14 +111,14 @@ def test_the_callers_generators_are_left_as_they_were() -> None:
     ],
 )
 def test_an_error_names_the_example(
-    makers: int, error: Exception, raised: type[Exception], message: str
+    workers: int, error: Exception, raised: type[Exception], message: str
 ) -> None:
     def fail(index: int) -> None:
         if index == VISITED:
             raise error
 
     with pytest.raises(raised, match=message):
-        batches(0, 6, makers, Noise(fail=fail))
+        batches(0, 6, workers, Noise(fail=fail))
 
 
 def test_a_maker_that_is_killed_ends_the_training() -> None:
@@ -132,8 +132,8 @@ def test_a_maker_that_is_killed_ends_the_training() -> None:
         batches(0, 6, 1, Noise(fail=fail))
 
 
-def test_makers_end_when_the_batches_are_closed() -> None:
-    reader = MadeBatches(Noise(), seed=0, batch_size=BATCH, device=CPU, makers=2).between(0, 1000)
+def test_workers_end_when_the_batches_are_closed() -> None:
+    reader = MadeBatches(Noise(), seed=0, batch_size=BATCH, device=CPU, workers=2).between(0, 1000)
     next(reader)
     assert len(children(os.getpid())) >= 2
     reader.close()
@@ -150,35 +150,35 @@ class Slow:
     def make(self, index, seed):
         return Example(torch.zeros(1, 2, 2), torch.tensor(0))
 
-batches = MadeBatches(Slow(), seed=0, batch_size=2, device=torch.device("cpu"), makers=2).between(0, 10**9)
+batches = MadeBatches(Slow(), seed=0, batch_size=2, device=torch.device("cpu"), workers=2).between(0, 10**9)
 for _ in batches:
     print("batch", flush=True)
 """
 
 
 @pytest.mark.trains
-def test_makers_die_with_the_process_that_they_work_for() -> None:
+def test_workers_die_with_the_process_that_they_work_for() -> None:
     root = Path(__file__).parents[3]
     environment = os.environ | {"PYTHONPATH": str(root)}
     command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=root) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        makers = children(process.pid)
-        assert len(makers) == 2
+        workers = children(process.pid)
+        assert len(workers) == 2
         process.kill()
         process.wait()
     deadline = time.monotonic() + 20
-    while any(alive(pid) for pid in makers):
+    while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
-    ("cores", "threads", "makers"), [(1, 1, 0), (2, 1, 0), (3, 1, 2), (8, 4, 4), (64, 1, 16), (4, 8, 0)]
+    ("cores", "threads", "workers"), [(1, 1, 0), (2, 1, 0), (3, 1, 2), (8, 4, 4), (64, 1, 16), (4, 8, 0)]
 )
-def test_makers_take_the_cores_that_the_training_leaves(cores: int, threads: int, makers: int) -> None:
-    assert makers_for(cores, threads) == makers
+def test_workers_take_the_cores_that_the_training_leaves(cores: int, threads: int, workers: int) -> None:
+    assert worker_count(cores, threads) == workers
 
 
 def alive(pid: int) -> bool:

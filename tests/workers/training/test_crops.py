@@ -143,7 +143,7 @@ def test_batches_of_crops_whoever_makes_them() -> None:
         steps = list(made)
     assert [(step.images.shape, step.images.dtype) for step in steps] == [((4, 3, 8, 8), torch.float32)] * 5
     assert [(step.truth.shape, step.truth.dtype) for step in steps] == [((4, 8, 8), torch.uint8)] * 5
-    with closing(batches(10, makers=2).between(3, 5)) as elsewhere:
+    with closing(batches(10, workers=2).between(3, 5)) as elsewhere:
         for step, other in zip(steps[3:], elsewhere, strict=True):
             assert torch.equal(step.images, other.images)
             assert torch.equal(step.truth, other.truth)

@@ -15,7 +15,7 @@ Loaded = TypeVar("Loaded")
 MAX_THREADS = 8
 
 
-def load_ahead(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Generator[Loaded, None, None]:
+def prefetch(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Generator[Loaded, None, None]:
     """What `load` makes of each item, in order; as many are loaded ahead as there are threads.
 
     What `load` raises is raised where its item's turn comes. Closing the iterator ends the threads.

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from assay.workers.data.formats.prefetch import load_ahead
+from assay.workers.data.formats.prefetch import prefetch
 
 
 def test_results_come_in_order_whatever_takes_longer() -> None:
@@ -15,8 +15,8 @@ def test_results_come_in_order_whatever_takes_longer() -> None:
         time.sleep(0.02 if number == 0 else 0)
         return number * 10
 
-    assert list(load_ahead(slow_first, range(20))) == list(range(0, 200, 10))
-    assert list(load_ahead(slow_first, [])) == []
+    assert list(prefetch(slow_first, range(20))) == list(range(0, 200, 10))
+    assert list(prefetch(slow_first, [])) == []
 
 
 def test_an_error_is_raised_in_its_turn() -> None:
@@ -25,7 +25,7 @@ def test_an_error_is_raised_in_its_turn() -> None:
             raise ValueError("number 3 is damaged")
         return number
 
-    loaded = load_ahead(refuse, range(10))
+    loaded = prefetch(refuse, range(10))
     assert [next(loaded) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="number 3 is damaged"):
         next(loaded)
@@ -34,7 +34,7 @@ def test_an_error_is_raised_in_its_turn() -> None:
 def test_only_a_few_are_loaded_ahead_and_no_thread_is_left() -> None:
     asked: list[int] = []
     before = threading.active_count()
-    loaded = load_ahead(lambda number: asked.append(number) or number, range(1000))
+    loaded = prefetch(lambda number: asked.append(number) or number, range(1000))
     assert next(loaded) == 0
     loaded.close()
     assert len(asked) < 20

@@ -96,7 +96,7 @@ def maps() -> SegmentationArrays:
 CROPS = Crops(size=SIZE, short_side=None, scales=(0.5, 2.0), flip=True, photometric=True)
 TRAININGS: dict[str, dict[str, Any]] = {
     "affine": {"recipe": replace(PLAIN, epochs=2, augmentation=AFFINE)},
-    "timm": {"recipe": replace(PLAIN, augmentation=TIMM), "batch_size": 8, "makers": 1},
+    "timm": {"recipe": replace(PLAIN, augmentation=TIMM), "batch_size": 8, "workers": 1},
     "odd": {"recipe": replace(PLAIN, augmentation=TIMM)},
     "fewer": {"recipe": PLAIN, "data": Labelled(3), "batch_size": 64},
     "pgd_at": {"recipe": replace(PLAIN, adversarial=PGD_AT)},
