@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.metrics.perplexity import Perplexity
 from assay.service.metrics.table import joined
 from assay.service.metrics.text_attack import TextAttack, text_attack_metrics
 from assay.service.metrics.word_swap import WordSwap, word_swap_metrics
@@ -59,7 +60,8 @@ def run(wanted: dict[str, Any], folder: Path, shard_seconds: float = 1e9) -> lis
 
 
 def table(answers: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    kind = WordSwap if "swapped" in answers[0]["columns"] else TextAttack
+    names = answers[0]["columns"]
+    kind = TextAttack if "status" in names else WordSwap if "swapped" in names else Perplexity
     return joined(kind.columns, [answer["columns"] for answer in answers])
 
 
