@@ -112,11 +112,22 @@ class ReducedBatch(TypedDict):
     used: int
 
 
-class StageEvidence(TypedDict):
+class Counts(TypedDict, total=False):
+    """Examples by what a warning is about; a stage counts those that it can tell, mostly `zero_gradient`."""
+
+    nonfinite: int
+    zero_gradient: int
+    nonfinite_gradient: int
+    unconverged: int
+    unverified: int
+    out_of_ball: int
+    out_of_box: int
+
+
+class StageEvidence(Counts):
     """What one stage of an attack did in one shard: of `n` examples it has `broken` some.
 
-    `number` is that of the stage in its ensemble; a stage that was screened is there twice. `zero_gradient`
-    counts examples whose first gradient was zero; attacks on segmentation count none.
+    `number` is that of the stage in its ensemble; a stage that was screened is there twice.
     """
 
     name: str
@@ -125,11 +136,10 @@ class StageEvidence(TypedDict):
     broken: int
     forward: int
     backward: int
-    zero_gradient: NotRequired[int]
     seconds: float
 
 
-class Evidence(TypedDict, total=False):
+class Evidence(Counts, total=False):
     """What warnings and stages rest on; counts of examples, which add up over shards.
 
     `gradients` is how many first gradients were looked at. An analysis (`OutcomeExtra.analysis`) has facts of
@@ -137,13 +147,6 @@ class Evidence(TypedDict, total=False):
     """
 
     gradients: int
-    nonfinite: int
-    zero_gradient: int
-    nonfinite_gradient: int
-    unconverged: int
-    unverified: int
-    out_of_ball: int
-    out_of_box: int
     random_outputs: int
     batch_dependent: int
     words: int

@@ -136,16 +136,16 @@ def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     for code, text in (COUNTED | texts).items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count > RARE.get(code, 0) * n:
-            stages = _by_stage(evidence) if code == "zero_gradient" else {}
+            stages = _by_stage(evidence, code)
             found = {"count": count, "n": n, **({"stages": stages} if stages else {})}
             yield Warning(code=code, message=text.format(count=count, n=n), evidence=found)
 
 
-def _by_stage(evidence: Sequence[Evidence]) -> dict[str, int]:
-    """Examples whose first gradient was zero, by stage; it is the only count that stages have."""
+def _by_stage(evidence: Sequence[Evidence], code: CountedCode) -> dict[str, int]:
+    """How many of the count fell to each stage, where the attack has some."""
     counts: dict[str, int] = {}
     for stage in (stage for shard in evidence for stage in shard.get("stages", ())):
-        if count := stage.get("zero_gradient"):
+        if count := stage.get(code, 0):
             counts[stage["name"]] = counts.get(stage["name"], 0) + count
     return dict(sorted(counts.items()))
 
