@@ -95,7 +95,7 @@ def test_neither_batches_nor_shards_matter_but_the_seed_does(batch_size: int) ->
 
 
 def test_every_corruption_takes_images_of_any_shape() -> None:
-    names = load().names("corruption")
+    names = [*load().names("corruption")]
     assert len(names) == 19
     found: PixelCounts = run(corrupted(corruptions=names, severities=[3]))
     judged = [int((example(row)[1] != IGNORE).sum()) for row in range(len(SIZES))]
