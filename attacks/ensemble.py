@@ -1,4 +1,4 @@
-"""Several attacks in a row, each on what those before have left: the worst case per example.
+"""Worst case over several attacks, each run on the examples that the previous ones left unbroken.
 
 Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse
 Parameter-free Attacks", section 5.
@@ -14,12 +14,12 @@ from assay.attacks.threat import Ball
 
 @dataclass(frozen=True)
 class Ensemble:
-    """An ensemble. Each stage starts from the unattacked image.
+    """Sequence of attacks; each stage starts from the unattacked image.
 
     Attributes:
         name: Catalog name of the ensemble; random draws are keyed by the names of the stages.
-        stages: The attacks, in their order.
-        backend: As for an attack; that of all stages.
+        stages: The attacks, in order.
+        backend: Shared by all stages; as for a single attack.
     """
 
     name: str
@@ -28,15 +28,15 @@ class Ensemble:
 
     @property
     def gradient(self) -> bool:
-        """Whether a stage uses gradients."""
+        """Whether any stage uses gradients."""
         return any(stage.gradient for stage in self.stages)
 
     @property
     def ball(self) -> Ball | None:
-        """The perturbations that its stages may use."""
+        """The perturbations allowed to its stages."""
         return self.stages[0].ball
 
 
 def stages_of(attack: Attack | Ensemble) -> tuple[Attack, ...]:
-    """The stages of an ensemble; of an attack, itself."""
+    """The stages of an ensemble; a single attack is its own only stage."""
     return attack.stages if isinstance(attack, Ensemble) else (attack,)

@@ -10,12 +10,12 @@ from torch.nn import functional
 
 
 class Verdict(NamedTuple):
-    """The model's answers to a batch.
+    """The model's predictions for a batch.
 
     Attributes:
         prediction: The predicted class, -1 where the logits are not finite, int64 (B,).
-        rank: How many classes come before the true one: 0 is right, below 5 is right in the top-5 sense,
-            the number of classes where the logits are not finite, int64 (B,).
+        rank: How many classes rank above the true one: 0 is correct, below 5 is top-5 correct; the number of
+            classes where the logits are not finite; int64 (B,).
         loss: Cross-entropy to the true class in float64, (B,); may be infinite or NaN.
         nonfinite: Whether the logits had a NaN, or no finite maximum, bool (B,). Classes may be switched off
             with minus infinity.
@@ -45,16 +45,16 @@ def judge(logits: Tensor, labels: Tensor) -> Verdict:
 
 
 def finite(logits: Tensor) -> Tensor:
-    """Whether a classifier gave an answer: no NaN, and a finite maximum; bool (B,)."""
+    """Whether the logits are usable: no NaN, and a finite maximum; bool (B,)."""
     return logits.amax(1).abs() < torch.inf  # the maximum of a row with a NaN is NaN
 
 
 def right(logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether each example is classified right: where `judge` gives rank 0, bool (B,)."""
-    highest, first = logits.max(1)  # of several that are equal the first one, and NaN before all
+    """Whether each example is classified correctly, i.e. `judge` gives rank 0; bool (B,)."""
+    highest, first = logits.max(1)  # the first of equal values; NaN above all
     return (first == labels) & (highest.abs() < torch.inf)
 
 
 def in_top5(rank: Tensor, classes: int) -> Tensor:
-    """Whether the true class is among the five (or all, where there are fewer) highest logits."""
+    """Whether the true class is among the five highest logits (or all, if there are fewer)."""
     return rank < min(5, classes)

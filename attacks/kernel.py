@@ -1,37 +1,37 @@
-"""The contract between attacks and the engine that runs them, and what all gradient attacks share.
+"""Contract between attacks and the engine that runs them, and code shared by all gradient attacks.
 
 An attack is a state machine over slots. The engine starts it on some examples, calls `step` until a slot is
-broken or done, takes that slot out and puts another example in. All that an attack remembers is in its state:
-a dictionary of tensors with the slots first, so that states can be selected by index and concatenated, and so
-that slots of one batch can be at different steps and restarts. The attack object itself never changes.
+broken or done, takes that slot out and puts another example in. An attack keeps everything in its state: a
+dictionary of tensors with slots as the first dimension, so that states can be selected by index and
+concatenated, and slots of one batch can be at different steps and restarts. The attack object is immutable.
 
 Keys of every state (`begin` makes them; attacks add their own):
 
     on the CPU, known without asking the device
         row           index of the example in `Setting.ids`
-        iteration     gradient steps that the present restart has taken
-        restart       number of the present restart
+        iteration     gradient steps taken in the current restart
+        restart       index of the current restart
         done          the budget is used up
-        seen_gradient a gradient was looked at
+        seen_gradient a gradient has been inspected
     on the device of the images
         images        the unattacked images, (B, C, H, W)
-        adversarial   the present iterate
+        adversarial   the current iterate
         goal          the class whose loss is raised or (targeted) lowered
-        truth         the class that counts as right
-        best          the iterate that counts, its objective, and the model's answer to it, (B, classes):
+        truth         the class that counts as correct
+        best          the iterate that counts, its objective, and its logits, (B, classes):
         objective, logits
         broken        an iterate was misclassified (never set when only the final iterate counts)
         plateau       optional: the objective of the iterate that counts before the last tenth of the steps,
                       float64 (B,), NaN before that
-        settled       optional: nothing more can be found, though budget is left
-        stalled       optional: the present restart is over, though the host may not know it yet
-    unjudged      optional (CPU): nobody has asked the model about `best`; who takes the slot out does
+        settled       optional: the search is exhausted, though budget is left
+        stalled       optional: the current restart is over, though the host may not know it yet
+    unjudged      optional (CPU): the model has not been run on `best` yet; the engine does so on removal
         forward, backward         model passes so far
-        zero_gradient, nonfinite_gradient      about the first gradient
+        zero_gradient, nonfinite_gradient      flags of the first gradient
 
 The iterate that counts is the first misclassified one, else the one with the highest objective. Attacks that
-look for the smallest perturbation keep the smallest adversarial instead; their slots end with `done`. What
-the logits say of an iterate is worked out once, when its slot leaves (`judged`).
+minimise the perturbation keep the smallest adversarial instead; their slots end with `done`. The verdict on
+an iterate is computed once, when its slot leaves (`judged`).
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays the same for all slots of a run.
+    """Constants of a run, shared by all slots.
 
     Attributes:
         ids: Example ids; `state["row"]` is an index into them.
         randomness: Source of the random draws.
         box: Range of valid image values; None for the `paper` protocol, which doesn't clip.
         final_iterate: Only the last iterate of each restart counts and nothing stops early (`paper`).
-        second_judgement: Who runs the attack puts what counts to the model once more; an attack with a single
-            iterate may leave it unjudged then.
+        second_judgement: The engine runs the model once more on the iterate that counts; an attack with a
+            single iterate may then leave it unjudged.
     """
 
     ids: Sequence[str]
@@ -77,20 +77,20 @@ class Setting:
     second_judgement: bool = False
 
     def ids_of(self, rows: Tensor) -> list[str]:
-        """Returns the example ids of these rows."""
+        """Example ids of these rows."""
         return [self.ids[row] for row in rows.tolist()]
 
 
 class Examples(NamedTuple):
-    """Examples that are about to be attacked.
+    """Examples to attack.
 
     Attributes:
         rows: Index of each in `Setting.ids`, on the CPU, (B,).
         images: (B, C, H, W).
         labels: The class whose loss an untargeted attack raises, (B,).
-        truth: The class that counts as right, (B,); differs from `labels` only in the `paper` protocol.
-        logits: The model's answer to the images, (B, classes).
-        gradient: Where one was taken with that answer, for an attack `WithFirstGradient`: like the images.
+        truth: The class that counts as correct, (B,); differs from `labels` only in the `paper` protocol.
+        logits: The model's logits for the images, (B, classes).
+        gradient: The gradient taken in the same pass, for an attack `WithFirstGradient`; like the images.
     """
 
     rows: Tensor
@@ -102,7 +102,7 @@ class Examples(NamedTuple):
 
 
 class Attack(Protocol):
-    """An attack on a classifier: parameters, and how to start and advance slots. It holds no state."""
+    """Attack on a classifier: its parameters, and how to start and advance slots. Stateless."""
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ class Attack(Protocol):
 
     @property
     def ball(self) -> Ball | None:
-        """The perturbations it may use; None where size has no bound, or is what the attack minimises."""
+        """The allowed perturbations; None if their size is unbounded or minimised by the attack."""
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of one slot per example, with the first iterate in place."""
@@ -129,29 +129,29 @@ class Attack(Protocol):
 
 @runtime_checkable
 class WithFirstGradient(Attack, Protocol):
-    """An attack whose only gradient is that at the unattacked images.
+    """Attack whose only gradient is taken at the unattacked images.
 
-    The pass that tells whether an image is right can give it as well; `Examples.gradient` then has it.
+    The clean pass can compute that gradient as well; `Examples.gradient` then holds it.
     """
 
     def first_objective(self, setting: Setting, examples: Examples) -> Objective:
-        """What to differentiate at the images; each value may depend on its own row of the logits only."""
+        """Objective differentiated at the images; each value may depend only on its own row of the logits."""
 
 
 def select(state: State, keep: Tensor) -> State:
-    """Returns the slots at these indices (or under this mask), in that order. `keep` is on the CPU."""
+    """Slots at these indices (or under this mask), in that order. `keep` is on the CPU."""
     index = keep.nonzero().flatten() if keep.dtype == torch.bool else keep
     moved = index.to(state["images"].device)
     return {key: values[index if values.device.type == "cpu" else moved] for key, values in state.items()}
 
 
 def concatenate(states: Sequence[State]) -> State:
-    """Returns the slots of all states in one."""
+    """Concatenates the slots of several states."""
     return {key: torch.cat([state[key] for state in states]) for key in states[0]}
 
 
 def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
-    """Returns the state that every attack starts from.
+    """Initial state common to all attacks.
 
     Args:
         examples: The attacked examples.
@@ -177,7 +177,7 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
         "goal": goal,
         "truth": examples.truth,
         "best": examples.images,
-        # NaN is below everything: the first iterate that may count does.
+        # NaN compares below everything: the first eligible iterate counts.
         "objective": torch.full((n,), torch.nan, dtype=torch.float64, device=device),
         "logits": examples.logits,
         "broken": slots(torch.bool),
@@ -189,12 +189,12 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
 
 
 def no_plateau(examples: Examples) -> Tensor:
-    """The first value of a state's `plateau`, (B,)."""
+    """Initial value of a state's `plateau`, (B,)."""
     return torch.full((len(examples.rows),), torch.nan, dtype=torch.float64, device=examples.images.device)
 
 
 def unconverged(state: State) -> Tensor:
-    """Slots that hold out and whose objective rose by more than 5 % and 0.01 in the last tenth, (B,)."""
+    """Unbroken slots whose objective rose by more than 5 % and 0.01 in the last tenth, (B,)."""
     if "plateau" not in state:
         return torch.zeros_like(state["broken"])
     before = state["plateau"]
@@ -205,22 +205,22 @@ def unconverged(state: State) -> Tensor:
 def evaluate(
     model: Forward, state: State, objective: Objective, wants: Tensor, passes: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs the model on the present iterates, with gradients only for the slots that want one.
+    """Runs the model on the current iterates, with gradients only for the slots that need one.
 
-    Counts the passes. A gradient that is not finite is set to zero; the first one of each slot is noted.
+    Counts the passes. A non-finite gradient is set to zero; the first gradient of each slot is recorded.
 
     Args:
         model: The attacked model.
         state: The slots.
-        objective: What to differentiate; its sum over the slots is taken, and nothing but the iterates gets
-            a gradient.
+        objective: Function to differentiate; it is summed over the slots, and only the iterates receive a
+            gradient.
         wants: Which slots need a gradient, on the CPU, (B,).
-        passes: Over how many passes a gradient is averaged, for models that answer at random (expectation
-            over transformation). Logits and objective are those of the last pass; slots without a gradient
-            take only that one.
+        passes: Number of passes a gradient is averaged over, for randomised models (expectation over
+            transformation). Logits and objective are those of the last pass; slots without a gradient take
+            only that one.
 
     Returns:
-        Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not wanted).
+        Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not requested).
     """
     wanted = int(wants.sum())
     if wanted == 0:
@@ -249,7 +249,7 @@ def evaluate(
 
 
 def ask(model: Forward, state: State, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Runs the model on the present iterates, without gradients, and counts the pass.
+    """Runs the model on the current iterates, without gradients, and counts the pass.
 
     Returns:
         Logits (B, classes), objective (B,) in float64.
@@ -273,15 +273,15 @@ def differentiate(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Logits, objective, and the gradient of the objective's sum with respect to the points.
 
-    A model that knows how many images fit into memory (it has a method `in_parts`) gets them in parts. The
-    objective always sees all rows: those of other parts are constants then, which is the same, because each
-    of its values depends on its own row only.
+    A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts. The
+    objective always sees all rows; those of other parts are then constants, which gives the same gradient,
+    because each value depends only on its own row.
 
     Args:
         model: The attacked model.
         points: (B, C, H, W).
-        objective: What to differentiate.
-        passes: How many gradients are averaged; logits and objective are those of the last pass.
+        objective: Function to differentiate.
+        passes: Number of gradients averaged; logits and objective are those of the last pass.
 
     Returns:
         Logits (B, classes), objective (B,), gradient like the points.
@@ -313,12 +313,12 @@ def differentiate(
 
 
 def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
-    """Notes what is odd about the first gradient of each slot; returns it with zero for what is not finite.
+    """Flags zero or non-finite first gradients; returns the gradient with non-finite entries set to zero.
 
     Args:
         state: The slots.
         gradient: Like the images.
-        wanted: Which slots it is meant for, on the CPU, (B,).
+        wanted: Slots that requested it, on the CPU, (B,).
     """
     first = wanted & ~state["seen_gradient"]
     if first.any():
@@ -332,14 +332,14 @@ def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
 def record(
     setting: Setting, state: State, logits: Tensor, values: Tensor, counts: Tensor | None = None
 ) -> None:
-    """Judges the present iterates and keeps those that count.
+    """Judges the current iterates and keeps those that count.
 
     Args:
         setting: Whether a misclassified iterate breaks its slot.
-        state: The slots; those that are broken already stay as they are.
-        logits: The model's answer to the present iterates, (B, classes).
+        state: The slots; those already broken stay unchanged.
+        logits: The model's logits for the current iterates, (B, classes).
         values: Their objective, (B,).
-        counts: Which slots are at an iterate that may count, (B,); None for all.
+        counts: Slots whose current iterate may count, (B,); None for all.
     """
     passed, worse = state["broken"], values <= state["objective"]
     if counts is not None:
@@ -352,31 +352,31 @@ def record(
 
 
 def keep(state: State, logits: Tensor, values: Tensor, better: Tensor) -> None:
-    """Makes the present iterate the one that counts, in some slots.
+    """Makes the current iterate the one that counts, in the given slots.
 
-    `record` decides by itself which; attacks that look for the smallest perturbation decide themselves.
+    `record` chooses the slots itself; attacks that minimise the perturbation choose them here.
 
     Args:
         state: The slots.
-        logits: The model's answer to the present iterates, (B, classes).
+        logits: The model's logits for the current iterates, (B, classes).
         values: Their objective, (B,).
-        better: In which slots the present iterate is to be kept, bool (B,).
+        better: Slots whose current iterate is kept, bool (B,).
     """
     if better.device.type == "cpu" and not better.any():
-        return  # elsewhere it would take waiting to know
+        return  # on a GPU this check would synchronise
     found = {"best": state["adversarial"], "objective": values, "logits": logits}
     for key, present in found.items():
         state[key] = torch.where(as_column(better, present), present, state[key])
 
 
 def judged(state: State) -> State:
-    """Returns the state with what the model made of the iterates that count, the fields of a `Verdict`."""
+    """Adds the fields of a `Verdict` on the iterates that count to the state."""
     return state | judge(state["logits"], state["truth"])._asdict()
 
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Puts a model in eval mode and its parameters out of autograd's reach; restores both on leaving."""
+    """Puts a model in eval mode with `requires_grad` off; restores both on exit."""
     modes = [(module, module.training) for module in model.modules()]
     wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     model.eval()

@@ -1,11 +1,11 @@
-"""Random draws that belong to an example, not to a batch.
+"""Random draws keyed by example, independent of the batch.
 
 Each draw has its own generator, seeded from a hash of (seed, attack, restart, target, example id, step,
-purpose). It runs on the CPU in float64 and is cast afterwards, so that the same example gets the same
-numbers in every batch, dtype and device, in every shard, and after every resume.
+purpose). It runs on the CPU in float64 and is cast afterwards, so that an example gets the same numbers in
+every batch, shard, dtype and device, and after every resume.
 
 `LibraryStream` is the exception, for comparisons: the draws of a library that seeds torch's generator once
-for each batch.
+per batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 class Randomness:
-    """The source of all random numbers of one attack in one job.
+    """Source of all random numbers of one attack in one job.
 
     Args:
         seed: The job's seed.
@@ -44,13 +44,13 @@ class Randomness:
         """Draws uniform numbers in [0, 1); after the cast to a short dtype 1 itself can occur.
 
         Args:
-            ids: Example ids, one for each row.
+            ids: Example ids, one per row.
             shape: Shape of one example's draw.
-            restart: One number for all examples, or one for each.
-            target: Where an attack runs once per class, the class or its number in the attack's order, one
-                for all examples or one for each; else -1.
-            step: The iteration that the numbers are for.
-            purpose: Keeps several draws of the same step apart.
+            restart: Index of the restart, one for all examples or one per example.
+            target: For attacks that run once per class: the class, or its index in the attack's order, one
+                for all examples or one per example; else -1.
+            step: The iteration.
+            purpose: Distinguishes several draws of the same step.
             dtype: Result type.
             device: Result device.
 
@@ -75,7 +75,7 @@ class Randomness:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> Tensor:
-        """Draws standard normal numbers; the arguments are those of `uniform`."""
+        """Draws standard normal numbers; arguments as for `uniform`."""
         rows = [
             torch.randn(shape, generator=generator, dtype=torch.float64)
             for generator in self.generators(ids, restart=restart, target=target, step=step, purpose=purpose)
@@ -91,7 +91,7 @@ class Randomness:
         step: int = 0,
         purpose: str = "start",
     ) -> list[torch.Generator]:
-        """The CPU generators behind the draws, one for each example; the arguments are those of `uniform`."""
+        """CPU generators behind the draws, one per example; arguments as for `uniform`."""
         restarts, targets = _one_for_each(restart, ids), _one_for_each(target, ids)
         return [
             torch.Generator().manual_seed(self._key(example, run, aim, step, purpose))
@@ -102,20 +102,20 @@ class Randomness:
         parts = (self.seed, self.attack, restart, target, example, step, purpose)
         # Lengths keep ("a", "bc") and ("ab", "c") apart.
         text = "".join(f"{len(str(part))}:{part}" for part in parts)
-        # Torch's CPU generator keeps 32 bits of a seed. Two examples of a large set may therefore share
-        # their draws now and then, which is harmless: each example's own draws stay what they are.
+        # Torch's CPU generator keeps 32 bits of a seed, so two examples of a large set may occasionally
+        # share their draws. That is harmless: each example's own draws remain reproducible.
         return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "little")
 
 
 class LibraryStream(Randomness):
-    """The draws of a library that seeds torch's generator and then draws for a whole batch at a time.
+    """Draws of a library that seeds torch's generator and then draws for a whole batch at a time.
 
-    Each call draws one float32 tensor for all its examples on the CPU, in their order, and goes on where the
-    last call ended: the numbers of `torch.manual_seed(seed)` followed by `torch.rand` or `torch.randn`. The
-    keys are ignored, so an example's draws depend on its batch. One stream serves one batch.
+    Each call draws one float32 tensor for all its examples on the CPU, in their order, and continues where
+    the last call ended: the numbers of `torch.manual_seed(seed)` followed by `torch.rand` or `torch.randn`.
+    The keys are ignored, so an example's draws depend on its batch. One stream serves one batch.
 
     Args:
-        seed: What the library is seeded with.
+        seed: The library's seed.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,9 +1,9 @@
-"""Threat models: how far an adversary may move an image, and the steepest way to move it.
+"""Threat models: allowed perturbations of an image, and their directions of steepest ascent.
 
 The arithmetic and the constants are those of cleverhans 4.0 (`optimize_linear`, `clip_eta`): squared L2
-sizes are bounded below by 1e-12 before the square root is taken, so a gradient smaller than 1e-6 gives a
-step shorter than one. L1 perturbations that are too large are rescaled, as in its `sparse_l1_descent`, and
-not moved to the nearest point of the ball, which would set their smaller entries to zero.
+norms are bounded below by 1e-12 before the square root is taken, so a gradient smaller than 1e-6 gives a step
+shorter than one. L1 perturbations that are too large are rescaled, as in its `sparse_l1_descent`, rather than
+projected to the nearest point of the ball, which would set their smaller entries to zero.
 
 Legend: B batch, C channels, H height, W width.
 """
@@ -32,7 +32,7 @@ MIN_SQUARE = 1e-12
 
 
 def sizes(perturbation: Tensor, norm: BallNorm) -> Tensor:
-    """Returns the norm of each perturbation: (B, ...) to (B,)."""
+    """Norm of each perturbation: (B, ...) to (B,)."""
     flat = perturbation.flatten(1)
     if norm == "L1":
         return flat.abs().sum(1)
@@ -40,7 +40,7 @@ def sizes(perturbation: Tensor, norm: BallNorm) -> Tensor:
 
 
 def clip_to(images: Tensor, box: Box | None) -> Tensor:
-    """Clips images to the box; None leaves them as they are."""
+    """Clips images to the box; None leaves them unchanged."""
     return images if box is None else images.clamp(*box)
 
 
@@ -68,7 +68,7 @@ class Ball:
             raise ValueError(f"epsilon is {self.epsilon}, it must be finite and at least 0")
 
     def project(self, perturbation: Tensor) -> Tensor:
-        """Shortens perturbations (B, ...) that lie outside: clamps in Linf, rescales in L2."""
+        """Shortens perturbations (B, ...) outside the ball: clamps in Linf, rescales in L2."""
         if self.norm == "Linf":
             return perturbation.clamp(-self.epsilon, self.epsilon)
         return perturbation * (self.epsilon / _safe_l2(perturbation)).clamp(max=1.0)
@@ -76,12 +76,12 @@ class Ball:
     def cube_start(self, uniform: Tensor) -> Tensor:
         """Turns draws from [0, 1) into a start: the cube of half-width epsilon, projected (cleverhans).
 
-        In L2 and many dimensions nearly all of these starts lie on the sphere.
+        In high-dimensional L2 nearly all of these starts are on the sphere.
         """
         return self.project((2 * uniform - 1) * self.epsilon)
 
     def uniform_point(self, direction: Tensor, radius: Tensor) -> Tensor:
-        """Turns draws into points that are uniform in the ball.
+        """Turns draws into points uniform in the ball.
 
         Args:
             direction: In Linf uniform draws in [0, 1), in L2 standard normal draws, (B, ...).
@@ -95,26 +95,26 @@ class Ball:
 
 @dataclass(frozen=True)
 class L1Ball(Ball):
-    """All perturbations whose entries' absolute values sum up to at most epsilon. `L1Ball(epsilon)`."""
+    """All perturbations whose L1 norm is at most epsilon. `L1Ball(epsilon)`."""
 
     norm: BallNorm = field(default="L1", init=False)
     norms: ClassVar[tuple[str, ...]] = ("L1",)
 
     def project(self, perturbation: Tensor) -> Tensor:
-        """Rescales perturbations (B, ...) that lie outside, to epsilon less one part in 10 million."""
+        """Rescales perturbations (B, ...) outside the ball to epsilon less one part in 10 million."""
         return perturbation.renorm(p=1, dim=0, maxnorm=self.epsilon)
 
     def uniform_point(self, direction: Tensor, radius: Tensor) -> Tensor:
-        """Turns uniform draws in [0, 1), (B, ...) and (B,), into points that are uniform in the ball."""
+        """Turns uniform draws in [0, 1), (B, ...) and (B,), into points uniform in the ball."""
         laplace = _laplace(direction)
         shell = radius.pow(1 / direction[0].numel()) * self.epsilon
         return laplace * as_column(shell / sizes(laplace, "L1"), laplace)
 
 
 def steepest(gradient: Tensor, norm: BallNorm) -> Tensor:
-    """Returns the direction of unit norm that raises a linear function the most, (B, ...).
+    """Direction of unit norm that raises a linear function the most, (B, ...).
 
-    In L1 that is one entry, or several alike where the largest of the gradient are equal.
+    In L1 that is one entry, or equal shares of several where the gradient's largest entries tie.
     """
     if norm == "L1":
         return steepest_sparse(gradient, 1)
@@ -122,11 +122,11 @@ def steepest(gradient: Tensor, norm: BallNorm) -> Tensor:
 
 
 def steepest_sparse(gradient: Tensor, count: int) -> Tensor:
-    """Returns the direction of unit L1 norm with equal steps along the gradient's largest entries, (B, ...).
+    """Direction of unit L1 norm with equal steps along the gradient's largest entries, (B, ...).
 
     Args:
         gradient: (B, ...).
-        count: How many entries; those that are as large as the last of them count too.
+        count: Number of entries; ties with the last of them are included.
     """
     flat = gradient.flatten(1)
     magnitude = flat.abs()
@@ -135,9 +135,9 @@ def steepest_sparse(gradient: Tensor, count: int) -> Tensor:
 
 
 def _laplace(uniform: Tensor) -> Tensor:
-    """Turns draws from [0, 1) into draws from the Laplace distribution: in L1 they go all ways alike."""
+    """Turns draws from [0, 1) into Laplace draws, which are isotropic in L1."""
     centered = 2 * uniform - 1
-    # The draw 0 would be infinitely far away.
+    # The draw 0 would map to infinity.
     return -centered.sign() * (1 - centered.abs()).clamp(min=torch.finfo(uniform.dtype).eps).log()
 
 

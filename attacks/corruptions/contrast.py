@@ -1,8 +1,7 @@
 """Contrast: every value moves towards the mean of its channel.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". In float64: the released code's values are cut to levels, and whole ones must be hit
-exactly.
+Perturbations". In float64: the released code truncates to levels, and whole levels must be hit exactly.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def contrast(*, severity: Severity = 1) -> Corruption:
 
 def _apply(levels: Tensor, *, share: float) -> Tensor:
     pixels = levels.shape[-2] * levels.shape[-1]
-    # A sum of levels is exact, so that the mean does not depend on the order of the summation.
+    # A sum of levels is exact, so the mean does not depend on the order of the summation.
     means = levels.sum((-2, -1), dtype=torch.float64)[..., None, None] / pixels / TOP  # (n, C, 1, 1)
     moved = ((levels.double() / TOP).sub_(means)).mul_(share).add_(means)
     return cut(moved.mul_(TOP)).to(levels.dtype)  # (n, C, H, W)

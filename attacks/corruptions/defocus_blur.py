@@ -1,9 +1,9 @@
 """Defocus blur: correlation with a disk, the image of a point that is out of focus.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The disk is smoothed by a small Gaussian against aliasing. As in the released code it lies
-in a square of at least 17 x 17, at whose borders the smoothing is mirrored; where the disk touches them
-(severities 4 and 5) the kernel's sum is therefore a little above 1, which brightens the image.
+Perturbations". The disk is smoothed by a small Gaussian against aliasing. As in the released code it is
+embedded in a square of at least 17 x 17, at whose borders the smoothing is mirrored; where the disk touches
+them (severities 4 and 5) the kernel's sum slightly exceeds 1, which brightens the image.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _apply(levels: Tensor, *, radius: int, sigma: float) -> Tensor:
     kernel = disk(radius, sigma).to(levels.device)
     half = len(kernel) // 2
     extended = extend(levels, (half, half), (half, half), "mirror")
-    # The kernel is rounded to float32; where its sum falls below 1, a flat area sinks by a level.
+    # The kernel is rounded to float32; if its sum falls below 1, a flat area drops by a level.
     slack = SLACK if float(kernel.double().sum()) >= 1 else -SLACK
     return cut(correlate(extended, kernel).contiguous(), slack)  # (n, C, H, W)
 

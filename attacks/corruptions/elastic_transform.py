@@ -2,7 +2,7 @@
 
 Simard et al. 2003, "Best Practices for Convolutional Neural Networks Applied to Visual Document Analysis",
 section 2, with the constants of the maintained code of ImageNet-C (`imagecorruptions`): a field of uniform
-displacements, smoothed over 1 % of the image's side. The affine part of the first release is not in it.
+displacements, smoothed over 1 % of the image's side. The affine part of the first release is omitted.
 
 n = images, C = channels, H x W = size.
 """
@@ -26,8 +26,8 @@ PAPER = (
 )
 FACTS = {"group": "digital", "milliseconds": 2.23}
 STRENGTHS = (250 * 0.05, 250 * 0.065, 250 * 0.085, 250 * 0.1, 250 * 0.12)
-# The largest displacement before it is smoothed and strengthened, of the height; the smoothing, of either
-# side.
+# Max displacement before smoothing and scaling, as a fraction of the height; the smoothing, as a fraction of
+# either side.
 DISPLACEMENT = 0.005
 SMOOTHING = 0.01
 TRUNCATE = 3.0

@@ -2,8 +2,8 @@
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". The photographs are those of the installed package `imagecorruptions-imaug` (see
-`textures.py`); a random part of a random one is added. In float64: the released code's sums are cut to
-levels, and whole ones must be hit exactly.
+`textures.py`); a random crop of a random one is added. In float64: the released code truncates to levels, and
+whole levels must be hit exactly.
 """
 
 from __future__ import annotations

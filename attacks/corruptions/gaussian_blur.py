@@ -1,7 +1,7 @@
 """Gaussian blur.
 
-Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Beyond the borders the outermost
-pixels go on; the kernel is cut off at four standard deviations.
+Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Border pixels are replicated;
+the kernel is truncated at four standard deviations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Glass blur: pixels change places with their neighbours, between two Gaussian blurs (frosted glass).
+"""Glass blur: pixels swap places with their neighbours, between two Gaussian blurs (frosted glass).
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The change of places is that of `shuffle.py`. Beyond the borders the outermost pixels go on.
-In float64: between the blurs values are cut to levels, and a level lost there would be lost twice.
+Perturbations". The swaps are those of `shuffle.py`. Border pixels are replicated. In float64: values are
+truncated to levels between the blurs, and a level lost there would be lost twice.
 """
 
 from __future__ import annotations

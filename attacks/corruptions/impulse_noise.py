@@ -1,8 +1,7 @@
 """Impulse noise: a few values are replaced by black or white (salt and pepper, bit errors).
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The channels of a pixel are hit independently of one another. One 32-bit word decides for a
-value.
+Perturbations". The channels of a pixel are hit independently. One 32-bit word decides each value.
 """
 
 from __future__ import annotations

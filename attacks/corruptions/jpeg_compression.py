@@ -1,8 +1,8 @@
 """JPEG compression at low quality.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". Pillow compresses, on the CPU, so that the bytes are those of the released code. Grey images
-are compressed as colour images, as there: the tables of the luminance are the same.
+Perturbations". Compressed by Pillow on the CPU, so that the bytes match the released code. Grey images are
+compressed as colour images, as there: the luminance tables are the same.
 """
 
 from __future__ import annotations

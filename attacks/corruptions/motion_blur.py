@@ -1,7 +1,7 @@
 """Motion blur: the camera moves quickly, in a direction at most 45 degrees from the horizontal.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The kernel is that of `streaks.py`.
+Perturbations". The kernel is that of `imaging/motion.py`.
 """
 
 from __future__ import annotations

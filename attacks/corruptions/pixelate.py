@@ -1,7 +1,7 @@
-"""Pixelate: the image is made smaller, each pixel a mean over its box, and larger again without smoothing.
+"""Pixelate: the image is downscaled by box averages, and upscaled again without smoothing.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". Pillow resizes, on the CPU, so that the bytes are those of the released code.
+Perturbations". Resized by Pillow on the CPU, so that the bytes match the released code.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. With V the largest channel and
 S = (V - smallest) / V, a colour of the same hue and value and another saturation S' is V - (V - x) S'/S.
-Greys have no hue; the released code takes them for red, and they are given S' = shift. Images of one
-channel have no saturation and stay what they are.
+Greys have no hue; the released code treats them as red, with S' = shift. Images of one channel have no
+saturation and stay unchanged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Shot noise: a value x becomes Poisson(c x) / c (the noise of counting photons).
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". A value is one of 256 levels, and c counts or more are white, so a draw is one from 256
+Perturbations". A value is one of 256 levels, and c or more counts are white, so a draw is from one of 256
 distributions on the counts 0..c, made by the alias method from one 32-bit word; probabilities are exact to
-2^-32.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def _apply(levels: Tensor, chance: Tensor, *, photons: int) -> Tensor:
 
 
 def probabilities(photons: int) -> Tensor:
-    """Of 0..photons counts at each level, float64 (256, photons + 1); the last is of that many or more."""
+    """Probabilities of counts per level, float64 (256, photons + 1); the last column is `photons` or more."""
     mean = (torch.arange(TOP + 1, dtype=torch.float64) / TOP * photons)[:, None]
     counts = torch.arange(photons, dtype=torch.float64)
     below = torch.exp(torch.xlogy(counts, mean) - mean - torch.lgamma(counts + 1))
@@ -56,6 +55,6 @@ def probabilities(photons: int) -> Tensor:
 
 @functools.lru_cache(maxsize=len(PHOTONS))
 def photon_table(photons: int) -> AliasTable:
-    """The tables that draw a level for each level."""
+    """Alias tables from each level to its noisy level."""
     counts = torch.arange(photons + 1, dtype=torch.float64)
     return alias_table(probabilities(photons), (counts / photons * TOP).floor())

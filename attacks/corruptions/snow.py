@@ -1,11 +1,11 @@
 """Snow: flakes that fall quickly, and a paler scene.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". Flakes are the bright parts of normal noise, enlarged and smeared downwards (`streaks.py`);
-they are added once as they are and once turned by 180 degrees. The scene keeps a share and gets for the
-rest the larger of itself and 1.5 times its grey plus a half.
+Perturbations". Flakes are the bright parts of normal noise, enlarged and smeared down (`imaging/motion.py`);
+they are added once as they are and once rotated by 180 degrees. The scene keeps a share; the rest is the
+larger of itself and 1.5 times its grey plus a half.
 
-n = images, C = channels, H x W = size, h x w = the part of the noise that is enlarged.
+n = images, C = channels, H x W = size, h x w = the enlarged part of the noise.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def snow(*, severity: Severity = 1) -> Corruption:
 
 def _draw(generator: torch.Generator, channels: int, height: int, width: int, *, fall: _Snowfall) -> Draws:
     del channels
-    # Only the middle of the noise is seen after the enlargement, so only that is drawn.
+    # Only the centre of the noise is visible after the enlargement, so only that is drawn.
     size = cropped(height, fall.zoom), cropped(width, fall.zoom)
     return between(generator, *ANGLES), normal(generator, *size)
 

@@ -1,8 +1,8 @@
 """Spatter: drops of rain on the lens (severities 1 to 3), or mud (4 and 5).
 
-Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Drops are where smoothed
-normal noise is above a threshold. Rain is bright along their edges (`drops.py`) and pale turquoise; mud is
-brown and covers. Images of one channel get the grey of these colours.
+Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Drops are where smoothed normal
+noise is above a threshold. Rain is bright along their edges (`imaging/water.py`) and pale turquoise; mud is
+brown and opaque. Images of one channel get the grey of these colours.
 
 n = images, C = channels, H x W = size.
 """
@@ -77,7 +77,7 @@ def _draw(generator: torch.Generator, channels: int, height: int, width: int) ->
 
 
 def _apply(levels: Tensor, noise: Tensor, *, liquid: _Liquid) -> Tensor:
-    # In float64: one level more or less would move edges.
+    # In float64: a difference of one level would move edges.
     smooth = blur(noise.double() * liquid.deviation + liquid.mean, (liquid.sigma, liquid.sigma), "clamp")
     if liquid.mud:
         return _mud(levels, smooth, liquid)
@@ -85,7 +85,7 @@ def _apply(levels: Tensor, noise: Tensor, *, liquid: _Liquid) -> Tensor:
 
 
 def _rain(levels: Tensor, smooth: Tensor, liquid: _Liquid) -> Tensor:
-    # The released code casts to bytes without clipping; values above 1 start again at 0.
+    # The released code casts to bytes without clipping; values above 1 wrap around to 0.
     drops = (
         (smooth.masked_fill(smooth < liquid.threshold, 0) * TOP).floor_().remainder_(TOP + 1).to(levels.dtype)
     )

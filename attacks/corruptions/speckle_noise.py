@@ -1,4 +1,4 @@
-"""Speckle noise: x + sigma x z, with z standard normal in every value (noise that grows with the brightness).
+"""Speckle noise: x + sigma x z, with z standard normal in every value (noise proportional to brightness).
 
 Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions.
 """

@@ -1,8 +1,8 @@
 """Zoom blur: the camera moves towards the scene; the mean of the image and its zooms.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The factors are those of `numpy.arange(1, end, step)`, which can pass the end by a rounding
-(1.11 at severity 1).
+Perturbations". The factors are those of `numpy.arange(1, end, step)`, which can exceed the end by a rounding
+error (1.11 at severity 1).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def zoom_blur(*, severity: Severity = 1) -> Corruption:
 
 
 def factors(end: float, step: float) -> tuple[float, ...]:
-    """1, 1 + step, ... up to the end, as numpy counts and rounds them."""
+    """1, 1 + step, ... up to the end, counted and rounded as by numpy."""
     rounded = (1 + step) - 1
     return tuple(1 + rounded * index for index in range(math.ceil((end - 1) / step)))
 
 
 def _apply(levels: Tensor, *, factors: tuple[float, ...]) -> Tensor:
-    # Two of the images are the image itself: it is counted beside its zooms, of which the first is by 1.
+    # Two of the terms are the image itself: it is added to its zooms, the first of which has factor 1.
     images = levels.contiguous(memory_format=torch.channels_last)  # twice as fast to interpolate
     total = images * 2
     for factor in factors[1:]:

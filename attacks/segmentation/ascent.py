@@ -2,8 +2,8 @@
 
 The step is that of `attacks.adversarial.kernels.projected_ascent`: x' = clip(x + step * sign(gradient)), then
 back into the ball, then clip. Every iterate counts, the random start included. Gu et al. 2022 (SegPGD) report
-the last one; Croce et al. 2024 (appendix B.1) take the iterate with the highest loss; here it is that with
-the fewest right pixels, which is never weaker than either in pixel accuracy.
+the last one, Croce et al. 2024 (appendix B.1) the one with the highest loss; here it is the one with the
+fewest correct pixels, which is never weaker than either in pixel accuracy.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def ascending(
     relative_step_size: float,
     random_start: bool,
 ) -> PixelEnsemble:
-    """An attack that ascends on one loss within an Linf ball.
+    """Attack that ascends on one loss within an Linf ball.
 
     Args:
         name: Catalog name.
-        loss: What is raised.
+        loss: The loss to maximise.
         epsilon: Radius, in pixel units.
         steps: Gradient steps.
-        step_size: Change of a value in a step; None takes `relative_step_size * epsilon`.
-        relative_step_size: Length of a step as a share of epsilon.
-        random_start: Begin at a random point of the ball.
+        step_size: Change of a value per step; None takes `relative_step_size * epsilon`.
+        relative_step_size: Step length as a fraction of epsilon.
+        random_start: Start at a random point of the ball.
 
     Raises:
-        ValueError: If there is no step.
+        ValueError: If the number of steps is below one.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}, it must be at least 1")
@@ -71,15 +71,15 @@ def ascending(
 class PixelAscent:
     """Ascends from the image or from a random start.
 
-    A step of the kernel evaluates the present iterate of every slot, then moves those with steps left.
+    A step of the kernel evaluates the current iterate of every slot, then moves those with steps left.
 
     Attributes:
         name: Name of the attack.
-        loss: What is raised.
-        ball: The perturbations that are allowed.
-        step_size: Change of a value in a step.
+        loss: The loss to maximise.
+        ball: The allowed perturbations.
+        step_size: Change of a value per step.
         steps: Gradient steps.
-        random_start: Begin at a random perturbation instead of the image itself.
+        random_start: Start at a random perturbation instead of the image itself.
     """
 
     name: str
@@ -90,14 +90,14 @@ class PixelAscent:
     random_start: bool
 
     def start(self, setting: Setting, examples: PixelExamples) -> State:
-        """Returns the state of new slots: at the image, or at the random start."""
+        """State of new slots: at the image, or at the random start."""
         first = examples.images
         if self.random_start:
             first = clip_to(first + self.ball.cube_start(random_cube(setting, examples)), setting.box)
         return begin(examples, first)
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Evaluates the present iterates; moves on, or ends."""
+        """Evaluates the current iterates; moves on, or ends."""
         final = state["iteration"] >= self.steps
         seen = look(model, state, self.loss, ~final, state["iteration"] / self.steps)
         record(state, seen.right)

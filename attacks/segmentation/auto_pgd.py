@@ -1,17 +1,17 @@
-"""Auto-PGD on a pixel loss, in Linf, in three runs whose ball shrinks to the one that is allowed.
+"""Auto-PGD on a pixel loss, in Linf: three runs with the radius shrinking to epsilon.
 
 Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
 Models", section 3.5: the steps are split 3 : 3 : 4 into runs of Auto-PGD (Croce and Hein 2020, algorithm 1;
 `attacks.adversarial.kernels.auto_pgd` has the arithmetic) with radius 2, 1.5 and 1 times epsilon, each from
-the projection of what the run before it has found.
+the projection of the previous run's result.
 
 Where the paper is silent:
 
-- the first run begins at a random point on a face of the cube, as Auto-PGD does;
-- what a run has found is its point with the highest loss, the one that Auto-PGD itself goes back to;
-- only iterates of the last run count, the projection that it begins with included: those of the first two lie
-  outside the ball. Of them, that with the fewest right pixels;
-- a gradient that is not finite counts as zero.
+- the first run starts at a random point on a face of the cube, as Auto-PGD does;
+- the result of a run is its point with the highest loss, the one that Auto-PGD itself returns to;
+- only iterates of the last run count, its starting projection included, because those of the first two are
+  outside the ball; the one with the fewest correct pixels is kept;
+- a non-finite gradient counts as zero.
 
 Legend: B slots.
 """
@@ -48,12 +48,12 @@ SHARES = (3, 3, 4)
 class ShrinkingAutoPGD:
     """Auto-PGD in runs of shrinking radius.
 
-    A step of the kernel evaluates the present iterate of every slot, then moves those with steps left in
-    their run. All that depends only on how many steps a slot has taken is known without asking the device.
+    A step of the kernel evaluates the current iterate of every slot, then moves those with steps left in
+    their run. Anything that depends only on a slot's step count is known without synchronising.
 
-    Keys of the state, besides those of `begin`; `iteration` counts the steps of the present run:
+    Keys of the state, besides those of `begin`; `iteration` counts the steps of the current run:
 
-        run           (CPU) number of the present run, (B,)
+        run           (CPU) index of the current run, (B,)
         previous      the iterate before the last move; at the start of a run the iterate itself
         run_best, run_gradient, run_loss      the point with the highest loss of this run
         last_loss     loss of the last iterate, zero for the first one of a run
@@ -64,10 +64,10 @@ class ShrinkingAutoPGD:
 
     Attributes:
         name: Name of the attack.
-        loss: What is raised.
-        ball: The perturbations that are allowed.
+        loss: The loss to maximise.
+        ball: The allowed perturbations.
         steps: Gradient steps of all runs together.
-        rho: Share of a window's steps up to which rises of the loss are too few.
+        rho: Fraction of a window's steps up to which rises of the loss are too few.
     """
 
     name: str
@@ -78,14 +78,14 @@ class ShrinkingAutoPGD:
 
     @cached_property
     def runs(self) -> tuple[tuple[float, int], ...]:
-        """Radius and steps of each run; one without a step is left out."""
+        """Radius and steps of each run; runs without a step are omitted."""
         early = [self.steps * share // sum(SHARES) for share in SHARES[:-1]]
         lengths = [*early, self.steps - sum(early)]
         radii = [factor * self.ball.epsilon for factor in RADII]
         return tuple((radius, length) for radius, length in zip(radii, lengths, strict=True) if length)
 
     def start(self, setting: Setting, examples: PixelExamples) -> State:
-        """Returns the state of new slots, at the random start of the first run."""
+        """State of new slots, at the random start of the first run."""
         images, n = examples.images, len(examples.rows)
         around = Ball("Linf", self.runs[0][0])
         spread = start_direction(random_cube(setting, examples), around)
@@ -105,7 +105,7 @@ class ShrinkingAutoPGD:
         }
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Evaluates the present iterates; moves on, begins the next run, or ends."""
+        """Evaluates the current iterates; moves on, begins the next run, or ends."""
         radius, length = self._of_runs(state)
         final, last = state["iteration"] >= length, state["run"] == len(self.runs) - 1
         taken = state["iteration"] + sum(
@@ -121,17 +121,17 @@ class ShrinkingAutoPGD:
         self._next_run(setting, state, final, last)
 
     def _of_runs(self, state: State) -> tuple[Tensor, Tensor]:
-        """Radius and steps of each slot's present run, on the CPU, (B,)."""
+        """Radius and steps of each slot's current run, on the CPU, (B,)."""
         radii, lengths = zip(*self.runs, strict=True)
         return torch.tensor(radii, dtype=torch.float64)[state["run"]], torch.tensor(lengths)[state["run"]]
 
     def _remember(self, state: State, seen: Seen, radius: Tensor) -> None:
-        """Notes whether the loss rose, and the best point of the run; begins the count of a new run."""
+        """Records whether the loss rose and the best point of the run; resets the count for a new run."""
         values, gradient = seen.followed, seen.gradient
         begun = (state["iteration"] == 0).to(gradient.device)
         better = (values > state["run_loss"]) | begun
         state["rises"] = (state["rises"] + (values > state["last_loss"])).masked_fill(begun, 0)
-        # The first step of a run counts as a rise where its loss is above zero, as in Auto-PGD's code.
+        # The first step of a run counts as a rise if its loss is above zero, as in Auto-PGD's code.
         state["last_loss"] = values.masked_fill(begun, 0.0)
         state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
         state["halved"] = state["halved"] | begun
@@ -142,7 +142,7 @@ class ShrinkingAutoPGD:
         state["run_loss"] = torch.where(better, values, state["run_loss"])
 
     def _check(self, state: State, gradient: Tensor, length: Tensor) -> Tensor:
-        """Halves step sizes where a window ends in vain, and goes back to the best point and its gradient."""
+        """Halves the step size after a window without progress, and returns to the best point."""
         pairs = zip(length.tolist(), state["iteration"].tolist(), strict=True)
         ending = torch.tensor([int(windows(steps)[taken]) for steps, taken in pairs])
         if not ending.any():
@@ -161,7 +161,7 @@ class ShrinkingAutoPGD:
         return torch.where(column, state["run_gradient"], gradient)
 
     def _move(self, setting: Setting, state: State, gradient: Tensor, radius: Tensor, moving: Tensor) -> None:
-        """Moves the slots of the mask `moving`, on the CPU, in the ball of each."""
+        """Moves the slots of the mask `moving` (on the CPU), each within its ball."""
         images, points = state["images"], state["adversarial"]
         wide = as_column(radius, images)
         low, high = clip_to(images - wide, setting.box), clip_to(images + wide, setting.box)
@@ -175,7 +175,7 @@ class ShrinkingAutoPGD:
         state["iteration"] += moving
 
     def _next_run(self, setting: Setting, state: State, final: Tensor, last: Tensor) -> None:
-        """Where a run is over, the next one begins at the projection of its best point."""
+        """Starts the next run of finished slots at the projection of the best point."""
         state["done"] |= final & last
         again = final & ~last
         if not again.any():

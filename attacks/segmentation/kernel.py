@@ -1,9 +1,9 @@
-"""The contract between attacks on segmentation models and the engine that runs them.
+"""Contract between attacks on segmentation models and the engine that runs them.
 
-It is the contract of `attacks.kernel`, state machines over slots, with another idea of what an attack is
-after: as many wrong pixels of an image as it can get. No iterate ends the attack on its image unless all its
-pixels are wrong (`broken`), which is when its slot is free for another image. The iterate that counts is the
-one with the fewest right pixels, of several the first; it may be the unattacked image.
+It is the contract of `attacks.kernel`, state machines over slots, with another goal: as many wrong pixels per
+image as possible. An iterate ends the attack on its image only if all its pixels are wrong (`broken`), which
+frees the slot for another image. The iterate that counts is the first one with the fewest correct pixels; it
+may be the unattacked image.
 
 Keys of every state (`begin` makes them; attacks add their own):
 
@@ -12,14 +12,14 @@ Keys of every state (`begin` makes them; attacks add their own):
     on the device of the images
         images        the unattacked images, (B, C, H, W)
         maps          their classes, or IGNORE, uint8 (B, H, W)
-        adversarial   the present iterate
+        adversarial   the current iterate
         best          the iterate that counts
-        right         its pixels that are given their class, int64 (B,)
+        right         its number of correct pixels, int64 (B,)
         before_last   `right` before the last tenth of the steps, int64 (B,); -1 before that
-        broken        no pixel is right
+        broken        no pixel is correct
         forward, backward, zero_gradient, nonfinite_gradient      as in `attacks.kernel`
 
-Pixels whose logits are not finite are wrong; ignored pixels are nothing, in every loss and count.
+Pixels whose logits are not finite are wrong; ignored pixels are excluded from every loss and count.
 
 Legend: B slots, C channels, K classes, H and W height and width.
 """
@@ -40,20 +40,20 @@ from assay.attacks.threat import Ball, as_column
 Forward = Callable[[Tensor], Tensor]
 """The attacked model: images (B, C, H, W) to logits (B, K, H, W)."""
 
-# More steps would find more where more than this share of the pixels went wrong in the last tenth of them,
-# and more than 5 % of those that were right.
+# A slot is unconverged if the last tenth of the steps turned more than this fraction of the pixels, and more
+# than 5 % of the correct ones.
 LAST_PART = 10
 STILL_FALLING = 0.01
 
 
 class PixelExamples(NamedTuple):
-    """Images that are about to be attacked.
+    """Images to attack.
 
     Attributes:
         rows: Index of each in `Setting.ids`, on the CPU, (B,).
         images: (B, C, H, W).
         maps: Their classes, or IGNORE, uint8 (B, H, W).
-        right: How many of their pixels are right without an attack, int64 (B,).
+        right: Number of correct pixels without an attack, int64 (B,).
     """
 
     rows: Tensor
@@ -63,7 +63,7 @@ class PixelExamples(NamedTuple):
 
 
 class PixelAttack(Protocol):
-    """An attack on a segmentation model with one loss. It holds no state."""
+    """Attack on a segmentation model with one loss. Stateless."""
 
     @property
     def name(self) -> str:
@@ -71,11 +71,11 @@ class PixelAttack(Protocol):
 
     @property
     def loss(self) -> PixelLoss:
-        """What is raised."""
+        """The loss to maximise."""
 
     @property
     def ball(self) -> Ball:
-        """The perturbations that count."""
+        """The allowed perturbations."""
 
     def start(self, setting: Setting, examples: PixelExamples) -> State:
         """Returns the state of one slot per image, with the first iterate in place."""
@@ -86,12 +86,12 @@ class PixelAttack(Protocol):
 
 @dataclass(frozen=True)
 class PixelEnsemble:
-    """What a component makes: one attack, or several whose worst case counts.
+    """Value of a component: one attack, or the worst case of several.
 
     Attributes:
         name: Catalog name.
-        make: From a loss to the attack with it.
-        losses: Each is raised on every image, from the unattacked image.
+        make: Builds the attack for a loss.
+        losses: Each is maximised on every image, from the unattacked image.
     """
 
     name: str
@@ -100,17 +100,17 @@ class PixelEnsemble:
 
     @property
     def balanced(self) -> bool:
-        """Whether a loss needs the weights of the classes."""
+        """Whether any loss needs class weights."""
         return any(PixelLoss(loss).balanced for loss in self.losses)
 
     def attacks(self, class_weights: tuple[float, ...] | None = None) -> list[PixelAttack]:
-        """One attack for each loss; `class_weights` (K,) is for those that are balanced."""
+        """One attack per loss; `class_weights` (K,) is for balanced losses."""
         losses = [PixelLoss(name) for name in self.losses]
         return [self.make(PixelLoss(loss.name, class_weights) if loss.balanced else loss) for loss in losses]
 
 
 def begin(examples: PixelExamples, adversarial: Tensor) -> State:
-    """Returns the state that every attack starts from; `adversarial` is the first iterate."""
+    """Initial state common to all attacks; `adversarial` is the first iterate."""
     n, device = len(examples.rows), examples.images.device
     number = torch.zeros(n, dtype=torch.int64, device=device)
     flag = torch.zeros(n, dtype=torch.bool, device=device)
@@ -134,12 +134,12 @@ def begin(examples: PixelExamples, adversarial: Tensor) -> State:
 
 
 class Seen(NamedTuple):
-    """What the model made of the present iterates.
+    """The model's evaluation of the current iterates.
 
     Attributes:
-        right: Pixels that are given their class, int64 (B,).
-        followed: The loss that is followed, float64 (B,).
-        gradient: Like the images; zero where it was not wanted or not finite.
+        right: Number of correct pixels, int64 (B,).
+        followed: The loss that is tracked, float64 (B,).
+        gradient: Like the images; zero where not requested or not finite.
     """
 
     right: Tensor
@@ -148,16 +148,16 @@ class Seen(NamedTuple):
 
 
 def look(model: Forward, state: State, loss: PixelLoss, wants: Tensor, progress: Tensor) -> Seen:
-    """Runs the model on the present iterates, with gradients only for the slots that want one.
+    """Runs the model on the current iterates, with gradients only for the slots that need one.
 
-    A model that knows how many images fit into memory (it has a method `in_parts`) gets them in parts.
+    A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts.
 
     Args:
         model: The attacked model.
         state: The slots; their passes are counted.
-        loss: What is differentiated, with respect to the iterates alone.
+        loss: Differentiated with respect to the iterates alone.
         wants: Which slots need a gradient, on the CPU, (B,).
-        progress: Share of the steps that were taken, in [0, 1), on the CPU, (B,).
+        progress: Fraction of the steps taken, in [0, 1), on the CPU, (B,).
     """
     points, device = state["adversarial"], state["adversarial"].device
     live = ~state["broken"]
@@ -196,24 +196,24 @@ def look(model: Forward, state: State, loss: PixelLoss, wants: Tensor, progress:
 
 
 def right_pixels(logits: Tensor, maps: Tensor) -> Tensor:
-    """Which pixels are given their class, bool (B, H, W); of equal logits the first class counts."""
+    """Mask of correct pixels, bool (B, H, W); ties go to the lower class index."""
     prediction = predicted_classes(logits)
     return (prediction == maps) & (maps != IGNORE)
 
 
 def predicted_classes(logits: Tensor) -> Tensor:
-    """The class of each pixel, int64 (B, H, W); K where the logits (B, K, H, W) are not finite."""
+    """Predicted class per pixel, int64 (B, H, W); K where the logits (B, K, H, W) are not finite."""
     finite = logits.isfinite().all(dim=1)
     return logits.argmax(dim=1).masked_fill(~finite, logits.shape[1])
 
 
 def record(state: State, right: Tensor, counts: Tensor | None = None) -> None:
-    """Keeps the present iterates that have fewer right pixels than those that count.
+    """Keeps the current iterates with fewer correct pixels than those that count so far.
 
     Args:
         state: The slots.
-        right: Right pixels of the present iterates, int64 (B,).
-        counts: Which slots are at an iterate that may count, on the CPU, (B,); None for all.
+        right: Number of correct pixels of the current iterates, int64 (B,).
+        counts: Slots whose current iterate may count, on the CPU, (B,); None for all.
     """
     better = right < state["right"]
     if counts is not None:
@@ -224,7 +224,7 @@ def record(state: State, right: Tensor, counts: Tensor | None = None) -> None:
 
 
 def note_last_part(state: State, there: Tensor) -> None:
-    """Remembers how many pixels are right before the last tenth of the steps; `there` is on the CPU, (B,)."""
+    """Records how many pixels are correct before the last tenth of the steps; `there` is on the CPU, (B,)."""
     if there.any():
         state["before_last"] = torch.where(
             there.to(state["right"].device), state["right"], state["before_last"]
@@ -232,7 +232,7 @@ def note_last_part(state: State, there: Tensor) -> None:
 
 
 def unconverged(state: State) -> Tensor:
-    """Slots where the last tenth of the steps still turned many pixels, bool (B,)."""
+    """Slots whose last tenth of the steps still turned many pixels, bool (B,)."""
     before, right = state["before_last"], state["right"]
     judged = (state["maps"] != IGNORE).flatten(1).sum(1)
     fell = before - right
@@ -240,7 +240,7 @@ def unconverged(state: State) -> Tensor:
 
 
 def random_cube(setting: Setting, examples: PixelExamples) -> Tensor:
-    """Uniform draws in [0, 1), keyed by the image, like the images."""
+    """Uniform draws in [0, 1), keyed by example; shaped like the images."""
     images = examples.images
     return setting.randomness.uniform(
         setting.ids_of(examples.rows), tuple(images.shape[1:]), dtype=images.dtype, device=images.device

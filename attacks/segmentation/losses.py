@@ -1,22 +1,23 @@
-"""Losses of attacks on segmentation: what is raised for each pixel, and which pixels count how much.
+"""Losses of attacks on segmentation: the loss per pixel, and the weight of each pixel.
 
 CE: Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks", the
 cross-entropy of every pixel. SegPGD: Gu et al. 2022, "SegPGD: An Effective and Efficient Adversarial Attack
-for Evaluating and Boosting Segmentation Robustness", equations 4 to 6: of T steps, step t weighs pixels that
-are right with 1 - lambda and those that are wrong with lambda = (t - 1) / (2 T). JS, MCE and MCE-Bal: Croce,
-Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation Models",
-section 3.4: the Jensen-Shannon divergence of the softmax p and the label y, which depends on p_y only,
+for Evaluating and Boosting Segmentation Robustness", equations 4 to 6: step t of T weighs correct pixels with
+1 - lambda and wrong ones with lambda = (t - 1) / (2 T). JS, MCE and MCE-Bal: Croce, Singh and Hein 2024,
+"Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation Models", section 3.4: the
+Jensen-Shannon divergence of the softmax p and the label y, which depends on p_y only,
 
     JS = log 2 + (p_y log p_y - (1 + p_y) log(1 + p_y)) / 2,
 
-the cross-entropy of those pixels that are right (masked), and the same with each pixel weighed by the inverse
-number of pixels that its class has in the training images.
+the cross-entropy of the correct pixels (masked), and the same with each pixel weighted by the inverse number
+of pixels of its class in the training images.
 
-Auto-PGD adapts its step size to the loss, and a masked loss may fall because the attack succeeds. So the mask
-is for the gradient alone (the paper's appendix B.1): what is followed is the loss without it.
+Auto-PGD adapts its step size to the loss, and a masked loss may fall because the attack succeeds. The mask is
+therefore for the gradient alone (the paper's appendix B.1): the tracked loss is unmasked.
 
-The paper does not say what a class without training pixels weighs: here, as much as the rarest class that has
-some. Weights are scaled to a mean of 1 over the training pixels, which changes no sign of a gradient.
+The paper does not define the weight of a class without training pixels; here it equals that of the rarest
+class with any. Weights are scaled to a mean of 1 over the training pixels, which changes no sign of a
+gradient.
 
 Legend: B images, K classes, H and W height and width.
 """
@@ -34,16 +35,16 @@ from torch.nn import functional
 
 LossName = Literal["ce", "segpgd", "mce", "mce_bal", "js"]
 
-# In label maps: belongs to no class, and counts for nothing.
+# Label of unlabelled pixels: no class, excluded from every count.
 IGNORE = 255
 
 
 class Losses(NamedTuple):
-    """What an attack sees of a batch.
+    """Losses of a batch, as an attack uses them.
 
     Attributes:
-        raised: What is differentiated: a sum over the pixels of each image, (B,).
-        followed: Mean over its pixels of the loss without mask, (B,).
+        raised: The sum over the pixels of each image, for the gradient, (B,).
+        followed: The mean over its pixels of the unmasked loss, (B,).
     """
 
     raised: Tensor
@@ -55,8 +56,8 @@ class PixelLoss:
     """One of the losses.
 
     Attributes:
-        name: Which one.
-        class_weights: Of `mce_bal`: the weight of each class, (K,).
+        name: Name of the loss.
+        class_weights: Weight of each class, for `mce_bal`, (K,).
     """
 
     name: LossName
@@ -64,7 +65,7 @@ class PixelLoss:
 
     @property
     def balanced(self) -> bool:
-        """Whether it needs the weights of the classes."""
+        """Whether it needs class weights."""
         return self.name == "mce_bal"
 
     def __call__(self, logits: Tensor, maps: Tensor, right: Tensor, progress: Tensor) -> Losses:
@@ -73,8 +74,8 @@ class PixelLoss:
         Args:
             logits: (B, K, H, W).
             maps: Classes or IGNORE, uint8 (B, H, W).
-            right: Which pixels are given their class, bool (B, H, W).
-            progress: Share of the steps that were taken, in [0, 1), (B,).
+            right: Mask of correct pixels, bool (B, H, W).
+            progress: Fraction of the steps taken, in [0, 1), (B,).
         """
         counts = maps != IGNORE  # (B, H, W)
         entropy = functional.cross_entropy(logits, maps.long(), ignore_index=IGNORE, reduction="none")
@@ -98,20 +99,20 @@ class PixelLoss:
 
 
 def divergence_from_label(log_probability: Tensor) -> Tensor:
-    """The Jensen-Shannon divergence of a softmax and a label, in [0, log 2], from log p_y; of any shape."""
+    """Jensen-Shannon divergence of a softmax and a label, in [0, log 2], from log p_y of any shape."""
     probability = log_probability.exp()
     # As log(1 + p), whose gradient is exact for a small p.
     return log(2) + (probability * log_probability - (1 + probability) * probability.log1p()) / 2
 
 
 def class_weights(pixels: Sequence[int]) -> tuple[float, ...]:
-    """The weights of `mce_bal`, (K,).
+    """Class weights of `mce_bal`, (K,).
 
     Args:
-        pixels: How many pixels of each class the training images have, (K,).
+        pixels: Number of training pixels of each class, (K,).
 
     Raises:
-        ValueError: no class has any.
+        ValueError: All counts are zero.
     """
     known = [count for count in pixels if count > 0]
     if not known:

@@ -1,7 +1,7 @@
 """A letter of a word replaced by one that is next to it on a QWERTY keyboard.
 
-Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition", section 3. Which keys
-are neighbours is as in TextAttack 0.3.11.
+Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition", section 3. Key
+neighbourhoods are those of TextAttack 0.3.11.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from assay.attacks.words.search.word_change import WordChange
 __all__ = ["neighbouring_key"]
 
 PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
-# Key: its neighbours.
+# Key to its neighbours.
 KEYBOARD = {
     "q": "was",
     "w": "qeasd",

@@ -1,7 +1,7 @@
-"""Walker's alias method: a draw from a distribution on a few outcomes with one random word and two look-ups.
+"""Walker's alias method: a draw from a small discrete distribution with one random word and two look-ups.
 
 Walker 1977, "An Efficient Method for Generating Discrete Random Variables with General Distributions", with
-the construction of Vose 1991. The high bits of a word choose a column, and the low bits between the
+the construction of Vose 1991. The high bits of a word choose a column, the low bits decide between the
 column's own outcome and its alias.
 
 R = distributions (rows), K = columns, a power of two.
@@ -21,8 +21,8 @@ class AliasTable:
 
     Args:
         bits: log2 K.
-        thresholds: (R K,) int32: below it the own outcome is drawn.
-        outcomes: (2 R K,) float32: of each column its alias, then its own outcome.
+        thresholds: (R K,) int32: below it the column's own outcome is drawn.
+        outcomes: (2 R K,) float32: each column's alias, then its own outcome.
     """
 
     bits: int
@@ -30,7 +30,7 @@ class AliasTable:
     outcomes: Tensor
 
     def sample(self, rows: Tensor, words: Tensor) -> Tensor:
-        """Draw one outcome for each row number; both are int32 of one shape, the result is float32."""
+        """Draw one outcome per row number; rows and words are int32 of one shape, the result is float32."""
         low = 32 - self.bits
         # The shift is an arithmetic one: the mask removes copies of the sign.
         column = (words >> low).bitwise_and_((1 << self.bits) - 1)
@@ -45,7 +45,7 @@ def alias_table(probabilities: Tensor, values: Tensor) -> AliasTable:
 
     Args:
         probabilities: (R, k), float64, rows of sum 1, k >= 2.
-        values: (k,) what an outcome stands for; `sample` answers with these.
+        values: (k,) the value of each outcome, as `sample` returns it.
     """
     outcomes = probabilities.shape[1]
     bits = max(1, (outcomes - 1).bit_length())
@@ -62,7 +62,7 @@ def alias_table(probabilities: Tensor, values: Tensor) -> AliasTable:
 
 
 def _pair(shares: list[float]) -> tuple[list[float], list[int]]:
-    """Cut shares of mean 1 so that each column holds one outcome's rest and at most one other."""
+    """Split weights of mean 1 so that each column holds the rest of one outcome and at most one other."""
     shares = list(shares)
     aliases = list(range(len(shares)))
     small = [index for index, share in enumerate(shares) if share < 1]

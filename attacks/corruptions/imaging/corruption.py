@@ -1,9 +1,9 @@
-"""What every corruption is: a kernel on batches of byte images, and the draws that belong to one example.
+"""Corruption: a kernel on batches of byte images, and the random draws of each example.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations" (ImageNet-C). Its images are bytes before and after a corruption, so these are too: an image in
-[0, 1] is rounded to the nearest of the levels 0 to 255, corrupted, clipped, and cut (not rounded) to a level,
-as `numpy.uint8` cuts in the released code.
+Perturbations" (ImageNet-C). Its images are bytes before and after a corruption, and so they are here: an
+image in [0, 1] is rounded to the nearest of the levels 0 to 255, corrupted, clipped, and truncated (not
+rounded) to a level, as by `numpy.uint8` in the released code.
 
 n = images of a chunk, C = channels (1 or 3), H x W = size.
 """
@@ -30,16 +30,16 @@ IMAGENET_C = (
     " Perturbations"
 )
 TOP = 255
-# Pixels of one image that are worked on at a time. On a CPU few enough for the cache of a core; on a GPU
-# enough to fill it, and few enough for its memory. No number depends on it.
+# Pixels of one image processed at a time: on a CPU few enough for a core's cache; on a GPU enough to fill it,
+# and few enough for its memory. Results do not depend on it.
 CHUNK_PIXELS = {"cpu": 2**16, "cuda": 2**22}
-# Where the exact value can be a whole level and float32 may fall just below it, this much is added before the
-# value is cut, so that a flat area stays what it is.
+# Added before truncation where the exact value can be a whole level and float32 may fall just below it, so
+# that flat areas stay unchanged.
 SLACK = 2**-11
 
 
 def no_draws(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
-    """The draws of a corruption without chance."""
+    """Draws of a deterministic corruption: none."""
     del generator, channels, height, width
     return ()
 
@@ -51,8 +51,8 @@ class Corruption:
     Args:
         name: Its catalog name.
         severity: 1 to 5.
-        apply: From levels (n, C, H, W), whole numbers in float32, and the stacked draws to such levels.
-        draw: Everything that chance decides for one example, from a CPU generator and C, H, W.
+        apply: Maps levels (n, C, H, W), whole numbers in float32, and the stacked draws to new levels.
+        draw: Makes all random draws of one example, from a CPU generator and C, H, W.
     """
 
     name: str
@@ -63,8 +63,8 @@ class Corruption:
     def __call__(self, images: Tensor, ids: Sequence[str], seed: int) -> Tensor:
         """Corrupt a batch.
 
-        What happens to an example depends on the seed, the corruption, the severity and its id alone, not on
-        the batch or the device (but for float rounding, which may move a value by one level).
+        The result for an example depends only on the seed, the corruption, the severity and its id, not on
+        the batch or the device (except float rounding, which may move a value by one level).
 
         Args:
             images: (B, C, H, W) in [0, 1], of any floating dtype, with one or three channels.
@@ -75,7 +75,7 @@ class Corruption:
             Multiples of 1/255 in [0, 1], with the shape, dtype and device of `images`.
 
         Raises:
-            ValueError: `images` is not such a batch, or the ids are not as many.
+            ValueError: `images` is not such a batch, or the number of ids differs.
         """
         _check(images, ids)
         corrupted = torch.empty_like(images)
@@ -92,7 +92,7 @@ class Corruption:
     def draws(
         self, ids: Sequence[str], shape: Sequence[int], seed: int, device: torch.device | None = None
     ) -> Draws:
-        """The draws of some examples of one shape (C, H, W), stacked; made on the CPU, then moved."""
+        """Stacked draws of examples of one shape (C, H, W); made on the CPU, then moved."""
         channels, height, width = shape
         device = device or torch.device("cpu")
         source = Randomness(seed, f"corruption {self.name}")
@@ -116,12 +116,12 @@ def at(severity: int, values: Sequence[T]) -> T:
 
 
 def cut(values: Tensor, slack: float = 0.0) -> Tensor:
-    """Values in units of a level, clipped to 0..255 and cut to whole levels; the tensor itself is changed."""
+    """Clips values to 0..255 and truncates them to whole levels, in place."""
     return values.add_(slack).clamp_(0, TOP).floor_()
 
 
 def luminance(levels: Tensor) -> Tensor:
-    """The grey (n, 1, H, W) of colours (n, 3, H, W) by ITU-R BT.601; of grey images, the images."""
+    """Luminance (n, 1, H, W) of colours (n, 3, H, W) by ITU-R BT.601; grey images unchanged."""
     if levels.shape[1] == 1:
         return levels
     red, green, blue = levels.unbind(1)

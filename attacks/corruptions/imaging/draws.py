@@ -1,6 +1,6 @@
-"""Draws of one example from its own CPU generator, in float32 or as 32-bit words.
+"""Random draws of one example from its own CPU generator, as float32 or 32-bit words.
 
-The CPU, so that the numbers are the same on every device. Words come from 64 bits at a time, which takes a
+On the CPU, so that the numbers are the same on every device. Words are cut from 64-bit draws, which takes a
 third of the time of `torch.rand`.
 """
 

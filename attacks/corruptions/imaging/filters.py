@@ -1,8 +1,8 @@
-"""Correlation of images with kernels by Fourier transforms, and what lies beyond the borders.
+"""Correlation of images with kernels by Fourier transforms, and padding at the borders.
 
-A transform costs the same for every kernel, and takes another kernel for each image of a batch. On a CPU
-images are transformed one by one: the library's transforms of some lengths (32 among them, on some
-processors) round otherwise in a batch, and an image is to have the same bits in every batch.
+A transform costs the same for every kernel, and accepts a different kernel for each image of a batch. On a
+CPU images are transformed one by one: for some lengths (32 among them, on some processors) the library rounds
+differently in a batch, and an image must have the same bits in every batch.
 
 n = images, C = channels, H x W = size, h x w = size of a kernel.
 """
@@ -22,18 +22,18 @@ Border = Literal["clamp", "mirror", "symmetric"]
 
 
 def correlate(fields: Tensor, kernels: Tensor) -> Tensor:
-    """Where the kernels lie wholly inside: out[y, x] = sum of kernel[i, j] * field[y + i, x + j].
+    """Valid-mode correlation: out[y, x] = sum of kernel[i, j] * field[y + i, x + j].
 
     Args:
         fields: (n, C, H, W), float32 or float64.
-        kernels: (h, w), or (n, 1, h, w) for one for each image.
+        kernels: (h, w), or (n, 1, h, w), one per image.
 
     Returns:
         (n, C, H - h + 1, W - w + 1).
     """
     if fields.device.type == "cpu" and len(fields) > 1:
         own = kernels.split(1) if kernels.dim() == 4 else [kernels] * len(fields)
-        # Copies, so that each lies in memory as an image alone does.
+        # Copies, so that each has the memory layout of a single image.
         pairs = zip(fields.split(1), own, strict=True)
         return torch.cat([_correlate(field.clone(), kernel.clone()) for field, kernel in pairs])
     return _correlate(fields, kernels)
@@ -49,10 +49,10 @@ def _correlate(fields: Tensor, kernels: Tensor) -> Tensor:
 
 
 def extend(fields: Tensor, rows: tuple[int, int], columns: tuple[int, int], border: Border) -> Tensor:
-    """Fields (..., H, W) with rows before and after, and columns before and after.
+    """Pads fields (..., H, W) by rows and columns before and after.
 
     The border is `clamp` (a a | a b c d | d d), `mirror` (c b | a b c d | c b) or `symmetric`
-    (b a | a b c d | d c); fields may be smaller than what is added.
+    (b a | a b c d | d c); fields may be smaller than the padding.
     """
     height, width = fields.shape[-2:]
     if border == "clamp" and fields.dim() == 4:
@@ -66,7 +66,7 @@ def _positions(start: int, stop: int, length: int, border: Border, device: torch
     positions = torch.arange(start, stop, device=device)
     if border == "clamp":
         return positions.clamp(0, length - 1)
-    # Both reflections repeat themselves after a period, in which they run forwards and backwards.
+    # Both reflections are periodic; a period runs forwards, then backwards.
     period = max(1, 2 * length - 2) if border == "mirror" else 2 * length
     positions = positions % period
     back = period - positions if border == "mirror" else period - 1 - positions
@@ -75,19 +75,19 @@ def _positions(start: int, stop: int, length: int, border: Border, device: torch
 
 @functools.lru_cache(maxsize=64)
 def gaussian_weights(sigma: float, radius: int) -> Tensor:
-    """Weights (2 radius + 1) of a Gaussian at whole distances, of sum 1, float64; scipy's to the last bit."""
+    """Gaussian weights at integer distances, (2 radius + 1,), of sum 1, float64; scipy's to the last bit."""
     distances = np.arange(-radius, radius + 1)
     weights = np.exp(-0.5 / sigma**2 * distances**2)
     return torch.from_numpy(weights / weights.sum())
 
 
 def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: float = 4.0) -> Tensor:
-    """Gaussian blur of fields (n, C, H, W), cut off at `truncate` standard deviations, as scipy cuts it.
+    """Gaussian blur of fields (n, C, H, W), truncated at `truncate` standard deviations, as in scipy.
 
     Args:
-        fields: What is blurred.
-        sigmas: Standard deviations along rows' direction (down) and columns' direction (across), in pixels.
-        border: What lies beyond the borders.
+        fields: The images.
+        sigmas: Standard deviations down and across, in pixels.
+        border: Padding mode, as for `extend`.
         truncate: Radius of the kernel in standard deviations.
     """
     down, across = (int(truncate * sigma + 0.5) for sigma in sigmas)
@@ -97,10 +97,10 @@ def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: 
 
 
 def blur_exactly(fields: Tensor, sigma: float) -> Tensor:
-    """Gaussian blur of float64 fields (n, C, H, W) with clamped borders, to the last bit as scipy blurs.
+    """Gaussian blur of float64 fields (n, C, H, W) with clamped borders, equal to scipy's to the last bit.
 
     Taps are summed from the outermost to the innermost, each pair first, down and then across, without fused
-    operations. For small kernels: it costs as many passes over the fields as the kernel has taps.
+    operations. For small kernels: it takes one pass over the fields per tap.
     """
     radius = int(4 * sigma + 0.5)
     weights = gaussian_weights(sigma, radius).tolist()
@@ -118,7 +118,7 @@ def blur_exactly(fields: Tensor, sigma: float) -> Tensor:
 
 @functools.lru_cache(maxsize=256)
 def fast_length(length: int) -> int:
-    """The smallest even number 2^a 3^b 5^c that is at least `length`: a size that transforms are fast at."""
+    """The smallest even number 2^a 3^b 5^c that is at least `length`: a fast transform size."""
     best: int = 2 ** max(1, math.ceil(math.log2(max(length, 2))))
     for threes in range(12):
         for fives in range(9):

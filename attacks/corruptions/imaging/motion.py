@@ -1,8 +1,8 @@
-"""Motion blur: each pixel is an average over the pixels along a line that starts at it.
+"""Motion blur: each pixel becomes an average over a line of pixels that starts at it.
 
-The taps i = 0, 1, ... lie at whole pixels next to i (cos a, sin a), weighted by half a Gaussian in i.
-Beyond the border the outermost pixels go on. As in the released code, taps whose way is as long as the
-image are left out and the others not enlarged, which darkens images smaller than the kernel.
+The taps i = 0, 1, ... are at the whole pixels next to i (cos a, sin a), weighted by half a Gaussian in i.
+Border pixels are replicated. As in the released code, taps at a distance of the image's size or more are
+dropped without renormalising the rest, which darkens images smaller than the kernel.
 
 n = images, C = channels, H x W = size, T = taps.
 """
@@ -21,12 +21,12 @@ def smear(fields: Tensor, radius: int, sigma: float, angles: Tensor, between: tu
     """Motion blur of fields (n, C, H, W), each at its own angle.
 
     Args:
-        fields: What is blurred, float32.
+        fields: The images, float32.
         radius: The line has 2 radius + 1 taps.
         sigma: Standard deviation of the weights, in taps.
         angles: (n,) in degrees; 0 smears towards the left, positive angles upwards as well.
-        between: The least and the greatest angle that there can be. The size of the transforms follows from
-            them, so that an image's rounding does not depend on the angles of the others.
+        between: Min and max angle that can occur. They determine the size of the transforms, so an image's
+            rounding does not depend on the angles of the others.
     """
     down, across, weights = taps(radius, sigma, angles.cpu(), fields.shape[-2], fields.shape[-1])
     (top, bottom), (left, right) = _window(2 * radius, between, fields.shape[-2], fields.shape[-1])
@@ -40,7 +40,7 @@ def smear(fields: Tensor, radius: int, sigma: float, angles: Tensor, between: tu
 
 
 def taps(radius: int, sigma: float, angles: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the taps lie and what they weigh.
+    """Offsets and weights of the taps.
 
     Returns:
         Offsets down and across (n, T), int64, and weights (n, T), float64.
@@ -60,7 +60,7 @@ def taps(radius: int, sigma: float, angles: Tensor, height: int, width: int) -> 
 def _window(
     length: int, between: tuple[float, float], height: int, width: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How far taps can lie above and below, to the left and to the right."""
+    """Max extent of the taps above and below, to the left and to the right."""
     angles = [*between, *(turn for turn in (-180, -90, 0, 90, 180) if between[0] < turn < between[1])]
     radians = [math.radians(angle) for angle in angles]
     down = [math.ceil(length * math.sin(angle) - 0.5) for angle in radians]

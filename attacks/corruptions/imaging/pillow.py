@@ -1,4 +1,4 @@
-"""Pillow on batches of levels: for corruptions whose bytes are the library's."""
+"""Pillow on batches of levels, for corruptions that must match its bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.attacks.corruptions.imaging.threads import for_each
 
 
 def each_picture(levels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Levels (n, C, H, W) with `change` applied to each image as a picture, L or RGB, of the same size."""
+    """Applies `change` to each image of levels (n, C, H, W) as a picture, L or RGB, of the same size."""
 
     def changed(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
         # Pillow joins and splits planes faster than an array is transposed.

@@ -1,8 +1,8 @@
 """Plasma: a random landscape by the diamond-square algorithm, on a torus.
 
 Fournier, Fussell and Carpenter 1982, "Computer Rendering of Stochastic Models". From one corner the grid is
-halved again and again: the centre of each square gets the mean of its four corners plus a random number, then
-the middle of each side the mean of its four neighbours plus a random number. The random numbers shrink by the
+halved repeatedly: the centre of each square gets the mean of its four corners plus a random number, then the
+midpoint of each side the mean of its four neighbours plus a random number. The random numbers shrink by the
 square of `decay` with each halving.
 
 n = landscapes, N = side, a power of two; s x s = squares of a level.
@@ -17,7 +17,7 @@ HEIGHT = 100.0
 
 
 def draws_needed(side: int) -> int:
-    """Random numbers in a landscape of N x N: all points but the corner."""
+    """Number of random draws for a landscape of N x N: all points except the corner."""
     return side**2 - 1
 
 
@@ -28,7 +28,7 @@ def plasma(chance: Tensor, side: int, decay: float) -> Tensor:
         chance: (n, N^2 - 1), uniform in [-1, 1]: for each level the centres, then the middles of the left and
             right sides' lines (rows of the corners first), each row by row.
         side: N.
-        decay: What the square root of the random numbers' size is divided by at each halving.
+        decay: Divisor of the square root of the random numbers' size at each halving.
 
     Returns:
         (n, N, N), float32; zeros where N is 1.
@@ -47,8 +47,7 @@ def plasma(chance: Tensor, side: int, decay: float) -> Tensor:
         rows = corners + corners.roll(-1, 1)
         middle = (rows + rows.roll(-1, 2)) / 4 + centres
         land[:, half::step, half::step] = middle
-        # Middles of the horizontal sides lie between two centres and two corners, and so do those of the
-        # others.
+        # Midpoints of the horizontal sides are between two centres and two corners, like those of the others.
         land[:, ::step, half::step] = (middle + middle.roll(1, 1) + corners + corners.roll(-1, 2)) / 4 + upper
         land[:, half::step, ::step] = (middle + middle.roll(1, 2) + corners + corners.roll(-1, 1)) / 4 + left
         step, height, used = half, height / decay, used + 3 * size

@@ -1,10 +1,10 @@
-"""Local shuffling of pixels, one after the other in the released code, all at once here, to the same bits.
+"""Local shuffling of pixels, in parallel but bit-identical to the sequential released code.
 
-From the last pixel to the first, each takes over the value that a random neighbour has at that moment (the
-released code means an exchange, but its two views of one array make it a copy). So a pixel's value is that
-of its neighbour before the round, if the neighbour comes later in that order, and otherwise the neighbour's
-new value: pixels form chains, and all chains are followed at once by pointer doubling, in as many steps as
-the longest chain has binary digits.
+From the last pixel to the first, each takes the value that a random neighbour has at that moment (the
+released code means an exchange, but its two views of one array make it a copy). So a pixel's value is that of
+its neighbour before the round, if the neighbour comes later in that order, else the neighbour's new value:
+pixels form chains, and all chains are followed at once by pointer doubling, in as many steps as the longest
+chain has binary digits.
 
 n = images, C = channels, H x W = size, R = rounds; r x c = pixels that take part, those `reach` and more
 from the border.
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 def taking_part(length: int, reach: int) -> tuple[int, int]:
-    """First and last + 1 of the rows, or columns, that take part; as uneven as in the released code."""
+    """First and last + 1 of the rows, or columns, that take part; asymmetric, as in the released code."""
     first = reach + 1
     return first, max(first, length - reach + 1)
 
@@ -37,7 +37,7 @@ def draw_offsets(generator: torch.Generator, rounds: int, height: int, width: in
 
 
 def shuffle(levels: Tensor, offsets: Tensor, reach: int) -> Tensor:
-    """Levels (n, C, H, W) after the rounds of exchanges that the offsets (n, R, 2, r, c) tell."""
+    """Applies the rounds of swaps given by the offsets (n, R, 2, r, c) to levels (n, C, H, W)."""
     _, _, height, width = levels.shape
     source: Tensor | None = None
     for offset in offsets.unbind(1):
@@ -50,14 +50,14 @@ def shuffle(levels: Tensor, offsets: Tensor, reach: int) -> Tensor:
 
 
 def _sources(offsets: Tensor, height: int, width: int, reach: int) -> Tensor:
-    """Where each pixel's value after one round comes from, (n, H W), int32."""
+    """Source of each pixel's value after one round, (n, H W), int32."""
     count, pixels = len(offsets), height * width
     (top, bottom), (left, right) = taking_part(height, reach), taking_part(width, reach)
     here = torch.arange(pixels, dtype=torch.int32, device=offsets.device).view(height, width)
     pointers = here.repeat(count, 1, 1)  # (n, H, W)
     if not offsets.numel():
         return pointers.flatten(1)
-    # What is added to a position that has its new value before the pixel that asks for it: a mark for "new".
+    # Offset that marks a position as "new": it has its new value before the pixel that reads it.
     new = torch.zeros_like(here)
     new[top:bottom, left:right] = pixels
     down, across = offsets.to(torch.int32).unbind(1)
@@ -69,7 +69,7 @@ def _sources(offsets: Tensor, height: int, width: int, reach: int) -> Tensor:
 
 
 def _ends(pointers: Tensor, pixels: int) -> Tensor:
-    """Pointers (n, P) with every chain followed to its end: one marked as new becomes that of its pixel."""
+    """Follows every chain of pointers (n, P) to its end: one marked as new becomes that of its pixel."""
     flat = pointers.flatten()
     marked = (flat >= pixels).nonzero().flatten()
     while len(marked):

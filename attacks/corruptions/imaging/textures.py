@@ -1,6 +1,6 @@
-"""The photographs of frost: those of the installed package `imagecorruptions-imaug`, which is not imported.
+"""Frost photographs of the installed package `imagecorruptions-imaug`, which is not imported.
 
-They are not in this repository. Each is enlarged so that it is a tenth larger than it, or the image, is.
+They are not in this repository. Each is enlarged to be a tenth larger than itself or the image.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MARGIN = 1.1
 
 @functools.lru_cache(maxsize=2 * len(TEXTURES))
 def frost_texture(number: int, height: int, width: int) -> Tensor:
-    """A photograph, large enough for images of a size.
+    """Frost photograph, large enough for images of the given size.
 
     Args:
         number: 0 to 5.
@@ -46,7 +46,7 @@ def frost_texture(number: int, height: int, width: int) -> Tensor:
 
 
 def folder() -> Path:
-    """Where the package has its photographs.
+    """The package's folder of photographs.
 
     Raises:
         ValueError: The package is not installed.

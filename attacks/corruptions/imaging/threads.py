@@ -1,6 +1,6 @@
-"""What is done for one example after the other on the CPU, in threads while the batch is on a GPU.
+"""Per-example CPU work, on threads while the batch is on a GPU.
 
-Drawing and JPEG release Python's lock. A job on a CPU has the threads that it was given, and uses no others.
+Drawing and JPEG release Python's GIL. A job on a CPU uses only the threads it was given.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How drops of rain shine: along their edges, from one side.
+"""Shading of rain drops: bright along their edges, from one side.
 
-The steps are those of the released code, which calls OpenCV: edges, the distance to the next edge, its
-contrast evened out, and a small filter that is dark towards the upper left. Edges are those of Canny 1986,
+The steps are those of the released code, which calls OpenCV: edges, the distance to the nearest edge, its
+histogram equalised, and a small filter that is dark towards the upper left. Edges are those of Canny 1986,
 "A Computational Approach to Edge Detection", and distances the chamfer metric of Borgefors 1986, "Distance
 Transformations in Digital Images", with steps of 1, 1.4 and 2.1969 to neighbours, diagonal neighbours and
 knight's moves.
@@ -20,7 +20,7 @@ from assay.attacks.corruptions.imaging.filters import extend
 
 FARTHEST = 20.0
 LOW, HIGH = 50.0, 150.0
-# Steps (down, across, length) that a distance may be made of.
+# Steps (down, across, length) of a distance.
 STEPS = tuple(
     (down, across, {1: 1.0, 2: 1.4, 5: 2.1969}[down**2 + across**2])
     for down in (-2, -1, 0, 1, 2)
@@ -28,12 +28,12 @@ STEPS = tuple(
     if down**2 + across**2 in (1, 2, 5)
 )
 LIGHT_FROM_BELOW = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
-# Tangents of the directions between which a gradient counts as horizontal, diagonal or vertical.
+# Tangents that separate horizontal, diagonal and vertical gradients.
 FLAT, STEEP = 2**0.5 - 1, 2**0.5 + 1
 
 
 def shading(drops: Tensor) -> Tensor:
-    """How bright each pixel of the drops is, from their levels (whole numbers in 0..255)."""
+    """Brightness of each pixel of the drops, from their levels (whole numbers in 0..255)."""
     distance = distance_to(canny(drops)).clamp_(max=FARTHEST)
     even = equalised(box(distance).floor_())
     kernel = torch.tensor(LIGHT_FROM_BELOW, device=drops.device)[None, None]
@@ -42,12 +42,12 @@ def shading(drops: Tensor) -> Tensor:
 
 
 def box(values: Tensor) -> Tensor:
-    """The mean of each pixel and its eight neighbours; borders are mirrored."""
+    """Mean of each pixel and its eight neighbours; borders are mirrored."""
     return avg_pool2d(extend(values, (1, 1), (1, 1), "mirror"), 3, stride=1)
 
 
 def canny(levels: Tensor) -> Tensor:
-    """Edges, boolean: ridges of the gradient's L1 norm above 50 that hang together with one above 150."""
+    """Edges, boolean: ridges of the gradient's L1 norm above 50 that are connected to one above 150."""
     extended = extend(levels, (1, 1), (1, 1), "clamp")
     smooth = extended.new_tensor([1.0, 2.0, 1.0])
     slope = extended.new_tensor([-1.0, 0.0, 1.0])
@@ -64,7 +64,7 @@ def canny(levels: Tensor) -> Tensor:
 
 
 def _ridges(size: Tensor, across: Tensor, down: Tensor) -> Tensor:
-    """Where the gradient is a maximum along its own direction; of two equal ones in a row the first."""
+    """Local maxima of the gradient along its own direction; the first of two equal neighbours."""
     around = pad(size, (1, 1, 1, 1))
     height, width = size.shape[-2:]
 
@@ -82,7 +82,7 @@ def _ridges(size: Tensor, across: Tensor, down: Tensor) -> Tensor:
 
 
 def distance_to(marked: Tensor) -> Tensor:
-    """Chamfer distance of each pixel to the next marked one, exact up to 20, at least 20 beyond."""
+    """Chamfer distance of each pixel to the nearest marked one, exact up to 20, at least 20 beyond."""
     height, width = marked.shape[-2:]
     distance = torch.full(marked.shape, 2 * FARTHEST, device=marked.device).masked_fill_(marked, 0)
     while True:
@@ -97,7 +97,7 @@ def distance_to(marked: Tensor) -> Tensor:
 
 
 def equalised(levels: Tensor) -> Tensor:
-    """Levels spread so that their shares grow evenly from 0 to 255, the smallest present becoming 0."""
+    """Histogram equalisation: levels spread evenly over 0 to 255, the smallest present becoming 0."""
     flat = levels.flatten(1).long()
     image = torch.arange(len(flat), device=flat.device)[:, None] * (TOP + 1)
     counts = torch.bincount((flat + image).flatten(), minlength=len(flat) * (TOP + 1)).view(

@@ -1,7 +1,7 @@
-"""Zooming into the middle of images, as scipy.ndimage.zoom of first order does: corner to corner.
+"""Central zoom of images as by first-order scipy.ndimage.zoom: corner to corner.
 
 Deviation: at some sizes (160 and 320 pixels with a few factors, never at 224) scipy's last row or column
-falls beyond the image by a rounding error and is black; here it is the image's last.
+falls outside the image by a rounding error and is black; here it is the image's last.
 
 n = images, C = channels, H x W = size.
 """
@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 
 def cropped(length: int, factor: float) -> int:
-    """Pixels of the middle part that zooming by `factor` makes at least `length` again."""
+    """Size of the central crop that zooming by `factor` brings back to at least `length`."""
     return math.ceil(length / factor)
 
 
@@ -26,7 +26,7 @@ def zoom(fields: Tensor, factor: float) -> Tensor:
 
 
 def zoom_into_the_middle(fields: Tensor, factor: float) -> Tensor:
-    """The middle of fields (n, C, H, W), enlarged to at least H x W and cut to it on the right and below."""
+    """Enlarges the centre of fields (n, C, H, W) to at least H x W and crops it at the right and bottom."""
     height, width = fields.shape[-2:]
     rows, columns = cropped(height, factor), cropped(width, factor)
     top, left = (height - rows) // 2, (width - columns) // 2

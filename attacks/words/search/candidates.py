@@ -1,7 +1,7 @@
-"""What an attack on text may do next: the changed texts that a recipe allows.
+"""Candidate texts of the next step of an attack on text, filtered by the recipe's rules.
 
-A recipe's rules come in two sorts. Some say which words may be changed at all (no stop words, nothing twice,
-no short words), the others which changed texts are taken (few changes, words of like meaning).
+A recipe's rules are of two kinds. Some restrict the words that may be changed (no stop words, nothing twice,
+no short words), the others the changed texts that are accepted (few changes, words of similar meaning).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Taken = Callable[[Text, Text], bool]
 
 @dataclass(frozen=True)
 class Rules:
-    """What a recipe allows.
+    """Constraints of a recipe.
 
     Attributes:
-        stop_words: words that stay, compared as they are written.
+        stop_words: words that stay, compared case-sensitively.
         fewest_characters: shorter words stay.
-        taken: a changed text must pass all of these.
+        taken: predicates that a changed text must all pass.
     """
 
     stop_words: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Rules:
     taken: tuple[Taken, ...] = ()
 
     def free(self, text: Text) -> list[int]:
-        """The words that may be changed, in order; those that were changed may not be changed again."""
+        """Words that may be changed, in order; changed words may not be changed again."""
         return [
             index
             for index, word in enumerate(text.words)
@@ -44,13 +44,13 @@ class Rules:
 
 @dataclass(frozen=True)
 class Moves:
-    """The changed texts of one example.
+    """Candidate texts of one example.
 
     Attributes:
-        changes: what may be done to a word.
-        rules: what is allowed.
-        original: the text before the attack.
-        stream: the draws of the example.
+        changes: the allowed word changes.
+        rules: the constraints.
+        original: the unattacked text.
+        stream: the example's random draws.
     """
 
     changes: Sequence[WordChange]
@@ -59,11 +59,11 @@ class Moves:
     stream: Stream
 
     def of(self, text: Text, indices: Iterable[int] | None = None) -> list[Text]:
-        """The allowed texts with one more word changed, each once, in the order of their characters.
+        """Allowed texts with one more word changed, without duplicates, sorted by characters.
 
         Args:
-            text: what is changed.
-            indices: words that are meant; None for all.
+            text: the text to change.
+            indices: words to change; None for all.
         """
         free = self.rules.free(text)
         chosen = free if indices is None else [index for index in indices if index in free]

@@ -1,4 +1,4 @@
-"""The places of a word at which a change of one character can be made, and the change made there."""
+"""Positions in a word where one character can be changed, and the change applied there."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def at_places(
     pairs: bool = False,
     letters: bool = False,
 ) -> WordChange:
-    """A change of one character, or of two neighbours, at one drawn place of a word or at each of them.
+    """Word change of one character, or of two neighbours, at one drawn position or at every position.
 
-    Words of one character have no places.
+    Words of one character have no positions.
 
     Args:
         name: Catalog name.
-        change: What is done at a place.
-        every: One candidate for each place, in order, not one at a place that is drawn.
+        change: The change at a position.
+        every: One candidate per position, in order, instead of one at a drawn position.
         keep_first: The first character stays.
         keep_last: The last character stays.
-        pairs: A place is a character and the next one.
-        letters: Draws decide the candidates at a place too.
+        pairs: A position is a character and the next one.
+        letters: The candidates at a position are drawn, too.
     """
 
     def candidates(word: str, draws: Draws) -> list[str]:

@@ -1,7 +1,7 @@
-"""Random draws that belong to one word of one example.
+"""Random draws keyed by one word of one example.
 
-Each stream is keyed by (seed, attack, example id, change, word): whatever else is drawn, in whatever batch
-and order, a word gets the same draws. The numbers are hashes, so no library's generator decides them.
+Each stream is keyed by (seed, attack, example id, change, word): a word gets the same draws in any batch, in
+any order, with any other draws. The numbers are hashes, so they depend on no library's generator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Draws:
     """One stream of draws.
 
     Args:
-        key: What it is keyed by.
+        key: The key.
     """
 
     def __init__(self, *key: object) -> None:
@@ -27,19 +27,19 @@ class Draws:
         self._count = 0
 
     def below(self, n: int) -> int:
-        """The next whole number in [0, n); n up to 2**32 are drawn evenly to one part in 2**32."""
+        """Next integer in [0, n), n up to 2**32; uniform to one part in 2**32."""
         digest = blake2b(self._count.to_bytes(8, "little"), key=self._key, digest_size=8).digest()
         self._count += 1
         return int.from_bytes(digest, "little") % n
 
     def one_of(self, items: Sequence[str]) -> str:
-        """The next of some items, each as likely as the others."""
+        """Next item, drawn uniformly."""
         return items[self.below(len(items))]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The streams of one example.
+    """Streams of one example.
 
     Attributes:
         seed: the job's seed.
@@ -52,5 +52,5 @@ class Stream:
     example: str
 
     def of(self, change: str, word: int) -> Draws:
-        """The stream of one change at one word, from its beginning."""
+        """Stream of one change at one word, from its start."""
         return Draws(self.seed, self.attack, self.example, change, word)

@@ -1,8 +1,8 @@
-"""The searches of the recipes, as generators: they yield texts, and are sent what the model makes of them.
+"""Search methods of the recipes, as generators that yield texts and receive the model's answers.
 
-A search asks for what it needs next and knows nothing of other examples, so that the questions of many
-examples can share one batch. For each example the questions are those of TextAttack, in its order; what is
-equal goes in the order of the text, where TextAttack leaves it to an unstable sort.
+A search yields its queries and knows nothing of other examples, so the queries of many examples can share one
+batch. For each example they are those of TextAttack, in its order; ties are resolved in text order, where
+TextAttack leaves them to an unstable sort.
 
 Morris et al. 2020, "TextAttack"; greedy search in the order of importance: Jin et al. 2020, "Is BERT Really
 Robust?", algorithm 1; the weighted saliency: Ren et al. 2019, "Generating Natural Language Adversarial
@@ -19,15 +19,15 @@ import torch
 from assay.attacks.words.search.candidates import Moves
 from assay.attacks.words.search.text import Text
 
-# A word that no vocabulary has: how important a word is shows when it is gone.
+# A word outside every vocabulary, substituted to measure a word's importance.
 UNKNOWN = "[UNK]"
 
 
 class Answer(NamedTuple):
-    """What the model makes of a text.
+    """The model's answer to a text.
 
     Attributes:
-        score: 1 minus the probability of the true class: what an attack raises.
+        score: 1 minus the probability of the true class: what an attack maximises.
         broken: whether the prediction is another class.
     """
 
@@ -43,10 +43,10 @@ Ranking = Generator[list[Text], Sequence[Answer], list[float]]
 
 
 def greedy_by_importance(rank: Callable[[Moves, list[int]], Ranking]) -> Search:
-    """Changes the words in the order of their importance, each in the best way, until the prediction changes.
+    """Changes words in order of importance, each to its best candidate, until the prediction changes.
 
     Args:
-        rank: from the moves and the words to the importance of each.
+        rank: maps the moves and the words to the importance of each word.
     """
 
     def search(moves: Moves, answer: Answer) -> Asking:
@@ -70,13 +70,13 @@ def greedy_by_importance(rank: Callable[[Moves, list[int]], Ranking]) -> Search:
 
 
 def without_the_word(moves: Moves, words: list[int]) -> Ranking:
-    """Importance of a word: the score when it is unknown."""
+    """Importance of a word: the score with the word replaced by an unknown one."""
     answers = yield [moves.original.replace(index, UNKNOWN) for index in words]
     return [answer.score for answer in answers]
 
 
 def deleted(moves: Moves, words: list[int]) -> Ranking:
-    """Importance of a word: the score when it is left out."""
+    """Importance of a word: the score with the word deleted."""
     answers = yield [moves.original.replace(index, "") for index in words]
     return [answer.score for answer in answers]
 
@@ -84,7 +84,7 @@ def deleted(moves: Moves, words: list[int]) -> Ranking:
 def weighted_saliency(moves: Moves, words: list[int]) -> Ranking:
     """Importance of a word: the softmax of the scores without it, times the best score of its candidates."""
     alone = yield from without_the_word(moves, words)
-    # In single precision, as TextAttack has it: the order of words that are nearly equal depends on it.
+    # In single precision, as in TextAttack: the order of near ties depends on it.
     saliency = torch.tensor(alone, dtype=torch.float32).softmax(0).double().tolist()
     gains = []
     for index in words:
@@ -97,9 +97,9 @@ def weighted_saliency(moves: Moves, words: list[int]) -> Ranking:
 
 
 def greedy(moves: Moves, answer: Answer) -> Asking:
-    """Takes the best of all changed texts, then the best of those changed once more, until none are left.
+    """Takes the best of all changed texts, then changes it once more, until no candidates are left.
 
-    What counts is the best of the last round, which may score less than the unchanged text.
+    The best of the last round counts, even if it scores below the unchanged text.
     """
     text = moves.original
     while not answer.broken:

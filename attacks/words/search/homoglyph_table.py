@@ -1,7 +1,7 @@
-"""Characters that look like others.
+"""Homoglyphs: characters that look like others.
 
-Boucher et al. 2022, "Bad Characters: Imperceptible NLP Attacks", section IV. The one for each small letter,
-digit, hyphen and apostrophe that TextAttack 0.3.11 has; capitals have none.
+Boucher et al. 2022, "Bad Characters: Imperceptible NLP Attacks", section IV. One for each small letter,
+digit, hyphen and apostrophe, as in TextAttack 0.3.11; capitals have none.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How far apart two texts are: the Levenshtein distance, up to a limit."""
+"""Levenshtein distance of two texts, up to a limit."""
 
 from __future__ import annotations
 
 
 def within(first: str, second: str, limit: int) -> bool:
-    """Whether at most so many insertions, deletions and substitutions lead from one text to the other.
+    """Whether the distance is within `limit` insertions, deletions and substitutions.
 
-    Only cells of the table within `limit` of its diagonal are filled: the others are further away.
+    Only cells within `limit` of the table's diagonal are filled: all others exceed it.
     """
     first, second = _without_common_start(first, second)
     first, second = _without_common_start(first[::-1], second[::-1])

@@ -1,7 +1,7 @@
-"""A word becomes one of those with the nearest vectors, and how near they have to be.
+"""Word change to the nearest words by vectors, and the constraint on their cosine.
 
 Jin et al. 2020, "Is BERT Really Robust?", section 3, as in TextAttack's `WordSwapEmbedding` and
-`WordEmbeddingDistance`: vectors are of words in small letters, and what replaces a word is written as it was.
+`WordEmbeddingDistance`: vectors are of lower-case words, and a replacement takes the case of its word.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from assay.attacks.words.search.word_change import WordChange
 
 
 def nearest_words(neighbours: Neighbours) -> WordChange:
-    """The nearest words, nearest first."""
+    """Change of a word to its nearest words, nearest first."""
 
     def candidates(word: str, _draws: Draws) -> list[str]:
         return [_written_as(word, other) for other in neighbours.of(word.lower())]
@@ -23,14 +23,14 @@ def nearest_words(neighbours: Neighbours) -> WordChange:
 
 
 def similar(neighbours: Neighbours, least: float) -> Taken:
-    """Allows a changed text if each fresh word and the original's word at its place are near enough.
+    """Accepts a changed text if each fresh word is close enough to the original's word at its position.
 
-    Words without a vector are near enough. What was replaced by several words is compared place by place,
-    with the words that stood there.
+    Words without a vector are accepted. A word replaced by several is compared position by position, with the
+    original words there.
 
     Args:
-        neighbours: the vectors.
-        least: the cosine, at least.
+        neighbours: the word vectors.
+        least: min cosine.
     """
 
     def near(text: Text, original: Text) -> bool:
@@ -46,7 +46,7 @@ def similar(neighbours: Neighbours, least: float) -> Taken:
 
 
 def _written_as(model: str, word: str) -> str:
-    """A word in small letters, capitals, or with a capital first, as another one is; else as it is."""
+    """The word in the case of another: lower, upper or capitalised; otherwise unchanged."""
     if model.islower():
         return word.lower()
     if model.isupper() and len(model) > 1:

@@ -1,8 +1,8 @@
-"""The words nearest to a word among word vectors, by the cosine of the angle.
+"""Nearest neighbours of a word among word vectors, by cosine.
 
 Jin et al. 2020, "Is BERT Really Robust?", section 3: the 50 nearest words of the counter-fitted vectors
-(Mrksic et al. 2016). Vectors are scaled to length 1 and kept in single precision; the cosines of these are
-added up in double precision, so that they, and the words that are nearest, depend on no other word asked for.
+(Mrksic et al. 2016). Vectors are scaled to length 1 and kept in single precision; their cosines are summed in
+double precision, so that cosines and neighbours do not depend on the other queries.
 
 n words, d numbers in a vector, B words in a block, k neighbours of a word.
 """
@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from assay.attacks.words.search.vector_files import norms
 
 BLOCK = 128
-# Of float32 numbers near 1.
+# Rounding of float32 numbers near 1.
 ROUNDING = float(np.finfo(np.float32).eps)
 
 
 class Neighbours:
-    """Word vectors, and the nearest words of those that were asked for, each looked for once.
+    """Word vectors, with a cache of the neighbours found so far.
 
-    Memory: 4 n d bytes for the vectors, 4 n k for the neighbours, and 4 B n while a block is looked at.
+    Memory: 4 n d bytes for the vectors, 4 n k for the neighbours, and 4 B n while a block is searched.
 
     Args:
-        words: each once, (n,).
+        words: distinct, (n,).
         vectors: finite, none of zeros, float32 (n, d).
-        count: k; where there are fewer other words, all of them.
+        count: k; all other words if there are fewer.
     """
 
     def __init__(self, words: Sequence[str], vectors: NDArray[np.float32], count: int) -> None:
@@ -45,16 +45,16 @@ class Neighbours:
         self._margin = (self._unit.shape[1] + 16) * ROUNDING
 
     def prepare(self, words: Iterable[str]) -> None:
-        """Look for the neighbours of many words together, which is faster than one by one."""
+        """Find the neighbours of many words together, which is faster than one by one."""
         numbers = {self._number[word] for word in words if word in self._number}
         wanted = sorted(number for number in numbers if not self._known[number])
         for start in range(0, len(wanted), BLOCK):
             self._look(wanted[start : start + BLOCK])
 
     def of(self, word: str) -> list[str]:
-        """The nearest other words, the nearest first, equally near ones in the file's order.
+        """Neighbours of a word, nearest first, ties in the file's order.
 
-        Empty for a word that has no vector.
+        Empty for a word without a vector.
         """
         number = self._number.get(word)
         if number is None:
@@ -64,7 +64,7 @@ class Neighbours:
         return [self._words[other] for other in self._nearest[number]]
 
     def cosine(self, first: str, second: str) -> float | None:
-        """The cosine of two words' vectors; None where one of them has no vector."""
+        """Cosine of two words' vectors; None if either has no vector."""
         one, other = self._number.get(first), self._number.get(second)
         if one is None or other is None:
             return None
@@ -80,12 +80,12 @@ class Neighbours:
         self._known[block] = True
 
     def _first(self, number: int, others: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The nearest of some words that are near, by exact cosines."""
+        """Nearest of the candidate words, by exact cosines."""
         order = np.lexsort((others, -self._cosines(number, others)))
         return others[order[: self._count]]
 
     def _cosines(self, number: int, others: NDArray[np.int64]) -> NDArray[np.float64]:
-        # Summed row by row: a matrix product would round by how many rows there are.
+        # Summed row by row: the rounding of a matrix product depends on the number of rows.
         products = self._unit[others].astype(np.float64) * self._unit[number].astype(np.float64)
         sums: NDArray[np.float64] = products.sum(axis=1)
         return sums

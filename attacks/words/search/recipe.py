@@ -1,7 +1,7 @@
-"""An attack on a text classifier: what may be changed, what is allowed, and how it is searched for.
+"""Attack recipe for text classifiers: transformations, constraints and a search method.
 
 Morris et al. 2020, "TextAttack": a recipe is a goal, constraints, a transformation and a search method. The
-goal is always the same here: any other class than the true one.
+goal is always untargeted here: any class but the true one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Session = Generator[list[Text], Sequence[Answer], "Finding"]
 
 @dataclass(frozen=True)
 class Finding:
-    """How the attack on one example ended.
+    """Result of the attack on one example.
 
     Attributes:
-        original: the text before.
+        original: the unattacked text.
         text: the text that counts: the first with another prediction, else the best that the search has.
-        answer: the model's answer to it.
+        answer: the model's answer to `text`.
         skipped: the prediction was wrong before the attack.
-        queries: texts that the model was asked about, the unchanged one included, as TextAttack counts them:
-            a text that comes again counts again.
+        queries: texts put to the model, the unchanged one included, counted as in TextAttack: repeated texts
+            count again.
     """
 
     original: Text
@@ -42,20 +42,20 @@ class Finding:
 
     @property
     def changed(self) -> int:
-        """How many words are others than before."""
+        """Number of changed words."""
         return self.text.changed(self.original)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One recipe.
+    """Attack recipe.
 
     Attributes:
         name: Catalog name; random draws are keyed by it.
-        changes: what may be done to a word.
-        rules: what is allowed.
-        search: how the text is found.
-        ahead: what can be found out for many texts together; it changes no outcome.
+        changes: the word transformations.
+        rules: the constraints.
+        search: the search method.
+        ahead: work done for many texts at once, to save time; it changes no outcome.
     """
 
     name: str

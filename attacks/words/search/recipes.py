@@ -1,12 +1,12 @@
-"""The recipes, put together as TextAttack 0.3.11 has them.
+"""The recipes, composed as in TextAttack 0.3.11.
 
 DeepWordBug: Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning
 Classifiers". Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition".
-Homoglyphs: TextAttack has the change but no recipe with it; this one searches as DeepWordBug does. PWWS: Ren
+Homoglyphs: TextAttack has the transformation but no recipe; this one searches like DeepWordBug. PWWS: Ren
 et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency",
 without its swap of named entities, which TextAttack does not have either. TextFooler: Jin et al. 2020, "Is
 BERT Really Robust?", as `TextFoolerJin2019`, but without its constraints on parts of speech and on the
-Universal Sentence Encoder, which want a tagger and TensorFlow: more texts are allowed than in the published
+Universal Sentence Encoder, which need a tagger and TensorFlow: more texts are allowed than in the published
 recipe, and of those that change the prediction the one with the best score counts, not the most similar one.
 """
 
@@ -49,7 +49,7 @@ def deepwordbug(*, max_edit_distance: int = 30) -> Recipe:
 
 
 def pruthi(*, max_words: int = 1) -> Recipe:
-    """Typing errors in few words of at least four characters, whose first and last characters stay."""
+    """Typing errors in a few words of at least four characters; first and last characters stay."""
 
     def few(text: Text, original: Text) -> bool:
         pairs = zip(text.words, original.words, strict=False)

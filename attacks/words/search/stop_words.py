@@ -1,7 +1,7 @@
-"""Words that recipes leave as they are: NLTK's list of English stop words (179), and TextFooler's (266).
+"""Words that recipes leave unchanged: NLTK's list of English stop words (179), and TextFooler's (266).
 
-NLTK's list is that of its data until 2024; later releases list 198. With another list other words are
-attacked, so the lists are here and not looked for on the machine.
+NLTK's list is that of its data until 2024; later releases list 198. The attacked words depend on the list, so
+it is stored here instead of read from the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ wouldn wouldn't
 """
 ENGLISH = frozenset(TEXT.split())
 
-# Jin et al. 2020, "Is BERT Really Robust?", leave other words alone: how their list differs from NLTK's.
+# Jin et al. 2020, "Is BERT Really Robust?", exempt other words: their list against NLTK's.
 NOT_OF_TEXTFOOLER = """
 be because did do does doing each few further had has have having m ma own re should so some very will
 """

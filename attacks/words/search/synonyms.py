@@ -1,7 +1,7 @@
 """Synonyms of a word in WordNet.
 
 Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word
-Saliency", section 3.2: all synonyms of a word, whatever part of speech, in every sense. Phrases are left out.
+Saliency", section 3.2: all synonyms of a word, in every sense and part of speech. Phrases are left out.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A text and its words, as TextAttack divides it.
+"""A text and its words, tokenised as in TextAttack.
 
 Morris et al. 2020, "TextAttack: A Framework for Adversarial Attacks, Data Augmentation, and Adversarial
-Training in NLP": an attack replaces words and leaves everything between them as it is. A word is a run of
-letters, digits, underscores, hyphens, apostrophes, asterisks, at signs and the look-alikes of
-`attacks.words.search.homoglyph_table`, less the first and last signs of `'-_*@`. Deviation: Chinese text is
-not divided further (TextAttack has another library do that).
+Training in NLP": an attack replaces words and keeps everything between them. A word is a run of letters,
+digits, underscores, hyphens, apostrophes, asterisks, at signs and the look-alikes of
+`attacks.words.search.homoglyph_table`, stripped of leading and trailing `'-_*@`. Deviation: Chinese text is
+not segmented further (TextAttack uses another library for that).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def spans(text: str) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Text:
-    """A text, and which of its words an attack has changed so far.
+    """A text, with a record of the words that an attack has changed.
 
     Attributes:
-        text: the characters.
+        text: the string.
         modified: indices of the words that were changed.
-        fresh: index of the word that the last change was at, and how many words it became.
+        fresh: index of the last changed word, and how many words it became.
     """
 
     text: str
@@ -52,15 +52,15 @@ class Text:
 
     @cached_property
     def words(self) -> list[str]:
-        """The words, without what is between them."""
+        """The words, without the text between them."""
         return [self.text[start:stop] for start, stop in self.spans]
 
     def replace(self, index: int, new: str) -> Text:
-        """This text with another word at an index; none or several words in its place move later indices."""
+        """This text with the word at an index replaced; no or several words there shift later indices."""
         start, stop = self.spans[index]
         count = len(spans(new))
         before, after = self.text[:start], self.text[stop:]
-        if count == 0 and after:  # of the two spaces around a word that is gone, one goes too
+        if count == 0 and after:  # a deleted word takes one of the two spaces around it along
             if index == 0:
                 after = after.removeprefix(" ")
             else:
@@ -71,7 +71,7 @@ class Text:
         return Text(before + new + after, frozenset(moved | set(range(index, index + count))), (index, count))
 
     def changed(self, original: Text) -> int:
-        """How many words are others than in the original, compared by their places."""
+        """Number of words that differ from the original, position by position."""
         pairs = zip(self.words, original.words, strict=False)
         differing = sum(word != other for word, other in pairs)
         return differing + abs(len(self.words) - len(original.words))

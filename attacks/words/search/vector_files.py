@@ -1,9 +1,9 @@
-"""Word vectors in files: what is wanted of a folder, and how it is read.
+"""Word vector files: required contents of a folder, and its reader.
 
 Mrksic et al. 2016, "Counter-fitting Word Vectors to Linguistic Constraints": 65 713 vectors of 300 numbers,
-published as `counter-fitted-vectors.txt`. TextAttack has counter-fitted vectors as an array, `paragram.npy`,
-with its words in a pickle. A pickle may run any code, so none is read here: the words have to be in
-`words.txt`.
+published as `counter-fitted-vectors.txt`. TextAttack ships counter-fitted vectors as an array,
+`paragram.npy`, with its words in a pickle. A pickle may run arbitrary code, so none is read here: the words
+have to be in `words.txt`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ARRAY, WORDS = "paragram.npy", "words.txt"
 
 
 def missing_vectors(folder: Path) -> str | None:
-    """What a folder lacks, None where nothing: the text is wanted, or the array and its words."""
+    """Missing files of a folder, or None: it needs the text file, or the array and its words."""
     if (folder / TEXT).is_file():
         return None
     missing = [name for name in (ARRAY, WORDS) if not (folder / name).is_file()]
@@ -28,21 +28,21 @@ def missing_vectors(folder: Path) -> str | None:
 
 
 def written(folder: Path) -> tuple[int, ...]:
-    """When the files that there are were written, in nanoseconds, and how long they are, in bytes."""
+    """Modification times in nanoseconds and sizes in bytes of the files present."""
     paths = [folder / name for name in (TEXT, ARRAY, WORDS)]
     found = [path.stat() for path in paths if path.is_file()]
     return tuple(number for file in found for number in (file.st_mtime_ns, file.st_size))
 
 
 def read_vectors(folder: Path) -> tuple[list[str], NDArray[np.float32]]:
-    """The words and their vectors, float32 (n, d); of a word that comes twice the first vector counts.
+    """Words and their vectors, float32 (n, d); the first vector of a repeated word counts.
 
     Args:
         folder: With the text, which goes first, or with the array and its words.
 
     Raises:
         OSError: a file cannot be read.
-        ValueError: a file is none of word vectors; the message names it and the line.
+        ValueError: a file does not contain word vectors; the message names it and the line.
     """
     path = folder / (TEXT if (folder / TEXT).is_file() else ARRAY)
     with np.errstate(over="ignore"):  # refused below
@@ -63,13 +63,13 @@ def read_vectors(folder: Path) -> tuple[list[str], NDArray[np.float32]]:
 
 
 def norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The length of each vector (n, d), in double precision and without a copy in it, (n,)."""
+    """Norm of each vector (n, d), in double precision without a double copy, (n,)."""
     squares: NDArray[np.float64] = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
     return np.sqrt(squares)
 
 
 def _text(path: Path) -> tuple[list[str], NDArray[np.float32]]:
-    """A word and its numbers in each line, between spaces."""
+    """Text file: a word and its numbers on each line, separated by spaces."""
     words: list[str] = []
     rows: list[NDArray[np.float32]] = []
     with path.open("rb") as lines:
@@ -99,7 +99,7 @@ def _array(path: Path) -> NDArray[np.float32]:
 
 
 def _words(path: Path) -> list[str]:
-    """One word in each line, in the order of the array."""
+    """Word list: one word per line, in the order of the array."""
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except ValueError as error:

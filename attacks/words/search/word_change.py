@@ -1,8 +1,8 @@
-"""What a component of kind `words` is: the words that a word may become.
+"""Word change, the value of a component of kind `words`: maps a word to its candidates.
 
-A change knows one word at a time. Which words of a text are changed, and which of the candidates is taken, is
-the business of who uses it: the word swap of language models (`attacks.words.search.word_swap`), or a search
-against a classifier (`attacks.words.search.recipes`).
+A change knows one word at a time. Which words of a text are changed, and which candidate is taken, is up to
+the caller: the word swap of language models (`attacks.words.search.word_swap`), or a search against a
+classifier (`attacks.words.search.recipes`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Candidates = Callable[[str, Draws], Sequence[str]]
 
 @dataclass(frozen=True)
 class WordChange:
-    """One kind of change.
+    """Kind of word change.
 
     Attributes:
         name: Catalog name; random draws are keyed by it.
-        candidates: What a word may become, empty where nothing can be done.
-        chance: Whether draws decide the candidates; without, they depend on the word alone.
+        candidates: Candidates for a word; may be empty.
+        chance: Whether the candidates are drawn; otherwise they depend on the word alone.
     """
 
     name: str
@@ -31,5 +31,5 @@ class WordChange:
     chance: bool = False
 
     def of(self, word: str, draws: Draws) -> list[str]:
-        """The candidates that differ from the word, in order."""
+        """Candidates that differ from the word, in order."""
         return [candidate for candidate in self.candidates(word, draws) if candidate != word]

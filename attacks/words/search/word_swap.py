@@ -1,12 +1,12 @@
-"""Words of running text swapped at a rate, for language models.
+"""Random word swap in running text at a given rate, for language models.
 
-Each word that may be swapped is swapped with probability `rate`, by a draw of its own that is keyed by (seed,
-document id, position in the document). So a swap depends on no batch, window or shard, the words swapped at a
-lower rate are among those swapped at a higher one, and the share that is swapped differs from the rate by
-chance (by 0.0004, one standard deviation, for 250 000 words at rate 0.05).
+Each eligible word is swapped with probability `rate`, by its own draw, keyed by (seed, document id, position
+in the document). A swap is thus independent of batch, window and shard, words swapped at a lower rate are
+also swapped at a higher one, and the swapped fraction differs from the rate by chance (by 0.0004, one
+standard deviation, for 250 000 words at rate 0.05).
 
-What may be swapped is a word of the text: it has a letter or a digit. Markup (`<eos>`, `<unk>`, anything in
-angle brackets), punctuation and the signs of WikiText (`=`, `@-@`) stay.
+Eligible words have a letter or a digit. Markup (`<eos>`, `<unk>`, anything in angle brackets), punctuation
+and the signs of WikiText (`=`, `@-@`) stay.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MARKUP = re.compile(r"<[^<>\s]*>")
 
 @dataclass(frozen=True)
 class Swapped:
-    """A document after the swap.
+    """Document after the swap.
 
     Attributes:
-        words: as many as before.
-        swapped: which of them are others than before, bool (n,).
-        eligible: how many could have been swapped.
+        words: same number as before.
+        swapped: mask of changed words, bool (n,).
+        eligible: number of eligible words.
     """
 
     words: list[str]
@@ -46,8 +46,8 @@ class WordSwap:
     """Swaps words at a rate.
 
     Attributes:
-        rate: probability of each word that may be swapped, in [0, 1].
-        change: what a word becomes: one of its candidates, each as likely as the others.
+        rate: probability per eligible word, in [0, 1].
+        change: the word change; a candidate is drawn uniformly.
         seed: the job's seed.
 
     Raises:
@@ -63,11 +63,11 @@ class WordSwap:
             raise ValueError(f"rate must be in [0, 1]: got {self.rate}")
 
     def __call__(self, words: Sequence[str], document: str) -> Swapped:
-        """Swap words of one document.
+        """Swaps words of one document.
 
         Args:
             words: its words.
-            document: its id, which the draws are keyed by.
+            document: its id, the key of the draws.
         """
         draws = self._draws(len(words), document)
         known: dict[str, bool] = {}
@@ -83,12 +83,12 @@ class WordSwap:
         return Swapped(after, swapped, int(free.sum()))
 
     def _draws(self, n: int, document: str) -> Tensor:
-        """A number in [0, 1) for each position, float64 (n,); that of a position does not depend on n."""
+        """Uniform draw in [0, 1) per position, float64 (n,), independent of n."""
         (generator,) = Randomness(self.seed, NAME).generators([document], purpose="swap")
         return torch.rand(n, generator=generator, dtype=torch.float64)
 
     def _one(self, word: str, position: int, stream: Stream, same: _Same) -> str | None:
-        """What a word becomes; None where there is nothing."""
+        """The replacement of a word; None without candidates."""
         if not self.change.chance:
             candidates = same.of(word)
             if len(candidates) < 2:
@@ -99,7 +99,7 @@ class WordSwap:
 
 
 class _Same:
-    """The candidates of words whose change knows no chance, each asked for once."""
+    """Cache of the candidates of a deterministic change."""
 
     def __init__(self, change: WordChange) -> None:
         self._change = change
@@ -113,7 +113,7 @@ class _Same:
 
 
 def may_be_swapped(word: str) -> bool:
-    """Whether a word is one of the text: no markup, and with a letter or a digit."""
+    """Whether a word is eligible: no markup, and with a letter or a digit."""
     return MARKUP.fullmatch(word) is None and any(map(str.isalnum, word))
 
 

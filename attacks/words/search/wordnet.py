@@ -1,8 +1,8 @@
-"""WordNet's files, and the synonyms of a word in them.
+"""WordNet reader: synonyms of a word.
 
 Fellbaum 1998, "WordNet: An Electronic Lexical Database". The files are those of WordNet 3.0 and 3.1
 (`index.*`, `data.*`, `*.exc` for noun, verb, adj and adv), whose format is in the manual page wndb(5WN);
-how an inflected form is led back to an entry is in morphy(7WN).
+morphy(7WN) describes how an inflected form is reduced to an entry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PARTS = ("noun", "verb", "adj", "adv")
 FILES = tuple(f"{kind}.{part}" for part in PARTS for kind in ("index", "data")) + tuple(
     f"{part}.exc" for part in PARTS
 )
-# Ending to what stands for it in an entry.
+# Inflectional ending to its replacement in an entry.
 ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "noun": (
         ("s", ""),
@@ -40,17 +40,17 @@ ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
     "adv": (),
 }
-# Of an adjective: "galore(ip)" stands behind the noun only.
+# Syntactic marker of an adjective: "galore(ip)" only follows its noun.
 MARKS = ("(a)", "(p)", "(ip)")
 
 
 def missing_files(folder: Path) -> list[str]:
-    """The files of WordNet that a folder does not have."""
+    """WordNet files missing in a folder."""
     return [name for name in FILES if not (folder / name).is_file()]
 
 
 class WordNet:
-    """WordNet in a folder.
+    """WordNet dictionary read from a folder.
 
     Args:
         folder: With all of `FILES`.
@@ -68,9 +68,9 @@ class WordNet:
         self._synonyms = functools.lru_cache(maxsize=2**16)(self._find)
 
     def synonyms(self, word: str) -> tuple[str, ...]:
-        """All words of all synonym sets of a word, whatever part of speech, in alphabetical order.
+        """All words of all synonym sets of a word, for any part of speech, in alphabetical order.
 
-        The word may be inflected and is looked up in small letters. Phrases have underscores between their
+        The word may be inflected and is looked up in lower case. Phrases have underscores between their
         words.
         """
         return self._synonyms(word.lower())
@@ -84,7 +84,7 @@ class WordNet:
         return tuple(sorted(found))
 
     def _entries(self, word: str, part: str) -> list[str]:
-        """The entries that a form may be one of: an ending is taken off once, as NLTK does it too."""
+        """Entries that a form may belong to: an ending is stripped once, as in NLTK."""
         known = self._index[part]
         irregular = self._forms[part].get(word)
         forms = _shortened(word, part) if irregular is None else irregular
@@ -114,7 +114,7 @@ def _unmarked(word: str) -> str:
 
 
 def _index(path: Path) -> dict[str, list[int]]:
-    """Entry to the offsets of its synonym sets."""
+    """Maps an entry to the offsets of its synonym sets."""
     found = {}
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -129,6 +129,6 @@ def _index(path: Path) -> dict[str, list[int]]:
 
 
 def _exceptions(path: Path) -> dict[str, list[str]]:
-    """Irregular form to its entries."""
+    """Maps an irregular form to its entries."""
     lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {fields[0]: fields[1:] for fields in lines if fields}
