@@ -156,7 +156,7 @@ class RPCAttention(nn.Module):
         return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the last softmax attends with, each (B, H, N, D): q and k are Z."""
+        """Operands of the last softmax, each (B, H, N, D): q and k are Z."""
         keys, values = split_heads(self.qkv(x), self.parts, self.heads)
 
         def low_rank(point: Tensor, dropout: float) -> Tensor:
@@ -171,7 +171,7 @@ class RPCAttention(nn.Module):
         Args:
             keys: K, (B, H, N, D).
             mu: the penalty, (B, H, 1, 1), or (B, H, N, 1) with one for each token.
-            low_rank_step: makes L (B, H, N, D) of Z (B, H, N, D) and the dropout rate of the weights.
+            low_rank_step: maps Z (B, H, N, D) and the dropout rate of the weights to L (B, H, N, D).
 
         Returns:
             (B, H, N, D).
@@ -183,7 +183,7 @@ class RPCAttention(nn.Module):
     def last_point(
         self, keys: Tensor, mu: Tensor, low_rank_step: Callable[[Tensor, float], Tensor]
     ) -> Tensor:
-        """Z of the last iteration, (B, H, N, D); the arguments are those of `pursue`."""
+        """Z of the last iteration, (B, H, N, D); arguments as for `pursue`."""
         tau = self.regularization * mu if self.threshold == "code" else self.regularization / mu
         tau = tau.to(keys.dtype)
         moved, scaled_dual = keys, torch.zeros_like(keys)  # K - L + U and U at the start

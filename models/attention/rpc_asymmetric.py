@@ -1,12 +1,12 @@
-"""Asymmetric RPC-Attention: Principal Attention Pursuit with queries of their own.
+"""Asymmetric RPC-Attention: Principal Attention Pursuit with separate queries.
 
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
 NeurIPS 2024, appendix E.10, version "4iter/layer1". The iteration is that of rpc.py, with another L step:
 
     L <- softmax(Q Z^T / sqrt(D)) V
 
-where Q stays what the queries' projection made it; the symmetric form has Z in its place. No code was
-released: mu, tau and the signs are taken from the released symmetric code, with the same switches. The
+where Q is the unchanged query projection; the symmetric form has Z in its place. No code was
+released: mu, tau and the signs are from the released symmetric code, with the same switches. The
 causal form, for language models, has a causal mask in the softmax of every iteration and one mu for each
 token, over its past, like the default of rpc_causal.py. The paper's other version, "Sym/Asym", is symmetric
 RPC in the first layer and softmax attention in the others, and needs no mechanism of its own.
@@ -107,7 +107,7 @@ class AsymmetricRPCAttention(RPCAttention):
         return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the last softmax attends with, each (B, H, N, D): k is Z."""
+        """Operands of the last softmax, each (B, H, N, D): k is Z."""
         queries, keys, values = split_heads(self.qkv(x), self.parts, self.heads)
 
         def low_rank(point: Tensor, dropout: float) -> Tensor:

@@ -1,14 +1,14 @@
-"""Causal RPC-Attention, for language models: each token sees itself and those before it.
+"""Causal RPC-Attention, for language models: each token attends to itself and the tokens before it.
 
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, has RPC in language models (section 4) and neither a formula nor code for it. Here the iteration
-is that of rpc.py with a causal mask in the softmax of every iteration. There are two readings of mu:
+NeurIPS 2024, uses RPC in language models (section 4) without a formula or code. Here the iteration is that of
+rpc.py with a causal mask in the softmax of every iteration. There are two readings of mu:
 
-    mu   = N C / (4 ||K_h||_1)              mu_tokens = "sequence": as it stands, over the whole sequence
+    mu   = N C / (4 ||K_h||_1)              mu_tokens = "sequence": as printed, over the whole sequence
     mu_i = i C / (4 sum_{j<=i} ||k_j||_1)   mu_tokens = "prefix": one for each token i = 1..N, over its past
 
-The first lets every token know the norm of the keys to come: its outputs are not causal, and the perplexity
-of a model that has it is not that of a predictor. So the second is the default here. They agree at the last
+The first leaks the norm of future keys into every token: its outputs are not causal, and the perplexity of
+such a model is not that of a predictor. The second is therefore the default here. They agree at the last
 token.
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.
@@ -59,7 +59,7 @@ MuTokens = Literal["prefix", "sequence"]
 
 
 def prefix_penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
-    """The penalty mu_i of each token i: that of `rpc.penalty` for the sequence that ends with it.
+    """Penalty mu_i of each token i: `rpc.penalty` of the sequence that ends with it.
 
     Args:
         keys: (B, H, N, D).

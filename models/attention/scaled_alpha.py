@@ -5,9 +5,9 @@ NeurIPS 2024, section 4.3, "Scaled Attention alpha x Asym":
 
     A = softmax(Q K^T / sqrt(D)),    A_sym = softmax(K K^T / sqrt(D))
 
-alpha is a scalar of each layer and starts at 0, that is at softmax attention. It stands for the factor 1/N
-and the reciprocal of the transpose in appendix E.1, S = (1/N) A_sym / A_sym^T, and learns neither: this is
-another mechanism than the exact S.
+alpha is a scalar per layer, initialised to 0, i.e. softmax attention. It replaces the factor 1/N and the
+reciprocal of the transpose in appendix E.1, S = (1/N) A_sym / A_sym^T, but learns neither: this mechanism
+differs from the exact S.
 
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
@@ -26,7 +26,7 @@ from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend
 __all__ = ["AlphaScaledAttention"]
 
 OFFERS = ("softmax",)
-# Its alpha is a weight that no other mechanism has: no layout is stated.
+# alpha is a weight of this mechanism alone, so no layout is stated.
 FACTS = {"causal_form": True}
 PAPER = rpc.PAPER
 

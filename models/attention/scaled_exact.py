@@ -11,10 +11,10 @@ cancel. It has rank one and S^2 = S, so (I - S) V costs as much as a mean over t
 
     ((I - S) V)_j = v_j - exp(l_max - l_j) mean_j'(exp(l_j' - l_max) v_j'),    l = log g
 
-The authors released no code for it ("numerical errors that are difficult to handle"): the ratio of two g is e
-to the power of a difference of scores, which no float holds where keys are large. Deviation: l is raised to
-at least l_max - log_range. With Theorem 1 and equation 8 as printed, which divide the subtracted a_dj' by its
-own g(k_j'), S would be the plain mean; their derivation and Remark 3 give the S above.
+The authors released no code for it ("numerical errors that are difficult to handle"): the ratio of two g is
+the exponential of a difference of scores, which overflows for large keys. Deviation: l is clamped to at least
+l_max - log_range. With Theorem 1 and equation 8 as printed, which divide the subtracted a_dj' by its own
+g(k_j'), S would be the plain mean; their derivation and Remark 3 give the S above.
 
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
@@ -42,7 +42,7 @@ LogRange = Annotated[float, Interval(ge=0, le=80)]  # e^88 is float32's end
 def log_normalizers(keys: Tensor, mask: Tensor | None = None) -> Tensor:
     """log g(k_j) of each token: (B, H, N, D) to (B, H, N, 1), in float32 at least, also under autocast.
 
-    Masked tokens (false in `mask`, (B, N)) are not summed over.
+    Masked tokens (false in `mask`, (B, N)) are excluded from the sum.
     """
     keys = keys.to(torch.promote_types(keys.dtype, torch.float32))
     with torch.autocast(keys.device.type, enabled=False):
@@ -58,7 +58,7 @@ def scaled_mean(values: Tensor, log_g: Tensor, log_range: float, mask: Tensor | 
     Args:
         values: V, (B, H, N, D).
         log_g: log g(k_j), (B, H, N, 1).
-        log_range: no token's log g counts as less than the largest of its sequence less this.
+        log_range: log g is clamped to at least the sequence's max minus this.
         mask: boolean (B, N), true for the tokens that take part; None = all.
 
     Returns:
@@ -127,7 +127,7 @@ class ExactScaledAttention(nn.Module):
         return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the softmax attends with, each (B, H, N, D); v is (I - S) V."""
+        """Operands of the softmax, each (B, H, N, D); v is (I - S) V."""
         queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
         mean = scaled_mean(values, log_normalizers(keys, mask), self.log_range, mask)
         return queries, keys, (values - mean).to(values.dtype)

@@ -2,7 +2,7 @@
 
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
 NeurIPS 2024, section 4.3, "Scaled Attention S": S is a parameter of each layer, one N x N matrix per head,
-which starts at 0, that is at softmax attention. A = softmax(Q K^T / sqrt(D)).
+initialised to 0, i.e. softmax attention. A = softmax(Q K^T / sqrt(D)).
 
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
@@ -29,7 +29,7 @@ from assay.models.layers.heads import (
 __all__ = ["LearnedScaledAttention"]
 
 OFFERS = ("softmax",)
-# Its S is a weight that no other mechanism has: no layout is stated.
+# S is a weight of this mechanism alone, so no layout is stated.
 FACTS = {"causal_form": True}
 PAPER = rpc.PAPER
 RULES = (
@@ -100,7 +100,7 @@ class LearnedScaledAttention(nn.Module):
         return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the softmax attends with, each (B, H, N, D); v is (I - S) V."""
+        """Operands of the softmax, each (B, H, N, D); v is (I - S) V."""
         length = x.shape[1]
         if length > self.tokens:
             raise ValueError(f"this attention has S for {self.tokens} tokens: got a sequence of {length}")

@@ -1,9 +1,9 @@
 """Softmax attention of standardised queries and keys: A = softmax(q' k'^T / sqrt(D)), output = proj(A v).
 
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, section 2.2.1: the ViT-tiny whose projection loss is measured. The text calls it ViT-tiny; the
+NeurIPS 2024, section 2.2.1: the ViT-tiny whose projection loss is measured. The text says only ViT-tiny; the
 released code subtracts from each q and k the mean over its D features and divides by their standard deviation
-(unbiased, nothing learned), and so does this.
+(unbiased, nothing learned), as done here.
 
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
@@ -72,7 +72,7 @@ class StandardizedSoftmaxAttention(DotProductAttention):
             raise ValueError(f"width must be more than heads: one feature cannot be standardised, got {dim}")
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the softmax attends with, each (B, H, N, D), q and k standardised."""
+        """Operands of the softmax, each (B, H, N, D), q and k standardised."""
         del mask
         queries, keys, values = self.project(x)
         return standardize(queries), standardize(keys), values

@@ -43,7 +43,7 @@ class SymmetricAttention(DotProductAttention):
     projections: ClassVar[int] = 2
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the softmax attends with, each (B, H, N, D); q is k."""
+        """Operands of the softmax, each (B, H, N, D); q is k."""
         del mask
         keys, values = self.project(x)
         return keys, keys, values

@@ -1,4 +1,4 @@
-"""Adaptive softmax over a large vocabulary, its words' weights tied to their embedding.
+"""Adaptive softmax over a large vocabulary, with weights tied to the word embedding.
 
 Grave et al., "Efficient softmax approximation for GPUs", ICML 2017; Baevski and Auli, "Adaptive input
 representations for neural language modeling", ICLR 2019, section 3. Words are sorted by frequency and cut
@@ -7,11 +7,11 @@ a word of cluster k has
 
     log p(w | h) = log softmax(head)_k + log softmax(h W_k^T + b_k)_w
 
-so that frequent words cost little. As in the code of the published small models (lmtool-fwp, `div_val` 1),
-the words of all clusters have the full width, and need no projection. Narrower clusters are not offered.
+so frequent words are cheap. As in the code of the published small models (lmtool-fwp, `div_val` 1), all
+clusters have the full width and no projection. Narrower clusters are not supported.
 
-The logits of the head are made for some positions at a time, and in training made again for the gradient, so
-that what is held does not grow with batch times length times vocabulary.
+The logits of the head are computed in chunks of positions, and recomputed for the gradient in training, so
+that memory does not grow with batch times length times vocabulary.
 
 V = words, C = width, K = clusters after the first, n = positions.
 """
@@ -26,18 +26,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 from torch.utils.checkpoint import checkpoint
 
-# Logits that are made at a time: 128 MiB of float32.
+# Logits per chunk: 128 MiB of float32.
 LOGITS = 2**25
 
 
 class AdaptiveSoftmax(nn.Module):
-    """The output layer of a language model; the words' weights (V, C) are given at each call.
+    """The output layer of a language model; the word weights (V, C) are an argument of each call.
 
     Args:
         width: C.
         vocabulary: V.
-        cutoffs: where clusters after the first begin, in any order; those that are not below V are left out,
-            so that a small vocabulary has a plain softmax.
+        cutoffs: starts of the clusters after the first, in any order; those not below V are dropped, so a
+            small vocabulary has a plain softmax.
 
     Raises:
         ValueError: a cut-off or the vocabulary is below 1.
@@ -107,7 +107,7 @@ def _losses(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Te
     again = [
         checkpoint(
             _some_losses, some, weight, bias, wanted, use_reentrant=False, preserve_rng_state=False
-        )  # nothing random is in there
+        )  # nothing random inside
         for some, wanted in parts
     ]
     return torch.cat(again)

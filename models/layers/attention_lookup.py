@@ -1,4 +1,4 @@
-"""Finds the attention mechanisms of this folder by name, for callers without the service's catalog."""
+"""Look-up of attention mechanisms by name, for callers without the service's catalog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from assay.models.layers.heads import AttentionFactory
 
 @functools.cache
 def attentions() -> Mapping[str, AttentionFactory]:
-    """Every mechanism that a module of `models/attention` lists in `__all__`, by its `name`."""
+    """All mechanisms in the `__all__` of the modules of `models/attention`, by their `name`."""
     found: dict[str, AttentionFactory] = {}
     for entry in pkgutil.iter_modules(attention.__path__):
         module = importlib.import_module(f"assay.models.attention.{entry.name}")
@@ -26,10 +26,10 @@ def attentions() -> Mapping[str, AttentionFactory]:
 
 
 def find_attention(name: str) -> AttentionFactory:
-    """The mechanism of that name.
+    """Mechanism of that name.
 
     Raises:
-        ValueError: there is none; the message has the nearest name and all names.
+        ValueError: unknown name; the message has the nearest name and all names.
     """
     known = attentions()
     if name not in known:

@@ -1,13 +1,11 @@
-"""Looks at what softmax attention attends with, layer by layer, while a model runs.
+"""Probe of the queries, keys and values of softmax attention, layer by layer, during a forward pass.
 
-A mechanism whose output is proj(softmax(q k^T / sqrt(D)) v), over all tokens, can say what q, k and v are: it
-has `queries_keys_values` and states `OFFERS = ("softmax",)` in its module. That holds for more than softmax
-attention: RPC ends with q = k = Z, the points of its last iteration, and Scaled Attention with v = (I - S) V.
-A model states the same where `softmax_layers` finds its layers, so that the service knows without building
-it.
+A mechanism whose output is proj(softmax(q k^T / sqrt(D)) v), over all tokens, can report q, k and v: it has
+`queries_keys_values` and states `OFFERS = ("softmax",)` in its module. That covers more than softmax:
+RPC ends with q = k = Z, the points of its last iteration, and Scaled Attention with v = (I - S) V. A model
+states the same if `softmax_layers` finds its layers, so that the service knows without building it.
 
-The layers are looked at from outside, by hooks: a model that nobody looks at costs what it costs without
-them.
+Layers are observed by hooks: an unobserved model has no overhead.
 
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H, L = layers.
 """
@@ -24,7 +22,7 @@ SOFTMAX = "softmax"
 
 
 class QueriesKeysValues(NamedTuple):
-    """What one layer attends with, each (B, H, N, D)."""
+    """Queries, keys and values of one layer, each (B, H, N, D)."""
 
     queries: Tensor
     keys: Tensor
@@ -36,18 +34,18 @@ class SoftmaxLayer(Protocol):
     """Attention that ends in softmax(q k^T / sqrt(D)) v over all tokens."""
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """What the last softmax attends with, each (B, H, N, D), for tokens (B, N, C)."""
+        """Operands of the last softmax, each (B, H, N, D), for tokens (B, N, C)."""
         ...
 
 
 def softmax_layers(model: nn.Module) -> list[nn.Module]:
-    """The self-attention layers of a model's encoder, in order.
+    """Self-attention layers of a model's encoder, in order.
 
-    Of a model with an `encoder` (Segmenter) only that is searched. Attention of another kind is passed over:
+    In a model with an `encoder` (Segmenter), only that is searched. Other kinds of attention are skipped:
     class attention, whose only query is the class token.
 
     Raises:
-        ValueError: there are none, or some layers have a mechanism that cannot say what it attends with.
+        ValueError: no such layers, or the mechanism of some cannot report its q, k and v.
     """
     backbone = getattr(model, "backbone", model)
     encoder = getattr(backbone, "encoder", backbone)
@@ -68,10 +66,10 @@ def softmax_layers(model: nn.Module) -> list[nn.Module]:
 def observed(
     layers: Sequence[tuple[int, nn.Module]], see: Callable[[int, QueriesKeysValues], None]
 ) -> Iterator[None]:
-    """Has every forward pass inside the block tell what its layers attend with.
+    """Reports q, k and v of the layers in every forward pass inside the block.
 
     Args:
-        layers: (number, module) of those that are looked at.
+        layers: (number, module) of the observed layers.
         see: called with the number and q, k, v, before that layer runs; under autocast these are what the
             layer itself would compute.
     """

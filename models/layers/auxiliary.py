@@ -1,8 +1,8 @@
-"""Losses that a part of a model adds to the objective of its training.
+"""Auxiliary losses that a module adds to the training objective.
 
-A module calls `add_loss` in its forward pass. Who trains the model opens `collected` around the passes that
-are minimised; everywhere else (evaluation, attacks) the call does nothing, so that nothing is left in the
-module. Where a loss costs something to compute, ask `wanted` first:
+A module calls `add_loss` in its forward pass. The trainer opens `collected` around the passes that are
+minimised; everywhere else (evaluation, attacks) the call is a no-op, so no state is left in the module. If a
+loss is expensive to compute, ask `wanted` first:
 
     if wanted():
         add_loss(self.eta * self.variance_loss(scores))
@@ -21,7 +21,7 @@ _open: ContextVar[list[Tensor] | None] = ContextVar("auxiliary_losses", default=
 
 @contextmanager
 def collected() -> Iterator[list[Tensor]]:
-    """Collect the losses that modules add inside the block, scalars in the order of the calls."""
+    """Collect the losses added inside the block, scalars in call order."""
     losses: list[Tensor] = []
     token = _open.set(losses)
     try:
@@ -31,18 +31,18 @@ def collected() -> Iterator[list[Tensor]]:
 
 
 def wanted() -> bool:
-    """Whether anybody collects losses now."""
+    """Whether losses are being collected."""
     return _open.get() is not None
 
 
 def add_loss(loss: Tensor) -> None:
-    """Add a loss, weighted as it shall count, to what is minimised; nothing happens where nobody collects.
+    """Add a loss, already weighted, to the objective; a no-op outside `collected`.
 
     Args:
         loss: a scalar, the mean over the batch.
 
     Raises:
-        ValueError: it is no scalar.
+        ValueError: not a scalar.
     """
     if loss.dim() != 0:
         raise ValueError(f"an auxiliary loss must be a scalar: got shape {tuple(loss.shape)}")

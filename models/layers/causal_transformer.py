@@ -1,16 +1,16 @@
 """The transformer language model: word vectors, sinusoid positions, post-LayerNorm layers, adaptive softmax.
 
-Vaswani et al., "Attention is all you need", NeurIPS 2017, as the code has it that Teo and Nguyen (NeurIPS
-2024, appendix A) name for their language models (lmtool-fwp, "standard transformer", which goes back to
+Vaswani et al., "Attention is all you need", NeurIPS 2017, as in the code that Teo and Nguyen (NeurIPS 2024,
+appendix A) name for their language models (lmtool-fwp, "standard transformer", which goes back to
 Transformer-XL): word vectors times sqrt(C), tied to the output; positions as sines, then cosines; projections
-of the attention without biases; ReLU between the layers of the MLP; weights begin normal with standard
-deviation 0.02, biases at 0. Deviations: positions are counted from the beginning of a sequence (that code
-counts from its end, so that a word's vector depends on how long the sequence is), and LayerNorms begin at 1.
+of the attention without biases; ReLU between the layers of the MLP; weights are initialised normal with
+standard deviation 0.02, biases 0. Deviations: positions are counted from the start of a sequence (that code
+counts from its end, so a word's vector depends on the length of the sequence), and LayerNorm weights are 1 at
+first.
 
-So small weights suit long trainings with a long warm-up; a small model that is trained for minutes stays at
-the frequencies of the words. `initialization` "scaled" is for those: word vectors with standard deviation
-C^-1/2, so that they are as large as the positions, and layers as in Glorot and Bengio (AISTATS 2010),
-equation 16.
+Such small weights suit long trainings with a long warm-up; a small model trained for minutes only learns word
+frequencies. `initialization` "scaled" is for those: word vectors with standard deviation C^-1/2, which makes
+them as large as the positions, and layers as in Glorot and Bengio (AISTATS 2010), equation 16.
 
 B = batch, N = tokens, C = width, V = words of the vocabulary.
 """
@@ -34,20 +34,20 @@ MAX_WAVELENGTH = 10_000.0
 
 
 class CausalTransformer(nn.Module):
-    """A language model with one attention factory per layer; a `models.layers.language.LanguageModel`.
+    """Language model with one attention factory per layer; a `models.layers.language.LanguageModel`.
 
-    As an encoder (`as_encoder`) it has no output layer, and gives `features`.
+    As an encoder (`as_encoder`) it has no output layer and returns `features`.
 
     Args:
         attentions: the attention of each layer, with a causal form; their number is the depth.
         vocabulary: V.
-        length: the most tokens of a sequence. No weight depends on it.
+        length: max tokens of a sequence. No weight depends on it.
         width: width C of the tokens.
         heads: attention heads of each layer; must divide `width`.
         hidden: hidden width of the MLPs.
-        cutoffs: where clusters of the adaptive softmax begin; those that are not below V are left out.
-        dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
-        initialization: "released", as the authors' code begins, or "scaled", for short trainings.
+        cutoffs: starts of the clusters of the adaptive softmax; those not below V are dropped.
+        dropout: dropout rate of embedding, attention output, MLP, and softmax input.
+        initialization: "released", as in the authors' code, or "scaled", for short trainings.
 
     Raises:
         ValueError: a size does not divide as stated, or is below 1.
@@ -87,10 +87,10 @@ class CausalTransformer(nn.Module):
         self.apply(_initialize if initialization == "released" else _initialize_scaled)
 
     def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
-        """What the last layer makes of tokens, int64 (B, N) in [0, V): (B, N, C).
+        """Features (B, N, C) of the last layer, of tokens int64 (B, N) in [0, V).
 
         Args:
-            tokens: padding stands at the right, and changes nothing before it.
+            tokens: right-padded; padding does not affect earlier tokens.
             present: boolean (B, N), false for padding. Only attention that sees later tokens needs it:
                 `rpc_causal` with `mu_tokens` = "sequence".
 
@@ -108,7 +108,7 @@ class CausalTransformer(nn.Module):
         return x
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Log-probabilities (B, N, V) of tokens, int64 (B, N): those at i are of token i + 1."""
+        """Log-probabilities (B, N, V) of tokens, int64 (B, N): position i predicts token i + 1."""
         log_probabilities: Tensor = self._output()(self._drop(self.features(tokens)), self.embedding.weight)
         return log_probabilities
 
@@ -125,11 +125,11 @@ class CausalTransformer(nn.Module):
         return loss.view(wanted.shape)
 
     def as_encoder(self) -> None:
-        """Leave out what predicting words alone needs, for good: the output layer."""
+        """Remove the output layer permanently."""
         self.head = None
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that recipes with weight decay do not decay, besides vectors."""
+        """Names of the parameters exempt from weight decay, besides vectors."""
         return {"embedding.weight"}
 
     def _output(self) -> AdaptiveSoftmax:
@@ -142,7 +142,7 @@ class CausalTransformer(nn.Module):
 
 
 class PostNormBlock(nn.Module):
-    """A post-LayerNorm layer: norm1(x + attn(x)), then norm2(x + mlp(x)).
+    """Post-LayerNorm layer: norm1(x + attn(x)), then norm2(x + mlp(x)).
 
     Args:
         attention: maps (B, N, C) to (B, N, C), called with `mask`.
@@ -162,7 +162,7 @@ class PostNormBlock(nn.Module):
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Apply the layer to (B, N, C)."""
-        # For all others padding, which stands at the right, is later; without a mask attention is faster.
+        # For all others right padding is in the future anyway; attention is faster without a mask.
         seen = mask if getattr(self.attn, "sees_later_tokens", False) else None
         x = self.norm1(x + self.dropout(self.attn(x, mask=seen)))
         hidden = self.dropout(self.fc1(x).relu())
@@ -178,7 +178,7 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 def _without_biases(attention: nn.Module) -> nn.Module:
-    """The attention with linear layers that have no biases, as the authors' language models have it."""
+    """Removes the biases of the attention's linear layers, as in the authors' language models."""
     for layer in attention.modules():
         if isinstance(layer, nn.Linear):
             layer.register_parameter("bias", None)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.heads import check_heads
 
-VALUE_NORM_EPSILON = 1e-5  # of this norm alone; the others of the released model have 1e-6
+VALUE_NORM_EPSILON = 1e-5  # this norm only; the others of the released model have 1e-6
 
 
 class DepthwiseConvolutions(nn.Module):
@@ -42,7 +42,7 @@ class DepthwiseConvolutions(nn.Module):
             nn.init.zeros_(convolution.bias)
 
     def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
-        """Convolve tokens (B, N, C) that lie row by row on a grid of (R, S) = `grid`."""
+        """Convolve tokens (B, N, C) laid out row by row on a grid of (R, S) = `grid`."""
         image = x.transpose(1, 2).unflatten(2, grid)  # (B, C, R, S)
         convolved: Tensor = self.conv2(self.bn(self.act(self.conv1(image))))
         return convolved.flatten(2).transpose(1, 2)
@@ -51,7 +51,7 @@ class DepthwiseConvolutions(nn.Module):
 class ConvolutionalMlp(nn.Module):
     """Linear to the hidden width, u + gamma DepthwiseConvolutions(u), Linear back: (B, N, C) to (B, N, C).
 
-    The only non-linearity is the one between the convolutions.
+    The only non-linearity is between the convolutions.
     """
 
     def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
@@ -93,12 +93,12 @@ class ChannelProcessing(nn.Module):
         self.norm_v = nn.LayerNorm(width, eps=VALUE_NORM_EPSILON)
 
     def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
-        """Process tokens (B, N, C) that lie row by row on a grid of (R, S) = `grid`."""
+        """Process tokens (B, N, C) laid out row by row on a grid of (R, S) = `grid`."""
         values: Tensor = self.norm_v(self.mlp_v(x, grid))
         return self.gate(x)[:, None] * values
 
     def gate(self, x: Tensor) -> Tensor:
-        """The factor of each channel, (B, C), from tokens (B, N, C)."""
+        """Gate of each channel, (B, C), from tokens (B, N, C)."""
         queries = self.q(x).softmax(dim=1).unflatten(2, (self.heads, -1))  # (B, N, H, D)
         keys = x.softmax(dim=1).unflatten(2, (self.heads, -1)).mean(dim=-1)  # (B, N, H)
         similarity = torch.einsum("bnhd,bnh->bhd", queries, keys)

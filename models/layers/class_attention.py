@@ -1,7 +1,7 @@
-"""Class attention: blocks in which the class token alone is updated, from all tokens.
+"""Class attention: blocks that update only the class token, from all tokens.
 
 Touvron et al., "Going deeper with image transformers" (CaiT), ICCV 2021, section 3; in the form that XCiT
-(El-Nouby et al., NeurIPS 2021) and FAN (Zhou et al., ICML 2022) release, which normalises the patches too.
+(El-Nouby et al., NeurIPS 2021) and FAN (Zhou et al., ICML 2022) release, which also normalises the patches.
 
 B = batch, N = tokens (the class token first), C = width, H = heads, D = C / H.
 """
@@ -44,7 +44,7 @@ class ClassAttention(nn.Module):
 class ClassAttentionBlock(nn.Module):
     """Class attention and an MLP on the class token, each scaled by a learned vector: (B, N, C) to (B, N, C).
 
-    As released, the patch tokens are not left alone: with z = LayerNorm(x) they go from x to
+    As released, the patch tokens change too: with z = LayerNorm(x) they go from x to
     2 LayerNorm(x + gamma1 z).
 
     Args:

@@ -1,4 +1,4 @@
-"""The convolutional stem: a few 3 x 3 convolutions of stride 2 in the place of one wide patch embedding.
+"""The convolutional stem: a few 3 x 3 convolutions of stride 2 in place of one wide patch embedding.
 
 El-Nouby et al., "XCiT: Cross-covariance image transformers", NeurIPS 2021, for patches of 16 and 8 pixels;
 the released code of Zhou et al., "Understanding the robustness in vision transformers", ICML 2022, for 4
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 StemPatchSize = Literal[4, 8, 16]  # pixels
 
-# By patch size, C divided by the channels after each convolution.
+# Per patch size, C divided by the channels after each convolution.
 DIVISORS = {16: (8, 4, 2, 1), 8: (4, 2, 1), 4: (4, 1)}
 MIN_WIDTH = 8  # below it, a convolution has no channels left
 
@@ -24,7 +24,7 @@ STEM_RULES = ((f"model.width >= {MIN_WIDTH}", f"width must be at least {MIN_WIDT
 
 
 class ConvStem(nn.Module):
-    """Embeds an image as one token for each patch: (B, channels, H, W) to (B, N, C), row by row.
+    """Embeds an image as one token per patch: (B, channels, H, W) to (B, N, C), row by row.
 
     Each convolution halves height and width and is followed by batch normalisation, and all but the last by
     a GELU. Neighbouring tokens see overlapping pixels. In training mode the batch normalisation makes the
@@ -32,11 +32,11 @@ class ConvStem(nn.Module):
 
     Args:
         channels: channels of the images.
-        patch_size: pixels for each token, in height and width: 4, 8 or 16.
+        patch_size: pixels per token, in height and width: 4, 8 or 16.
         width: C, at least 8.
 
     Raises:
-        ValueError: another patch size, or a smaller width.
+        ValueError: unsupported patch size, or too small a width.
     """
 
     def __init__(self, channels: int, patch_size: int, width: int) -> None:
@@ -69,6 +69,6 @@ class ConvStem(nn.Module):
 
 
 def _halving(before: int, after: int) -> nn.Sequential:
-    """A 3 x 3 convolution of stride 2 with batch normalisation in the place of a bias."""
+    """A 3 x 3 convolution of stride 2 with batch normalisation in place of a bias."""
     convolution = nn.Conv2d(before, after, kernel_size=3, stride=2, padding=1, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(after))

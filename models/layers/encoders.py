@@ -1,4 +1,4 @@
-"""What a model must be to encode images for dense prediction: one token for each patch, at any image size."""
+"""Encoder for dense prediction: one token per patch, at any image size."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Backbone(Protocol):
 
 
 class Encoder(Protocol):
-    """A backbone whose patch tokens can be decoded; its builder states the fact `patch_tokens`."""
+    """Backbone whose patch tokens can be decoded; its builder states the fact `patch_tokens`."""
 
-    # Beginnings of the names of weights that a classifier has and an encoder has not.
+    # Name prefixes of the weights that a classifier has and an encoder lacks.
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]]
 
     image_size: int
@@ -34,7 +34,7 @@ class Encoder(Protocol):
         """Height and width of a patch in pixels."""
 
     def as_encoder(self) -> None:
-        """Leave out what classifying alone needs, for good."""
+        """Remove the parts only needed for classification, permanently."""
 
     def patch_tokens(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Normalised patch tokens (B, P, C), row by row, and their grid (height, width).

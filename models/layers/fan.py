@@ -2,7 +2,7 @@
 
 Zhou et al., "Understanding the robustness in vision transformers", ICML 2022; here FAN-ViT, whose tokens keep
 one width. A convolutional stem, a Fourier position encoding, FAN blocks on the patches, two class-attention
-blocks in which the class token joins them, LayerNorm, and a head on the class token. Initialised as released:
+blocks where the class token joins them, LayerNorm, and a head on the class token. Initialised as released:
 linear layers and the class token truncated normal with standard deviation 0.02, the biases of linear layers
 zero, depthwise convolutions as in `channel_processing`, other convolutions PyTorch's default.
 
@@ -67,15 +67,15 @@ class FanBlock(nn.Module):
 
 
 class FullyAttentionalNetwork(nn.Module):
-    """FAN-ViT with one attention factory for each FAN block.
+    """FAN-ViT with one attention factory per FAN block.
 
-    No weight depends on the size of the images: any height and width that `patch_size` divides will do.
+    No weight depends on the image size: any height and width divisible by `patch_size` works.
 
     Args:
         attentions: the attention of each FAN block; their number is the depth.
         classes: number of classes; 0 = no head, the class token's features are the output.
         channels: channels of the images.
-        image_size: height and width of the images that it is made for, in pixels.
+        image_size: height and width of the expected images, in pixels.
         patch_size: height and width of a patch in pixels: 4, 8 or 16; must divide `image_size`.
         width: width C of the tokens, at least 8.
         heads: attention heads of each block, for tokens and channels; must divide `width`.
@@ -84,7 +84,7 @@ class FullyAttentionalNetwork(nn.Module):
         drop_path: rate of stochastic depth, the same in every FAN block, as released.
 
     Raises:
-        ValueError: a size does not divide as stated, or is not one of those stated.
+        ValueError: a size does not divide as stated, or is not an allowed one.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.", "cls_token", "cls_attn_blocks.")
@@ -136,7 +136,7 @@ class FullyAttentionalNetwork(nn.Module):
     def forward_features(self, images: Tensor) -> Tensor:
         """Normalised tokens (B, N, C) of images (B, channels, H, W), the class token first."""
         patches, _ = self._encode(images)
-        # Not len(): torch.export takes that for a constant.
+        # Not len(): torch.export treats that as a constant.
         tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)  # (B, N, C)
         for block in self.cls_attn_blocks:
             tokens = block(tokens)
@@ -144,7 +144,7 @@ class FullyAttentionalNetwork(nn.Module):
         return normalized
 
     def _encode(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Patch tokens (B, P, C) before the class token joins them, not normalised, and their grid."""
+        """Unnormalised patch tokens (B, P, C), before the class token joins them, and their grid."""
         patches, grid = self.patch_embed(images)  # (B, P, C)
         patches = self.pos_drop(patches + self.pos_embed(grid))
         for block in self.blocks:
@@ -157,7 +157,7 @@ class FullyAttentionalNetwork(nn.Module):
         return self.patch_embed.patch_size
 
     def as_encoder(self) -> None:
-        """Leave out what classifying alone needs: class token, class attention and head."""
+        """Remove the parts only needed for classification: class token, class attention and head."""
         self.reset_classifier(0)
         self.cls_attn_blocks = nn.ModuleList()
         del self.cls_token
@@ -184,7 +184,7 @@ class FullyAttentionalNetwork(nn.Module):
         return self.forward_head(self.forward_features(images))
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that the FAN recipe does not decay, besides vectors."""
+        """Names of the parameters that the FAN recipe exempts from weight decay, besides vectors."""
         return {"cls_token"}
 
     def get_classifier(self) -> nn.Module:
@@ -198,7 +198,7 @@ class FullyAttentionalNetwork(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    """Draw the weights of a linear layer anew, as released."""
+    """Initialise a linear layer, as released."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:

@@ -1,4 +1,4 @@
-"""Position encoding from sines and cosines of the row and the column, projected to the width of the tokens.
+"""Position encoding from sines and cosines of the row and the column, projected to the token width.
 
 Frequencies as in Vaswani et al., "Attention is all you need", NeurIPS 2017, section 3.5; in two dimensions,
 with a learned projection, as in El-Nouby et al., "XCiT: Cross-covariance image transformers", NeurIPS 2021.
@@ -20,7 +20,7 @@ EPSILON = 1e-6  # as released: the last position is a full turn but for this
 
 
 class FourierPositions(nn.Module):
-    """The encoding of every place of a grid; any grid will do, because positions are shares of its sides.
+    """Encoding of every position of a grid of any size: positions are fractions of its sides.
 
     Args:
         width: C.
@@ -31,7 +31,7 @@ class FourierPositions(nn.Module):
         self.token_projection = nn.Conv2d(2 * FEATURES, width, kernel_size=1)
 
     def forward(self, grid: tuple[int, int]) -> Tensor:
-        """The encoding (1, R * S, C) of a grid of R rows and S columns, row by row."""
+        """Encoding (1, R * S, C) of a grid of R rows and S columns, row by row."""
         weight = self.token_projection.weight
         rows, columns = (waves(places, weight.device) for places in grid)
         both = (rows[:, None].expand(*grid, FEATURES), columns[None].expand(*grid, FEATURES))
@@ -41,9 +41,9 @@ class FourierPositions(nn.Module):
 
 
 def waves(places: int, device: torch.device | None = None) -> Tensor:
-    """Sines and cosines, in turn, of places 1 to `places` of one axis: (places, 32), float32 as released.
+    """Interleaved sines and cosines of positions 1 to `places` of an axis: (places, 32), float32 as released.
 
-    The angle of place i is 2 pi i / places, divided by a power of the temperature that grows from 1 with
+    The angle of position i is 2 pi i / places, divided by a power of the temperature that grows from 1 with
     each pair of features.
     """
     turns = torch.arange(1, places + 1, dtype=torch.float32, device=device) / (places + EPSILON)

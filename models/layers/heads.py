@@ -1,4 +1,4 @@
-"""What the attention mechanisms share: the type of a mechanism, head slices and exact softmax attention.
+"""Shared parts of the attention mechanisms: their type, head splitting and exact softmax attention.
 
 B = batch, N = tokens, C = width (`dim`), H = heads, D = C / H.
 """
@@ -22,9 +22,9 @@ Dropout = Annotated[float, Interval(ge=0, lt=1)]
 class AttentionFactory(Protocol):
     """Makes one layer's attention: an attention class, or one with the user's parameters bound.
 
-    The module that it returns maps `forward(x, *, grid=None, mask=None)` from (B, N, C) to (B, N, C).
-    `grid` is the (height, width) of the patch tokens, for mechanisms that use the image plane. `mask` is
-    boolean (B, N), true for the tokens that take part; each sequence needs at least one.
+    The module's `forward(x, *, grid=None, mask=None)` maps (B, N, C) to (B, N, C). `grid` is the (height,
+    width) of the patch tokens, for mechanisms that use the image plane. `mask` is boolean (B, N), true for
+    the tokens that take part; each sequence needs at least one.
     """
 
     def __call__(self, dim: int, heads: int, *, prefix_tokens: int = 1) -> nn.Module:
@@ -43,14 +43,14 @@ class CausalFactory(Protocol):
 def has_causal_form(attention: Callable[..., nn.Module]) -> bool:
     """Whether a mechanism can be made causal: its constructor takes `causal`.
 
-    The catalog says the same by the fact `causal_form`. What was made says by its attribute `causal` whether
-    it has a causal mask.
+    The catalog states it as the fact `causal_form`. The module's attribute `causal` tells whether it has a
+    causal mask.
     """
     return "causal" in inspect.signature(attention).parameters
 
 
 def check_heads(dim: int, heads: int) -> None:
-    """Refuse a width that does not split into equal heads.
+    """Rejects a width that does not split into equal heads.
 
     Raises:
         ValueError: `heads` is below 1 or does not divide `dim`.
@@ -87,9 +87,9 @@ def attend(
         keys: (B, H, N, D).
         values: (B, H, N, D).
         mask: boolean (B, N), true for the tokens that may be attended to; None = all.
-        dropout: share of the attention weights that is dropped; the caller passes 0 outside training.
-        causal: each token attends to itself and to those before it. Together with `mask` this does store a
-            matrix, of booleans, (B, 1, N, N).
+        dropout: fraction of the attention weights dropped; the caller passes 0 outside training.
+        causal: each token attends to itself and to those before it. Combined with `mask` this stores a
+            boolean matrix (B, 1, N, N).
 
     Returns:
         (B, H, N, D).
@@ -104,9 +104,9 @@ def attend(
 
 
 def running_sum(values: Tensor) -> Tensor:
-    """Sum over the tokens up to each one: (B, H, N, F) to the same, and nothing of later tokens in it.
+    """Cumulative sum over the tokens, (B, H, N, F) to the same, with no trace of later tokens.
 
-    By doubling strides, because torch.cumsum is refused on CUDA where results have to repeat.
+    By doubling strides, because torch.cumsum has no deterministic CUDA kernel.
     """
     stride = 1
     while stride < values.shape[-2]:

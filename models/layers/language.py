@@ -1,4 +1,4 @@
-"""What a language model is to those who train and measure it.
+"""Interface of language models, for training and evaluation.
 
 B = batch, N = tokens, V = words of the vocabulary.
 """
@@ -9,27 +9,27 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-# The words with a meaning of their own; the others come after them, by frequency.
+# Special words; the others follow, by frequency.
 PAD = 0
 UNKNOWN = 1
 
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """A module that predicts each next word of a sequence from the words before it.
+    """Module that predicts each next word of a sequence from the words before it.
 
     Attributes:
         vocabulary: V.
-        sequence_length: the most tokens that a sequence may have.
+        sequence_length: max tokens of a sequence.
     """
 
     vocabulary: int
     sequence_length: int
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Logits (B, N, V) of tokens, int64 (B, N) in [0, V): those at i are of token i + 1.
+        """Logits (B, N, V) of tokens, int64 (B, N) in [0, V): position i predicts token i + 1.
 
-        They may be log-probabilities, which are logits too.
+        Log-probabilities are valid logits.
         """
         ...
 
@@ -38,11 +38,11 @@ class LanguageModel(Protocol):
 
         Args:
             tokens: int64 (B, N).
-            targets: int64 (B, N), what follows each token; with `last` those of the last tokens alone do too.
-            last: how many positions at the end are scored; None = all.
+            targets: int64 (B, N), the next tokens; with `last`, those of the last tokens suffice.
+            last: number of final positions to score; None = all.
 
         Returns:
-            (B, N), or (B, last), float32 at least. A target PAD is scored like any word: leaving out what is
-            no word is the caller's.
+            (B, N), or (B, last), float32 at least. A target PAD is scored like any word: excluding it is up
+            to the caller.
         """
         ...

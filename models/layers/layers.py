@@ -1,4 +1,4 @@
-"""Parts that the models are made of, and `Classifier`, the form in which everything else sees a model.
+"""Building blocks of the models, and `Classifier`, the wrapper used everywhere else.
 
 Patch embedding, MLP and stochastic depth are written here rather than taken from timm because importing
 timm takes seconds in every evaluator process. Names and layouts of the weights are timm's, so that weights
@@ -18,7 +18,7 @@ LAYER_NORM_EPSILON = 1e-6
 
 
 class Classifier(nn.Module):
-    """A classifier of pixels in [0, 1]: it normalises them, then applies the backbone.
+    """Classifier of pixels in [0, 1]: normalises them, then applies the backbone.
 
     The mean and the standard deviation are part of the state dict: an attack on this module works in pixel
     space, and saved weights cannot be paired with another normalisation.
@@ -47,7 +47,7 @@ class Classifier(nn.Module):
 
     @property
     def image_size(self) -> int | None:
-        """Height and width that the backbone expects, in pixels; None = it does not say."""
+        """Height and width that the backbone expects, in pixels; None = unknown."""
         size = getattr(self.backbone, "image_size", None)
         return None if size is None else int(size)
 
@@ -55,7 +55,7 @@ class Classifier(nn.Module):
         """Subtract the mean and divide by the standard deviation, (B, channels, H, W) to the same.
 
         Raises:
-            ValueError: the images have another number of channels.
+            ValueError: wrong number of channels.
         """
         channels = self.mean.shape[1]
         if pixels.dim() != 4 or pixels.shape[1] != channels:
@@ -83,7 +83,7 @@ class PatchEmbedding(nn.Module):
         """Embed the patches.
 
         Raises:
-            ValueError: the images have another size than the model.
+            ValueError: the image size differs from the model's.
         """
         size = (self.image_size, self.image_size)
         if tuple(images.shape[-2:]) != size:
@@ -93,7 +93,7 @@ class PatchEmbedding(nn.Module):
 
 
 class Mlp(nn.Module):
-    """The feed-forward part of a block: Linear, exact GELU, Linear, on (..., C)."""
+    """Feed-forward part of a block: Linear, exact GELU, Linear, on (..., C)."""
 
     def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Mlp(nn.Module):
 class DropPath(nn.Module):
     """Stochastic depth: in training, drops an example's whole branch with probability `rate`.
 
-    Huang et al., "Deep networks with stochastic depth", ECCV 2016. What is kept is divided by 1 - rate.
+    Huang et al., "Deep networks with stochastic depth", ECCV 2016. Kept branches are divided by 1 - rate.
     """
 
     def __init__(self, rate: float) -> None:
@@ -128,19 +128,19 @@ class DropPath(nn.Module):
         return x * x.new_empty(shape).bernoulli_(kept).div_(kept)
 
     def extra_repr(self) -> str:
-        """The rate, for printing."""
+        """Rate, for printing."""
         return f"rate={self.rate:.3f}"
 
 
 class Block(nn.Module):
-    """A pre-LayerNorm transformer block: x + attn(norm1(x)), then x + mlp(norm2(x)).
+    """Pre-LayerNorm transformer block: x + attn(norm1(x)), then x + mlp(norm2(x)).
 
     Args:
         attention: maps (B, N, C) to (B, N, C), called with `grid`.
         width: C.
         mlp_ratio: hidden width of the MLP, as a multiple of C.
         dropout: dropout rate inside and after the MLP and after the attention.
-        drop_path: rate of stochastic depth of both branches.
+        drop_path: stochastic depth rate of both branches.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Learned position embeddings on another grid than the one that they were trained on.
+"""Resizing of learned position embeddings to another grid.
 
-Ways to resize, all with half-pixel centres, as the code that weights come from does it: `bilinear`
-(Segmenter, and our own `VisionTransformer`), `bicubic` (DeiT), `bicubic_antialias` (timm).
+Methods, all with half-pixel centres, as in the code of the respective weights: `bilinear` (Segmenter, and our
+own `VisionTransformer`), `bicubic` (DeiT), `bicubic_antialias` (timm).
 
 C = width, h and w = height and width of the grid of patches.
 """
@@ -20,7 +20,7 @@ Resizing = Literal["bilinear", "bicubic", "bicubic_antialias"]
 
 
 def square_grid(shape: tuple[int, ...]) -> Grid | None:
-    """The grid of an embedding of this shape; None for what is none of a class token and a square grid."""
+    """Grid of an embedding of this shape; None unless it is a class token and a square grid."""
     if len(shape) != 3 or shape[0] != 1 or shape[1] < 2:
         return None
     side = math.isqrt(shape[1] - 1)
@@ -28,13 +28,13 @@ def square_grid(shape: tuple[int, ...]) -> Grid | None:
 
 
 def resize_positions(positions: Tensor, grid: Grid, wanted: Grid, how: Resizing = "bilinear") -> Tensor:
-    """A position embedding for another grid; the class token's stays.
+    """Position embedding resized to another grid; the class token's is kept.
 
     Args:
         positions: (1, 1 + h * w, C), the class token first, then the grid row by row.
         grid: (h, w).
-        wanted: height and width of the grid that is asked for.
-        how: one of the ways above.
+        wanted: height and width of the new grid.
+        how: one of the methods above.
     """
     if grid == wanted:
         return positions

@@ -1,4 +1,4 @@
-"""The decoders of Segmenter: from the encoder's patch tokens to one map of logits per class.
+"""Decoders of Segmenter: patch tokens of the encoder to one logit map per class.
 
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 3.2; initialisation
 and LayerNorm epsilon as in the code of its authors: truncated normal with standard deviation 0.02 for linear
@@ -18,13 +18,13 @@ from torch.nn.functional import normalize
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.layers import Block
 
-# Of every LayerNorm of Segmenter, the encoder's included.
+# LayerNorm epsilon throughout Segmenter, encoder included.
 LAYER_NORM_EPSILON = 1e-5
 INITIAL_DEVIATION = 0.02
 
 
 def set_epsilon(module: nn.Module) -> None:
-    """Give every LayerNorm of a module Segmenter's epsilon."""
+    """Set Segmenter's epsilon in every LayerNorm of a module."""
     for part in module.modules():
         if isinstance(part, nn.LayerNorm):
             part.eps = LAYER_NORM_EPSILON
@@ -43,7 +43,7 @@ def _on_grid(logits: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 class LinearDecoder(nn.Module):
-    """One linear layer from each patch token to its classes.
+    """Linear layer from each patch token to class logits.
 
     Args:
         width: C.
@@ -62,10 +62,10 @@ class LinearDecoder(nn.Module):
 
 
 class MaskTransformer(nn.Module):
-    """A learned embedding of each class goes through transformer blocks together with the patches.
+    """Transformer blocks over the patches and a learned embedding per class.
 
-    A mask is the cosine of a class and each patch; a LayerNorm over the classes makes logits of them. The
-    blocks have softmax attention whatever the encoder has.
+    A mask is the cosine of a class with each patch; a LayerNorm over the classes turns it into logits. The
+    blocks always have softmax attention, independent of the encoder.
 
     Args:
         width: C of the patch tokens and of the decoder.
@@ -108,5 +108,5 @@ class MaskTransformer(nn.Module):
         return _on_grid(masks, grid)
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that are not decayed, besides vectors."""
+        """Names of the parameters exempt from weight decay, besides vectors."""
         return {"cls_emb"}

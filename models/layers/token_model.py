@@ -1,4 +1,4 @@
-"""`TokenModel`, the form in which everything else sees a model of words.
+"""`TokenModel`, the wrapper of models of words.
 
 B = batch, N = tokens, V = words of the vocabulary.
 """
@@ -14,15 +14,15 @@ from assay.models.layers.layers import Classifier
 
 
 class TokenModel(Classifier):
-    """A `Classifier` whose input is words, so that there is nothing to normalise.
+    """`Classifier` whose input is words, without normalisation.
 
     Args:
-        backbone: maps tokens, int64 (B, N), to logits: (B, classes) of a classifier, (B, N, V) of a language
-            model.
+        backbone: maps tokens, int64 (B, N), to logits: (B, classes) for a classifier, (B, N, V) for a
+            language model.
     """
 
     def __init__(self, backbone: nn.Module) -> None:
-        nn.Module.__init__(self)  # no mean and no standard deviation
+        nn.Module.__init__(self)  # neither mean nor standard deviation
         self.backbone = backbone
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -31,9 +31,9 @@ class TokenModel(Classifier):
         return logits
 
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
-        """-log p(target at i | tokens up to i) of a language model, as `LanguageModel` has it.
+        """-log p(target at i | tokens up to i) of a language model; see `LanguageModel`.
 
-        A backbone without this method is asked for all its logits.
+        A backbone without this method computes all logits.
 
         Returns:
             (B, N), or (B, last), float32 at least.
@@ -52,10 +52,10 @@ class TokenModel(Classifier):
 
 
 def reads_words(backbone: nn.Module) -> bool:
-    """Whether a model's input is words: then it says how many it takes, `sequence_length`."""
+    """Whether a model's input is words, i.e. it has a `sequence_length`."""
     return hasattr(backbone, "sequence_length")
 
 
 def wrap(backbone: nn.Module, mean: Sequence[float], std: Sequence[float]) -> Classifier:
-    """A backbone in the form for its input: with a normalisation of images, without one of words."""
+    """Wraps a backbone for its input: images with normalisation, words without."""
     return TokenModel(backbone) if reads_words(backbone) else Classifier(backbone, mean, std)

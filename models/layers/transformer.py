@@ -1,4 +1,4 @@
-"""The vision transformer: patches, a class token, blocks with any attention, a head on the class token.
+"""Vision transformer: patches, a class token, blocks with any attention, a head on the class token.
 
 Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; sizes and block as in DeiT (Touvron et al.,
 ICML 2021). Initialisation as released by the authors of RPC-Attention: PyTorch's defaults for all linear and
@@ -21,7 +21,7 @@ from assay.models.layers.position_embeddings import resize_positions
 
 
 class VisionTransformer(nn.Module):
-    """A vision transformer with one attention factory per layer.
+    """Vision transformer with one attention factory per layer.
 
     Args:
         attentions: the attention of each layer; their number is the depth.
@@ -33,7 +33,7 @@ class VisionTransformer(nn.Module):
         heads: attention heads of each layer; must divide `width`.
         mlp_ratio: hidden width of the MLPs, as a multiple of C.
         dropout: dropout rate of embedding, attention output and MLP.
-        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
+        drop_path: stochastic depth rate in the last layer; it rises linearly from 0 in the first.
 
     Raises:
         ValueError: a size does not divide as stated, or causal attention in every layer.
@@ -94,10 +94,10 @@ class VisionTransformer(nn.Module):
 
         Args:
             patches: (B, P, C), row by row.
-            grid: (height, width) of the patches; on another grid than the model's own the position embedding
-                is resized, bilinear with half-pixel centres.
+            grid: (height, width) of the patches; on a grid other than the model's the position embedding is
+                resized, bilinear with half-pixel centres.
         """
-        # Not len(): torch.export takes that for a constant.
+        # Not len(): torch.export treats that as a constant.
         tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)  # (B, N, C)
         tokens = self.pos_drop(tokens + self._positions(grid))
         for block in self.blocks:
@@ -111,17 +111,17 @@ class VisionTransformer(nn.Module):
         return self.patch_embed.proj.kernel_size[0]
 
     def as_encoder(self) -> None:
-        """Leave out what classifying alone needs: the head. The class token takes part in every layer."""
+        """Remove the head. The class token stays, because it takes part in every layer."""
         self.reset_classifier(0)
 
     def patch_tokens(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Normalised patch tokens (B, P, C) and their grid, of images whose sides `patch_size` divides."""
+        """Normalised patch tokens (B, P, C) and their grid, of images divisible by `patch_size`."""
         patches: Tensor = self.patch_embed.proj(images)  # (B, C, h, w)
         grid = (patches.shape[2], patches.shape[3])
         return self.encode(patches.flatten(2).transpose(1, 2), grid)[:, 1:], grid
 
     def _positions(self, grid: tuple[int, int]) -> Tensor:
-        """The position embedding (1, N, C) of a grid."""
+        """Position embedding (1, N, C) for a grid."""
         return resize_positions(self.pos_embed, self.patch_embed.grid, grid)
 
     def forward_head(self, tokens: Tensor, pre_logits: bool = False) -> Tensor:
@@ -137,7 +137,7 @@ class VisionTransformer(nn.Module):
         return self.forward_head(self.forward_features(images))
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that the DeiT recipe does not decay, besides vectors."""
+        """Names of the parameters that the DeiT recipe exempts from weight decay, besides vectors."""
         return {"cls_token", "pos_embed"}
 
     def get_classifier(self) -> nn.Module:
@@ -145,6 +145,6 @@ class VisionTransformer(nn.Module):
         return self.head
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Replace the head by a fresh one (timm's name for it); 0 classes = no head."""
+        """Replace the head by a new one (timm's name for it); 0 classes = no head."""
         self.num_classes = num_classes
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()

@@ -1,13 +1,13 @@
-"""How the authors of a family of models name and cut what a backbone of ours has, as data.
+"""Naming and slicing of backbone tensors in released weights, per family of models, as data.
 
 Inside a backbone our names and layouts are timm's: fused `qkv` with the row blocks q, k, v, head-major inside
 a block. They are also those of DeiT, and of the authors of RPC-Attention (Teo and Nguyen, NeurIPS 2024),
-whose symmetric attention has the row blocks k, v. Where released weights differ, a `Form` says how:
+whose symmetric attention has the row blocks k, v. Where released weights differ, a `Form` describes it:
 
-- FAN-ViT (Zhou et al., ICML 2022): in the FAN blocks the queries have a matrix of their own, and another has
-  the row blocks k, v. RPC-FAN was not released; its symmetric attention has no place for the queries.
-- Segmenter (Strudel et al., ICCV 2021): the encoder carries the head for ImageNet that it was pretrained
-  with, which segmentation does not use.
+- FAN-ViT (Zhou et al., ICML 2022): in the FAN blocks the queries have their own matrix, and another has the
+  row blocks k, v. RPC-FAN was not released; its symmetric attention has no place for the queries.
+- Segmenter (Strudel et al., ICCV 2021): the encoder carries the ImageNet head it was pretrained with, which
+  segmentation does not use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Shapes = Mapping[str, Shape]
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor of a file, and the rows of ours that it is: `count` of `of` equal blocks, from `first` on."""
+    """A file's tensor and the backbone's rows that it fills: `count` of `of` blocks, from `first` on."""
 
     name: str
     first: int = 0
@@ -31,25 +31,25 @@ class Part:
     of: int = 1
 
     def shape(self, ours: Shape) -> Shape:
-        """The shape that the file's tensor must have, when ours has this one."""
+        """Required shape of the file's tensor, given the backbone's."""
         return ours if self.of == 1 else (ours[0] * self.count // self.of, *ours[1:])
 
     def rows(self, ours: Tensor) -> Tensor:
-        """The rows of our tensor that the file's tensor fills, as a view."""
+        """View of the backbone's rows that the file's tensor fills."""
         block = len(ours) // self.of if self.of > 1 else 0
         return ours if self.of == 1 else ours.narrow(0, self.first * block, self.count * block)
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a family of released weights differs from ours.
+    """Differences of a family of released weights from the house layout.
 
     Attributes:
-        name: of the form; empty for the one that does not differ.
-        marker: what some name of each model has that the form is for.
-        cut: a module of ours, to the modules of theirs whose tensors, one after the other along the first
+        name: of the form; empty for the house layout.
+        marker: substring found in some tensor name of each model with this form.
+        cut: a module of the backbone, to the file's modules whose tensors, concatenated along the first
             axis, make its tensors, each with its number of row blocks.
-        unused: names that such files have and the model does not need.
+        unused: names in such files that the model does not need.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Form:
     unused: tuple[str, ...] = ()
 
     def applies(self, wanted: Shapes) -> bool:
-        """Whether a model with such tensors has its weights released in this form."""
+        """Whether weights of a model with these tensors are released in this form."""
         return any(self.marker in key for key in wanted) and all(self._whole(wanted))
 
     def parts(self, key: str) -> tuple[Part, ...]:
-        """The tensors of a file that make the backbone's tensor of this name."""
+        """The file's tensors that make up the backbone's tensor of this name."""
         for ours, theirs in self.cut.items():
             before, found, after = key.rpartition(f".{ours}.")
             if found:
@@ -70,7 +70,7 @@ class Form:
         return (Part(key),)
 
     def _whole(self, wanted: Shapes) -> Iterator[bool]:
-        """Whether each matrix that is cut has as many blocks as the form has."""
+        """Whether each sliced matrix has the form's number of blocks."""
         for ours, theirs in self.cut.items():
             blocks = sum(count for _, count in theirs)
             for key, shape in wanted.items():

@@ -1,10 +1,10 @@
-"""Key maps: where the tensors of a state dict from elsewhere belong in a `Classifier`.
+"""Key maps: from the tensor names of a foreign state dict to those of a `Classifier`.
 
-A layout is a pair of prefixes, what stands before each of the backbone's names in the file and what stands
-there in ours, and a form of `key_maps`, which says how the names after the prefix differ. The prefixes are
-those of wrappers: of DeiT's training script, which the authors of RPC-Attention and of Segmenter use too
-({"model": ..., "model_ema": ...}), of Lightning and others ({"state_dict": ...}), and of torch's data
-parallelism ("module."), as they look when nested names are joined by dots.
+A layout is a pair of prefixes, of the backbone's names in the file and in a `Classifier`, and a form of
+`key_maps`, which describes how the names after the prefix differ. The prefixes are those of wrappers: of
+DeiT's training script, which the authors of RPC-Attention and of Segmenter use too ({"model": ...,
+"model_ema": ...}), of Lightning and others ({"state_dict": ...}), and of torch's data parallelism
+("module."), with nested names joined by dots.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dataclasses import dataclass, replace
 from assay.models.weights.key_maps import FORMS, SAME, Form, Part, Shapes
 
 BACKBONE = "backbone."
-# A Classifier's own; files from elsewhere have none.
+# A Classifier's own; foreign files have none.
 NORMALIZATION = frozenset({"mean", "std"})
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a kind of file names what a `Classifier` has.
+    """Naming of a `Classifier`'s tensors in a kind of file.
 
     Attributes:
         name: of the kind.
-        theirs: what each name in such a file begins with.
-        ours: what stands there in a Classifier's state dict instead.
-        form: how the names differ after that.
+        theirs: prefix of the names in such a file.
+        ours: its replacement in a Classifier's state dict.
+        form: the differences after the prefix.
     """
 
     name: str
@@ -37,23 +37,23 @@ class Layout:
 
     @property
     def foreign(self) -> bool:
-        """Whether such files have no normalisation."""
+        """Whether such files lack a normalisation."""
         return bool(self.ours)
 
     @property
     def unused(self) -> frozenset[str]:
-        """Names that such a file may have and the model does not need."""
+        """Names in such files that the model does not need."""
         return frozenset(self.theirs + name for name in self.form.unused)
 
     def parts(self, key: str) -> tuple[Part, ...]:
-        """The file's tensors that make a Classifier's tensor; none for those that such files do not have."""
+        """The file's tensors that make up a Classifier's tensor; empty if such files lack it."""
         if self.foreign and key in NORMALIZATION:
             return ()
         parts = self.form.parts(key.removeprefix(self.ours))
         return tuple(replace(part, name=self.theirs + part.name) for part in parts)
 
     def names(self, wanted: Iterable[str]) -> frozenset[str]:
-        """Every name that such a file of a Classifier with these names may have."""
+        """All names possible in such a file of a Classifier with these names."""
         return self.unused.union(part.name for key in wanted for part in self.parts(key))
 
 
@@ -71,9 +71,9 @@ LAYOUTS = (
 
 
 def layouts_for(wanted: Shapes) -> list[Layout]:
-    """Every layout in which weights of a Classifier with such tensors may come, the likeliest first.
+    """All possible layouts for weights of a Classifier with these tensors, likeliest first.
 
-    One with a form of its own is called after the form, and after what wraps it, if anything does:
+    A layout is named after its form, preceded by its wrapper, if any:
     "nvidia_fan", "deit/nvidia_fan".
     """
     found = list(LAYOUTS)
@@ -88,11 +88,11 @@ def layouts_for(wanted: Shapes) -> list[Layout]:
 
 
 def find_layout(given: Iterable[str], wanted: Shapes) -> Layout:
-    """The layout that knows most names of a file; of several the first.
+    """Layout that matches most names of a file; ties go to the first.
 
     Args:
-        given: the names in the file.
-        wanted: the shapes in the Classifier's state dict by name.
+        given: names in the file.
+        wanted: shapes in the Classifier's state dict by name.
     """
     keys, layouts = set(given), layouts_for(wanted)
     matches = [len(keys & layout.names(wanted)) for layout in layouts]
