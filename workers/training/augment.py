@@ -24,15 +24,14 @@ from assay.workers.training.recipe import Augmentation
 def move_pixels(
     images: Tensor, augmentation: Augmentation, *, seed: int, step: int, part: Part | None = None
 ) -> Tensor:
-    """Rotate, scale, mirror and shift each image by amounts of its own, in one interpolation.
+    """Rotate, scale, mirror and shift each image by its own random amounts, in one interpolation.
 
     Args:
-        images: (B, C, S, S); what comes in from outside an image is 0 (black).
-        augmentation: the largest amounts.
+        images: (B, C, S, S); pixels from outside an image are 0 (black).
+        augmentation: the max amounts.
         seed: the job's seed.
-        step: the step that the images are for; the same seed and step give the same amounts on
-            every device.
-        part: the rows of the batch that the images are, which get the amounts of these rows; None: all.
+        step: the step of the images; the same seed and step give the same amounts on every device.
+        part: the batch rows of the images, which get the amounts of these rows; None: all.
 
     Returns:
         A tensor of the same shape, type and range.
@@ -52,11 +51,11 @@ def move_maps(
     """Move label maps as `move_pixels` moves their images, to the nearest pixel.
 
     Args:
-        maps: classes or IGNORE, (B, S, S); what comes in from outside an image is IGNORE.
-        augmentation: the largest amounts.
+        maps: classes or IGNORE, (B, S, S); pixels from outside an image are IGNORE.
+        augmentation: the max amounts.
         seed: the job's seed.
-        step: the step that the maps are for.
-        part: the rows of the batch that the maps are; None: all.
+        step: the step of the maps.
+        part: the batch rows of the maps; None: all.
 
     Returns:
         int64 (B, S, S).
@@ -64,7 +63,7 @@ def move_maps(
     if not augmentation.moves:
         return maps.to(torch.int64)
     transform = _affine(part or everything(len(maps)), augmentation, generator(seed, "augment", step))
-    shifted = maps[:, None].to(torch.float32) - IGNORE  # 0, with which grid_sample pads, becomes IGNORE
+    shifted = maps[:, None].to(torch.float32) - IGNORE  # grid_sample's zero padding becomes IGNORE
     grid = functional.affine_grid(transform.to(shifted), list(shifted.shape), align_corners=False)
     moved = functional.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)
     return (moved[:, 0] + IGNORE).to(torch.int64)
@@ -106,8 +105,8 @@ def mix(
             returned as they are.
         classes: K.
         seed: the job's seed.
-        step: the step that the batch is for.
-        part: the rows of the batch that these are, which are mixed as in the whole batch; None: all.
+        step: the step of the batch.
+        part: the batch rows of these examples, mixed as in the whole batch; None: all.
 
     Returns:
         Images (B, C, S, S), and labels (B,) or, when mixed, class probabilities (B, K).

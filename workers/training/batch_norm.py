@@ -1,8 +1,8 @@
-"""Batch normalisation over a batch that several processes share.
+"""Batch normalisation over a batch shared by several processes.
 
 Ioffe and Szegedy, "Batch Normalization", ICML 2015, algorithm 1: mean and variance are those of the whole
-batch. Written here, because torch's `SyncBatchNorm` refuses the CPU, where this is tested. In eval mode,
-attacks included, a layer is torch's own.
+batch. Written here, because torch's `SyncBatchNorm` does not support the CPU, where this is tested. In eval
+mode, attacks included, a layer behaves as torch's own.
 
 C = channels, n = values of a channel in the whole batch.
 """
@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def share_batch_norms(model: nn.Module) -> None:
-    """Replace each batch normalisation inside a model by one whose batch is that of all processes.
+    """Replace each batch normalisation of a model by one over the batch of all processes.
 
     Names, weights and buffers stay the same objects.
     """
@@ -30,7 +30,7 @@ def share_batch_norms(model: nn.Module) -> None:
 
 
 class SharedBatchNorm(_BatchNorm):
-    """A batch normalisation in place of another one, whose weights and buffers it takes over."""
+    """Replacement of a batch normalisation that takes over its weights and buffers."""
 
     def __init__(self, other: _BatchNorm) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class SharedBatchNorm(_BatchNorm):
         self.train(other.training)
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 (torch's name)
-        """Torch asks before it normalises."""
+        """Hook that torch calls before it normalises."""
         if input.dim() < 2:
             raise ValueError(f"batch normalisation is for (batch, channels, ...): got {tuple(input.shape)}")
 
@@ -69,25 +69,25 @@ class SharedBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        """Move the running mean and the running (unbiased) variance towards those of the batch."""
+        """Update the running mean and the running (unbiased) variance."""
         if self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        # Without a momentum torch keeps the plain mean over all batches.
+        # Without momentum torch keeps the plain mean over all batches.
         rate = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean), rate)
         self.running_var.lerp_(variance.to(self.running_var), rate)
 
 
 def _total(tensor: Tensor) -> Tensor:
-    """The sum over all processes."""
+    """Sum over all processes."""
     total: Tensor = _Total.apply(tensor)
     return total
 
 
 class _Total(torch.autograd.Function):
-    """What each process adds moves the loss of every process: its gradient is the sum of theirs."""
+    """All-reduce sum; each summand affects every process's loss, so its gradient is the sum of theirs."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Batches of examples that are made one by one (`Examples`), by processes ahead of the training.
+"""Batches of examples made one by one (`Examples`), prefetched by worker processes.
 
-Each example's draws are keyed by seed, epoch and its place in the order of the epoch, so it is the same
-whoever makes it, wherever the training resumes, and with whatever batch size.
+Each example's draws are keyed by seed, epoch and position in the epoch's order, so it is independent of the
+process that makes it, the point of resumption and the batch size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from assay.workers.training.examples import Example, Examples
 from assay.workers.training.order import Order
 from assay.workers.training.randomness import derive_seed, library_generators_restored
 
-# Examples that are handed over at once, through shared memory.
+# Examples per chunk passed through shared memory.
 CHUNK = 16
 MAX_WORKERS = 16
 # Below this many cores to spare a process that makes examples would take the training's own.
@@ -31,7 +31,7 @@ WORTHWHILE = 2
 
 
 class MakingFailed(Exception):
-    """An example could not be made, for no reason that its user could mend; names it."""
+    """An example could not be made, for a reason outside the user's data; the message names it."""
 
 
 class Task(NamedTuple):
@@ -42,13 +42,13 @@ class Task(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Made examples, n of them, those in bytes apart from those in floats.
+    """Chunk of n examples, bytes and floats kept apart.
 
     Attributes:
-        exact: bool (n,): in bytes.
+        exact: bool (n,): which are bytes.
         in_bytes: uint8 (n1, C, S, S).
         in_floats: float32 (n2, C, S, S).
-        truth: of all, (n, ...).
+        truth: labels of all, (n, ...).
     """
 
     exact: Tensor
@@ -58,7 +58,7 @@ class Chunk(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Why an example could not be made; `wrong_data` is for who brought the data."""
+    """Reason why an example could not be made; `wrong_data` blames the user's data."""
 
     wrong_data: bool
     message: str
@@ -68,15 +68,15 @@ def worker_count(cores: int, threads: int) -> int:
     """How many processes make examples for a training.
 
     Args:
-        cores: what the training may use.
-        threads: of torch, in the training's process.
+        cores: cores of the training.
+        threads: torch threads of the training's process.
     """
     spare = cores - threads
     return min(spare, MAX_WORKERS) if spare >= WORTHWHILE else 0
 
 
 class MadeBatches:
-    """The batches of a training, from examples made one by one."""
+    """Batches of a training, from examples made one by one."""
 
     def __init__(
         self,
@@ -89,19 +89,19 @@ class MadeBatches:
         processes: Processes = ALONE,
         workers: int = 0,
     ):
-        """Nothing is made before `between`.
+        """Defers all work to `between`.
 
         Args:
-            examples: what makes them.
+            examples: the source of examples.
             seed: the job's seed.
-            batch_size: examples in a batch, those of all processes of the training together.
-            device: where the batches go.
-            repeats: how often an epoch visits an example.
+            batch_size: examples per batch, over all processes of the training.
+            device: target device of the batches.
+            repeats: visits of an example per epoch.
             processes: this process of the training.
             workers: how many processes make examples for it; 0: it makes them itself.
 
         Raises:
-            ValueError: there are no examples, or too few for the processes.
+            ValueError: no examples, or too few for the processes.
         """
         if len(examples.ids) == 0:
             raise ValueError("there are no training examples")
@@ -114,21 +114,21 @@ class MadeBatches:
 
     @property
     def batch_size(self) -> int:
-        """Examples in a batch, those of all processes of the training together."""
+        """Examples per batch, over all processes of the training."""
         return self._order.batch_size
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch."""
+        """Batches per epoch."""
         return self._order.steps_per_epoch
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1.
 
         Raises:
-            ValueError: an example cannot be made from its data; names it.
-            MakingFailed: or not for another reason.
-            RuntimeError: a process that makes examples died.
+            ValueError: the data of an example are bad; the message names it.
+            MakingFailed: an example cannot be made for another reason.
+            RuntimeError: a worker process died.
         """
         per_step = -(-len(self._part.rows) // CHUNK)
         with closing(self._chunks(start, stop)) as chunks:
@@ -169,7 +169,7 @@ def _images(chunk: Chunk, device: torch.device) -> Tensor:
 
 
 class _Making(Dataset[Chunk | Failed]):
-    """Makes what it is asked for, wherever it is."""
+    """Makes the requested examples, in this process or a worker."""
 
     def __init__(self, examples: Examples) -> None:
         self._examples = examples
@@ -180,7 +180,7 @@ class _Making(Dataset[Chunk | Failed]):
             for index, seed in zip(*task, strict=True):
                 try:
                     made.append(self._examples.make(index, seed))
-                except Exception as error:  # whatever it is, it says which example it was
+                except Exception as error:  # any error, reported with its example
                     text = f"training example {self._examples.ids[index]!r}: {error}"
                     known = isinstance(error, ValueError)
                     return Failed(known, text if known else f"{text} ({type(error).__name__})")
@@ -211,10 +211,10 @@ def _ahead(making: _Making, tasks: Iterable[Task], workers: int) -> Iterator[Chu
         # Copies of this process, which share the data set's memory. A fresh process would need it pickled.
         multiprocessing_context="fork",
         worker_init_fn=_begin,
-        generator=torch.Generator(),  # so that nothing is drawn from the global one
+        generator=torch.Generator(),  # leaves the global generator alone
     )
     with warnings.catch_warnings():
-        # Python 3.12 warns of forks of processes with threads; those of torch are made anew in the copy.
+        # Python 3.12 warns about forks of threaded processes; torch recreates its threads in the fork.
         warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
         iterator = iter(loader)
     yield from iterator

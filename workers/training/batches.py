@@ -1,9 +1,9 @@
-"""Where the batches of a training come from.
+"""Batches of a training: the interface, and batches of images in memory.
 
-`Source` is what the loop asks. There are three: `Batches`, of images at the model's size, which are moved on
-the device; `workers.training.tokens.TokenBatches`, of words; and
-`workers.training.batch_workers.MadeBatches`, of examples that are made one by one from what the data set has
-(`Examples`: timm's augmentation, or crops with their label maps), in processes ahead of the training.
+`Source` is the interface of the loop. It has three implementations: `Batches`, of images at the model's size,
+transformed on the device; `workers.training.tokens.TokenBatches`, of words; and
+`workers.training.batch_workers.MadeBatches`, of examples made one by one from the data set (`Examples`:
+timm's augmentation, or crops with their label maps), prefetched by worker processes.
 `workers.training.source` chooses.
 
 Legend: B examples of this process's part of a batch, C channels, S image side.
@@ -34,10 +34,10 @@ class TrainingBatch(NamedTuple):
     """What a step trains on, on the device; of several processes, this one's part of it.
 
     Attributes:
-        images: float32 (B, C, S, S) in [0, 1], each of them augmented; noise of random erasing may leave
-            [0, 1]. Of text the tokens, int64 (B, N).
-        truth: labels, int64 (B,), or label maps, (B, S, S), that have moved with their images; of a language
-            the next words, int64 (B, N).
+        images: float32 (B, C, S, S) in [0, 1], augmented; the noise of random erasing may leave [0, 1]. For
+            text: tokens, int64 (B, N).
+        truth: labels, int64 (B,), or label maps, (B, S, S), transformed with their images; for a language
+            model the next words, int64 (B, N).
     """
 
     images: Tensor
@@ -45,24 +45,24 @@ class TrainingBatch(NamedTuple):
 
 
 class Source(Protocol):
-    """The batches of a training, by step."""
+    """Batches of a training, by step."""
 
     @property
     def batch_size(self) -> int:
-        """Examples in a batch, those of all processes together."""
+        """Examples per batch, over all processes."""
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch."""
+        """Batches per epoch."""
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1: the same whatever the start was."""
 
 
 class Batches:
-    """Images at the model's size: from memory when the data fit, else loaded ahead by threads.
+    """Images at the model's size: from memory if the data fit, else prefetched by threads.
 
-    They are moved (shift, rotation, scale, flip) on the device.
+    Geometric augmentation (shift, rotation, scale, flip) runs on the device.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Batches:
         augmentation: Augmentation | None = None,
         processes: Processes = ALONE,
     ):
-        """Load all images now when their float32 pixels take at most `CACHE_BYTES`.
+        """Loads all images at once if their float32 pixels take at most `CACHE_BYTES`.
 
         Raises:
-            ValueError: there are no examples, or too few for the processes.
+            ValueError: no examples, or too few for the processes.
         """
         self._data = data
         self._seed = seed
@@ -97,12 +97,12 @@ class Batches:
 
     @property
     def batch_size(self) -> int:
-        """Examples in a batch, those of all processes together."""
+        """Examples per batch, over all processes."""
         return self._order.batch_size
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch."""
+        """Batches per epoch."""
         return self._order.steps_per_epoch
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:

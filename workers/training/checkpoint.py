@@ -1,8 +1,8 @@
 """Checkpoints of a training run: durable, checked against their own hash, the last two kept.
 
-A checkpoint is a file `step-000001234.0123456789abcdef.pt`: what `torch.save` wrote, under a name
-that holds the step and the start of the content's SHA-256. A file that does not match its name was
-torn or damaged and is never loaded.
+A checkpoint is a file `step-000001234.0123456789abcdef.pt`: the output of `torch.save`, under a name that
+holds the step and the start of the content's SHA-256. A file that does not match its name was torn or damaged
+and is never loaded.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{16})\.pt")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run knows after `step` steps; `state` holds tensors and plain values only."""
+    """State of a run after `step` steps; `state` holds only tensors and plain values."""
 
     step: int
     state: Mapping[str, object]
 
 
 class Checkpoints:
-    """The checkpoints of one run in one folder, which is made when it is not there."""
+    """Checkpoints of one run in one folder, created if missing."""
 
     def __init__(self, folder: Path, *, tidy: bool = True):
-        """Remove what a killed process left half written; `tidy` is for the one process that writes."""
+        """Remove partial files of a killed process; `tidy` is for the one process that writes."""
         self._folder = folder
         if not tidy:
             return
@@ -50,7 +50,7 @@ class Checkpoints:
         """Write a checkpoint; when this returns, it survives a kill and a power failure.
 
         Raises:
-            OSError: it could not be written; the ones before are untouched.
+            OSError: writing failed; earlier checkpoints are untouched.
         """
         stem = f"step-{checkpoint.step:09d}"
         temporary = temporary_path(self._folder, stem)
@@ -64,7 +64,7 @@ class Checkpoints:
         return path
 
     def newest(self) -> Checkpoint | None:
-        """The newest whole checkpoint; damaged ones are removed with a warning. None: there is none."""
+        """Latest intact checkpoint, or None; damaged ones are deleted with a warning."""
         for step, path in self._newest_first():
             if _digest_of(path) == path.suffixes[-2].lstrip("."):
                 loaded = torch.load(path, map_location="cpu", weights_only=True)
@@ -80,7 +80,7 @@ class Checkpoints:
 
 
 class _HashingWriter:
-    """Hashes what passes through to a file, so that a large checkpoint is not read back."""
+    """Hashes the bytes written to a file, so that a large checkpoint is not read back."""
 
     def __init__(self, file: BinaryIO):
         self._file = file

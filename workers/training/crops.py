@@ -1,10 +1,10 @@
 """Segmenter's training examples: random crops of images and label maps, cut from the files at their own size.
 
-Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1: a random change of
-size, a random crop, which is padded where the image is smaller, a random mirror image; and photometric
+Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1: a random
+rescaling, a random crop (padded if the image is smaller), a random horizontal flip; and photometric
 distortion, as released. The padding is the pixel mean of the data, 0 after normalisation, and IGNORE in the
-label map. Deviation: the release draws a crop anew, up to ten times, while one class has more than three
-quarters of it, which the paper does not mention.
+label map. Deviation: the release redraws a crop, up to ten times, while one class covers more than three
+quarters of it; the paper does not mention this.
 
 Legend: C channels, H height, W width, S side of a crop.
 """
@@ -28,14 +28,14 @@ from assay.workers.training.recipe import Crops
 def random_crop(
     pixels: Tensor, labels: Tensor, crops: Crops, mean: Sequence[float], draws: random.Random
 ) -> tuple[Tensor, Tensor]:
-    """One training example.
+    """Random training example from an image.
 
     Args:
         pixels: uint8 (C, H, W), at the file's size.
         labels: classes or IGNORE, uint8 (H, W).
-        crops: how to change it.
+        crops: the crop parameters.
         mean: colour of the padding, in [0, 1], (C,).
-        draws: where all random numbers come from.
+        draws: source of all random numbers.
 
     Returns:
         Pixels in [0, 1], float32 (C, S, S), and classes or IGNORE, uint8 (S, S).
@@ -59,17 +59,17 @@ def random_crop(
 
 
 def _distorted(image: Tensor, draws: random.Random) -> Tensor:
-    """(C, H, W) in [0, 1] with other colours; pixels are then multiples of 1 / 255."""
+    """Photometric distortion of (C, H, W) in [0, 1]; results are multiples of 1 / 255."""
     pixels = (image * BYTE).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()  # (H, W, C)
     changed = np.ascontiguousarray(distort(pixels, draws))
     return torch.from_numpy(changed).permute(2, 0, 1).to(torch.float32) / BYTE
 
 
 class CropExamples:
-    """The crops of a training set, made one by one (`Examples`)."""
+    """Crops of a training set, made one by one (`Examples`)."""
 
     def __init__(self, data: SegmentationSet, crops: Crops) -> None:
-        """Note where they are cut from; nothing is loaded yet."""
+        """Stores the data set; nothing is loaded yet."""
         self._data = data
         self._crops = crops
 
@@ -79,6 +79,6 @@ class CropExamples:
         return self._data.ids
 
     def make(self, index: int, seed: int) -> Example:
-        """A crop, float32 (C, S, S) in [0, 1], and its label map, uint8 (S, S)."""
+        """Crop, float32 (C, S, S) in [0, 1], and its label map, uint8 (S, S)."""
         pixels, labels = self._data.example(index)
         return Example(*random_crop(pixels, labels, self._crops, self._data.mean, random.Random(seed)))

@@ -1,4 +1,4 @@
-"""The training log as a picture: loss and accuracy by epoch, of language models loss alone, as SVG.
+"""Training curves as SVG: loss and accuracy by epoch; for language models, loss only.
 
 The same records give the same text.
 """
@@ -13,7 +13,7 @@ from assay.workers.training.training_log import EpochRecord
 
 
 def draw(records: Sequence[EpochRecord]) -> str:
-    """Loss, and accuracy with and without attack, of each epoch; of a language model the evaluation's loss.
+    """Plot loss, and accuracy with and without attack, per epoch; for a language model, the evaluation loss.
 
     Args:
         records: at least one; losses are finite.
@@ -21,7 +21,7 @@ def draw(records: Sequence[EpochRecord]) -> str:
     Returns:
         The text of an SVG file.
     """
-    # A loss with auxiliary parts may be negative; the axis then begins at 0 all the same.
+    # The axis starts at 0 even if auxiliary losses make the loss negative.
     loss = _by_epoch([max(record.loss, 0.0) for record in records])
     losses = [Series("loss", loss, "line")]
     evaluated = [r.evaluation_loss for r in records if r.evaluation_loss is not None]

@@ -1,4 +1,4 @@
-"""torch set so that the same work gives the same bits, and set back afterwards."""
+"""Deterministic torch settings, restored afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.utils.deterministic
 
-# Its attributes are made at import time, out of the type checker's sight.
+# Its attributes are created at import time, invisible to the type checker.
 _options: Any = torch.utils.deterministic
 
 
@@ -18,9 +18,8 @@ _options: Any = torch.utils.deterministic
 def deterministic() -> Iterator[None]:
     """Deterministic algorithms, no TF32, no cuDNN benchmarking inside the block.
 
-    cuBLAS reads CUBLAS_WORKSPACE_CONFIG when its first handle is made, so a process that used CUDA
-    before must have set it itself. An operation that has no deterministic version raises a
-    RuntimeError that names it.
+    cuBLAS reads CUBLAS_WORKSPACE_CONFIG when its first handle is created, so a process that used CUDA before
+    must have set it itself. An operation without a deterministic version raises a RuntimeError that names it.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     mode = torch.get_deterministic_debug_mode()
@@ -30,7 +29,7 @@ def deterministic() -> Iterator[None]:
     try:
         # Same as use_deterministic_algorithms, which also imports the whole compiler: seconds.
         torch.set_deterministic_debug_mode("error")
-        # Filling every fresh tensor would cost time; nothing here reads memory that it has not written.
+        # Filling every new tensor would cost time; no code here reads uninitialised memory.
         _options.fill_uninitialized_memory = False
         torch.backends.cudnn.benchmark = False
         torch.backends.cuda.matmul.allow_tf32 = False

@@ -1,4 +1,4 @@
-"""Training examples that are made one by one: what stands between a data set and its batches."""
+"""Interface of training examples made one by one, between a data set and its batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Example(NamedTuple):
-    """One example, changed for one step.
+    """One augmented example of one step.
 
     Attributes:
         image: (C, S, S): uint8, where 255 is 1.0, or float32 in the units of pixels in [0, 1].
@@ -21,9 +21,9 @@ class Example(NamedTuple):
 
 
 class Examples(Protocol):
-    """The examples of a training set, made anew for each visit.
+    """Examples of a training set, regenerated at each visit.
 
-    Other processes make them, copies of this one (fork): what is opened at the start is theirs too.
+    They are made by forks of this process, which inherit open files.
     """
 
     @property
@@ -31,8 +31,8 @@ class Examples(Protocol):
         """Unique example ids in stable order, (n,)."""
 
     def make(self, index: int, seed: int) -> Example:
-        """The example at an index, with all its draws from a seed.
+        """Example at an index, with all its draws from a seed.
 
-        The same index and seed give the same bits, in whatever process and order. What is drawn from global
-        generators (Python's, numpy's, torch's) is seeded here; `MadeBatches` puts them back.
+        The same index and seed give the same bits in any process and order. Global generators (Python's,
+        numpy's, torch's) are seeded here; `MadeBatches` restores them.
         """

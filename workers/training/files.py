@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, whenever the process or the machine stops."""
+"""Atomic file writes: a file is whole or absent, whenever the process or the machine stops."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import torch
 from torch import Tensor, nn
 
 TEMPORARY_SUFFIX = ".tmp"
-# The text in the header of a weights file that has the hash of its tensors.
+# Metadata key of the tensor hash in the header of a weights file.
 CONTENT = "content_sha256"
 
 
 def temporary_path(folder: Path, stem: str) -> Path:
-    """A new name in the folder for something that is still being written."""
+    """Unused name in the folder for a file still being written."""
     return folder / f"{stem}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
 
 
 @contextmanager
 def written_through(path: Path) -> Iterator[BinaryIO]:
-    """A new file whose content is on the disk when the block ends; removed when the block fails.
+    """New file, synced to disk when the block ends and removed if it fails.
 
     Raises:
         OSError: it could not be written or synced.
@@ -43,7 +43,7 @@ def written_through(path: Path) -> Iterator[BinaryIO]:
 
 
 def rename_durably(source: Path, target: Path) -> None:
-    """Rename within a folder, and make the new name survive a power failure."""
+    """Rename within a folder, durable across a power failure."""
     source.replace(target)
     folder = os.open(target.parent, os.O_RDONLY)
     try:
@@ -66,13 +66,13 @@ def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> N
     Args:
         model: any module; tensors that share memory are written once per name.
         path: the file to write or replace.
-        metadata: text that goes into the header, beside the content's hash.
+        metadata: text for the header, beside the content's hash.
     """
     save_tensors(model.state_dict(), path, metadata)
 
 
 def save_tensors(given: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """The same for tensors by name."""
+    """As `save_weights`, for tensors by name."""
     tensors = {name: _own_memory(tensor) for name, tensor in given.items()}
     texts = {**metadata, CONTENT: content_sha256(sorted(tensors.items()))}
     payload = safetensors.torch.save(tensors, metadata=texts)
@@ -89,7 +89,7 @@ def save_tensors(given: Mapping[str, Tensor], path: Path, metadata: Mapping[str,
 
 
 def content_sha256(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """Hash of tensors with their names, dtypes and shapes, in the given order: by name."""
+    """Hash of tensors with their names, dtypes and shapes, in the given order (by name)."""
     digest = hashlib.sha256()
     for name, tensor in tensors:
         plain = tensor.detach().cpu().contiguous()

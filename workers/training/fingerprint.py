@@ -1,4 +1,4 @@
-"""Which training a checkpoint belongs to: a checkpoint of another one must never be continued."""
+"""Identity of a training: a checkpoint of another training must never be resumed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def training_identity(
     dtype: torch.dtype,
     processes: int,
 ) -> dict[str, object]:
-    """What must be equal for a checkpoint to belong to this training; plain values."""
+    """Plain values that must match for a checkpoint to belong to this training."""
     truth = cast(DataSet, data).labels.tolist() if data.task == "classification" else data.content_sha256()
     layout = [(name, list(tensor.shape)) for name, tensor in classifier.state_dict().items()]
     return {
@@ -37,7 +37,7 @@ def training_identity(
         "image_size": image_size,
         "batch_size": batch_size,
         "dtype": str(dtype),
-        # Dropout and drop-path draw for the part of a batch that a process has.
+        # Dropout and drop-path draws depend on a process's part of the batch.
         "devices": processes,
     }
 
@@ -47,15 +47,15 @@ def _digest(value: object) -> str:
 
 
 def environment() -> dict[str, object]:
-    """What the rounding of a step depends on; a change is worth a warning, not a refusal."""
+    """Environment that affects the rounding of a step; a change warns, but is no error."""
     return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
 
 
 def check_same_training(found: Mapping[str, object], wanted: Mapping[str, object], folder: Path) -> None:
-    """Compare the identity in a checkpoint with that of the training that wants to continue it.
+    """Compare a checkpoint's identity with that of the resuming training.
 
     Raises:
-        ValueError: they differ; the message names in what.
+        ValueError: they differ; the message names the differences.
     """
     different = sorted(key for key in wanted if found.get(key) != wanted[key])
     if different:

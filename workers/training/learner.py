@@ -1,4 +1,4 @@
-"""One optimiser step, and everything that one step leaves to the next."""
+"""One optimiser step, and the state carried from step to step."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MIXED = (torch.bfloat16, torch.float16)
 
 
 class StepResult(NamedTuple):
-    """What a batch, all processes' parts of it, came to before the update.
+    """Loss and counts of a batch over all processes, before the update.
 
     Attributes:
-        loss: mean over the batch, of segmentation over its pixels, of a language over its words.
-        correct: how many of its examples or pixels were predicted right; in adversarial training the images
-            without attack, in eval mode. Of a language nothing is judged but the loss.
-        judged: how many there were; a pixel without a class is not judged.
-        adversarial_correct: how many of the adversarial images were predicted right; None without any.
+        loss: mean over the batch; for segmentation over its pixels, for a language over its words.
+        correct: number of correct examples or pixels; in adversarial training, of the images without attack,
+            in eval mode. For a language, only the loss is measured.
+        judged: number of judged ones; pixels without a class are excluded.
+        adversarial_correct: number of correct adversarial images; None without any.
     """
 
     loss: float
@@ -45,7 +45,7 @@ class StepResult(NamedTuple):
 
 
 class Learner:
-    """A classifier, its optimiser and the average of its weights."""
+    """Classifier with its optimiser and the average of its weights."""
 
     def __init__(
         self,
@@ -59,18 +59,19 @@ class Learner:
         batch_size: int | None = None,
         processes: Processes = ALONE,
     ):
-        """Move the classifier to the device and choose its arithmetic.
+        """Move the classifier to the device and sets its precision.
 
         Args:
             classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K), or tokens (B, N); trained in
                 place.
             recipe: how to train.
             seed: keys augmentation, dropout and drop-path.
-            data: what it is trained on; classes, mean and standard deviation are read.
+            data: the training data; classes, mean and standard deviation are read.
             device: where to compute.
             dtype: float32 or float64 for everything; bfloat16 and float16 keep the weights and the loss in
                 float32 and compute the layers under autocast, float16 with a scaled loss.
-            batch_size: examples in a batch, those of all processes together; None: what `update` gets.
+            batch_size: examples per batch, over all processes; None: the size of the batches given to
+                `update`.
             processes: this process of the training.
         """
         if processes.size > 1:
@@ -98,7 +99,7 @@ class Learner:
 
     @property
     def average(self) -> nn.Module | None:
-        """The classifier with averaged weights; None when the recipe keeps no average."""
+        """Classifier with averaged weights; None if the recipe keeps no average."""
         return None if self._average is None else self._average.module
 
     def update(self, batch: TrainingBatch, *, step: int, learning_rate: float) -> StepResult:
@@ -110,7 +111,7 @@ class Learner:
             learning_rate: of this step.
         """
         images, truth = batch.images, batch.truth
-        if images.is_floating_point():  # tokens are no numbers to compute with
+        if images.is_floating_point():  # token ids keep their dtype
             images = images.to(self._weights_dtype)
         part = self._part or everything(len(images))
         if self.language:
@@ -133,7 +134,7 @@ class Learner:
         return self._result(numbers, attacked=self._recipe.adversarial is not None)
 
     def _next_words(self, tokens: Tensor, targets: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-        """This process's share of the loss of the next words (B, N), and the numbers of the step."""
+        """Next-word loss (B, N) of this process's share, and the numbers of the step."""
         model = cast(TokenModel, self.classifier)
         with collected() as auxiliary:
             with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
@@ -144,7 +145,7 @@ class Learner:
         return loss, torch.stack([loss.detach().double(), nothing, nothing, nothing])
 
     def _pixels(self, images: Tensor, maps: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-        """This process's share of the loss of label maps (B, S, S), and the numbers of the step."""
+        """Label-map loss (B, S, S) of this process's share, and the numbers of the step."""
         smoothing, sum_of = self._recipe.label_smoothing, self._processes.sum
         with collected() as auxiliary:
             loss, correct, judged = pixel_loss(self._logits(images), maps, smoothing, sum_of)
@@ -166,12 +167,12 @@ class Learner:
         return objective.plus(auxiliary)
 
     def _result(self, numbers: Tensor, *, attacked: bool) -> StepResult:
-        """The numbers of all processes, in one transfer from the device."""
+        """Numbers of all processes, in one transfer from the device."""
         loss, correct, judged, adversarial = self._processes.sum(numbers).tolist()
         return StepResult(loss, int(correct), int(judged), int(adversarial) if attacked else None)
 
     def _logits(self, images: Tensor) -> Tensor:
-        """Logits (B, K), or of segmentation (B, K, S, S), in the type of the weights."""
+        """Logits (B, K), for segmentation (B, K, S, S), in the dtype of the weights."""
         with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
             logits: Tensor = self.classifier(images)
         return logits.to(self._weights_dtype)
@@ -193,7 +194,7 @@ class Learner:
         return all(bool(torch.isfinite(weight).all()) for weight in self._trained)
 
     def state(self) -> dict[str, object]:
-        """Tensors and plain values from which `restore` continues exactly here."""
+        """State as tensors and plain values, for an exact `restore`."""
         average = None if self._average is None else self._average.state_dict()
         return {
             "classifier": self.classifier.state_dict(),
@@ -203,7 +204,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned."""
+        """Continue from a result of `state`."""
         self.classifier.load_state_dict(state["classifier"])
         self._optimiser.load_state_dict(state["optimiser"])
         self._scaler.load_state_dict(state["scaler"])
@@ -212,12 +213,12 @@ class Learner:
 
 
 def _share(loss: Tensor, part: Part) -> Tensor:
-    """What a mean over a part of the batch adds to the mean over the whole."""
+    """Contribution of a mean over a part of the batch to the mean over the whole."""
     return loss if part.share == 1 else loss * part.share
 
 
 def _numbers(loss: Tensor, objective: Objective, labels: Tensor) -> Tensor:
-    """Share of the loss, right, judged, and right under attack: float64 (4,)."""
+    """Share of the loss, correct, judged, and correct under attack: float64 (4,)."""
     right = _right(objective.logits, labels)
     attacked = objective.adversarial_logits
     under_attack = torch.zeros_like(right) if attacked is None else _right(attacked, labels)

@@ -1,4 +1,4 @@
-"""The training loop. A resumed run equals an undisturbed one bit for bit.
+"""The training loop. A resumed run is bit-identical to an uninterrupted one.
 
 Nothing in it depends on when it was interrupted: the order of the data is keyed by seed and epoch,
 augmentation, dropout, drop-path and the starts of attacks by seed and step, the learning rate is a
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 Report = Callable[[ProgressReport | CheckpointReport], None]
 
-# With the one report that always comes at the end, never more than two a second.
+# Including the final report, at most two per second.
 REPORT_SECONDS = 1.0
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-# Sums over the epoch so far.
+# Running sums of the epoch.
 NOTHING_YET = {"loss": 0.0, "correct": 0, "adversarial_correct": 0, "examples": 0}
 
 
@@ -64,7 +64,7 @@ def train(
     workers: int = 0,
     held_out_loss: Callable[[nn.Module], float] | None = None,
 ) -> Trained:
-    """Train a classifier, continuing from the newest whole checkpoint in `folder` when there is one.
+    """Train a classifier, resuming from the latest intact checkpoint in `folder`, if any.
 
     Args:
         classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K); its parameters are the
@@ -72,15 +72,15 @@ def train(
         data: the training split.
         recipe: how to train.
         seed: keys all randomness of the training.
-        image_size: S, the side in pixels that images are resized to; crops have their own.
-        batch_size: examples per step, of all processes together; a smaller data set is one batch.
+        image_size: S, side in pixels of the resized images; crops have their own.
+        batch_size: examples per step, over all processes; a smaller data set is one batch.
         device: where to compute.
         dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
-            loss, so that small gradients don't vanish: steps whose gradients overflow are left out).
-        folder: for checkpoints, log and weights; made when it is not there.
-        checkpoint_seconds: wall time between checkpoints; there is one more at the end.
-        report: gets `{"type": "progress", "done", "total", "message"}` (steps, at most twice a
-            second) and `{"type": "checkpoint", "step"}` after each checkpoint that is on the disk.
+            loss, so that small gradients don't vanish: steps whose gradients overflow are skipped).
+        folder: for checkpoints, log and weights; created if missing.
+        checkpoint_seconds: wall time between checkpoints; plus one at the end.
+        report: gets `{"type": "progress", "done", "total", "message"}` (steps, at most twice a second) and
+            `{"type": "checkpoint", "step"}` after each durable checkpoint.
         metadata: text for the header of the weights files.
         processes: this process among those of the training, all of which call this alike. The first one
             writes and reports. The numbers are those of one process up to rounding, but dropout and drop-path
@@ -92,8 +92,8 @@ def train(
 
     Raises:
         TrainingDiverged: the loss or a weight became infinite or NaN.
-        ValueError: another dtype, an empty data set, nothing to train, an example that cannot be read, or a
-            checkpoint in `folder` that was made by another training.
+        ValueError: unsupported dtype, empty data set, nothing to train, unreadable example, or a checkpoint
+            in `folder` of another training.
         OSError: a checkpoint, the log or the weights could not be written.
     """
     if dtype not in DTYPES:
@@ -132,7 +132,7 @@ def train(
 
 
 class _Run:
-    """Where a training stands, and how it goes on from there."""
+    """State and steps of a running training."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class _Run:
         record = EpochRecord(
             epoch=epoch,
             step=self._step,
-            # The last epoch may be cut short.
+            # The last epoch may be partial.
             loss=self._sums["loss"] / (self._step - (epoch - 1) * self._per_epoch),
             accuracy=None if language else self._sums["correct"] / examples,
             learning_rate=learning_rate,
@@ -267,7 +267,7 @@ class _Run:
         self._report({"type": "progress", "done": self._step, "total": self._steps, "message": message})
 
     def _save(self) -> None:
-        """Write a checkpoint, of which every process has all there is to write."""
+        """Write a checkpoint; every process holds the complete state."""
         self._saved_step = self._step
         if not self._processes.first:
             return

@@ -1,4 +1,4 @@
-"""What a step minimises: the loss of a batch, or its loss at the worst points of balls around the images.
+"""Training objective: the loss of a batch, or its loss at adversarial images.
 
 PGD-AT: Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", ICLR 2018, eq. 2.1:
 
@@ -10,10 +10,10 @@ equation 5 and algorithm 1:
     CE(f(x), y) + beta KL(f(x) || f(x'))  with x' = argmax KL(f(x) || f(x')), by PGD from x + 0.001 N(0, 1)
 
 The attack sees the model in eval mode, as in the released code of TRADES and in the `robustness` library of
-Madry's group; what is minimised is computed in training mode. The gradient of TRADES flows through both f(x)
-and f(x'), as released. Deviations: the released TRADES code computes f(x) of the update twice (other draws of
-dropout in each), here once; mixed labels (mixup) are attacked as they are; label smoothing is part of what is
-minimised, never of what the attack maximises.
+Madry's group; the loss is computed in training mode. The gradient of TRADES flows through both f(x) and
+f(x'), as released. Deviations: the released TRADES code computes f(x) of the update twice (with different
+dropout), here once; mixed labels (mixup) are attacked as they are; label smoothing is part of the training
+loss, never of the attack's.
 
 Legend: B batch, C channels, S image side, K classes.
 """
@@ -37,13 +37,13 @@ TRADES_START = 0.001
 
 
 class Objective(NamedTuple):
-    """The loss of a batch.
+    """Loss of a batch.
 
     Attributes:
-        loss: what is minimised, a mean over the batch.
-        logits: of the images without attack, (B, K), to count the right ones with.
-        adversarial_logits: of the adversarial images, (B, K); None where nothing is attacked.
-        passes: how many passes through the model the loss was computed from.
+        loss: the loss to minimise, a mean over the batch.
+        logits: of the clean images, (B, K), for the accuracy.
+        adversarial_logits: of the adversarial images, (B, K); None without an attack.
+        passes: number of forward passes behind the loss.
     """
 
     loss: Tensor
@@ -52,22 +52,22 @@ class Objective(NamedTuple):
     passes: int = 1
 
     def plus(self, auxiliary: Sequence[Tensor]) -> Objective:
-        """The same with the losses that parts of the model have added (`models.layers.auxiliary`).
+        """Adds the auxiliary losses of the model (`models.layers.auxiliary`).
 
-        They are weighted for one pass: where TRADES passes twice, their mean over both is added.
+        They are weighted for one pass; for the two passes of TRADES, their mean is added.
         """
         return self._replace(loss=sum((loss.to(self.loss) / self.passes for loss in auxiliary), self.loss))
 
 
 class Attacked(NamedTuple):
-    """Adversarial images (B, C, S, S) in [0, 1], and the logits (B, K) of the unattacked ones."""
+    """Adversarial images (B, C, S, S) in [0, 1], and the logits (B, K) of the clean ones."""
 
     images: Tensor
     clean_logits: Tensor
 
 
 def plain(model: Logits, images: Tensor, target: Tensor, smoothing: float) -> Objective:
-    """The cross-entropy of a batch.
+    """Cross-entropy of a batch.
 
     Args:
         model: in training mode.
@@ -86,7 +86,7 @@ def attack(
     training: AdversarialTraining,
     draws: Sequence[torch.Generator],
 ) -> Attacked:
-    """Look for the worst point of the ball around each image, by projected gradient ascent.
+    """Projected gradient ascent in the ball around each image.
 
     Args:
         model: in eval mode; every row of its logits depends on its own image only.
@@ -122,12 +122,12 @@ def robust(
     training: AdversarialTraining,
     smoothing: float,
 ) -> Objective:
-    """The loss of PGD-AT or TRADES at the points that `attack` found.
+    """Loss of PGD-AT or TRADES at the points found by `attack`.
 
     Args:
         model: in training mode.
         images: (B, C, S, S).
-        attacked: what `attack` returned for them.
+        attacked: the result of `attack` for them.
         target: labels, int64 (B,), or class probabilities (B, K).
         training: objective and beta.
         smoothing: label smoothing of the cross-entropy, in [0, 1).

@@ -2,8 +2,8 @@
 
 AdamW: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
 
-The rule of what is decayed is timm's, written here because importing timm takes seconds in every
-evaluator process.
+Weight decay is restricted as in timm, reimplemented because importing timm takes seconds in every evaluator
+process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ UNDECAYED = frozenset({"pos_embed", "cls_token", "dist_token", "reg_token", "mas
 def undecayed_names(model: nn.Module) -> set[str]:
     """Full names of the parameters that get no weight decay.
 
-    These are biases and parameters of at most one dimension (norms, scales), those named in
-    `UNDECAYED`, and those that a submodule lists in `no_weight_decay()` (timm's convention).
+    These are biases and parameters with at most one dimension (norms, scales), those in `UNDECAYED`, and
+    those listed by a submodule's `no_weight_decay()` (timm's convention).
     """
     names = {
         name
@@ -36,7 +36,7 @@ def undecayed_names(model: nn.Module) -> set[str]:
 
 
 def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """An optimiser over the parameters that require gradients; its learning rate is set per step.
+    """Optimiser over the parameters that require gradients; its learning rate is set per step.
 
     Raises:
         ValueError: no parameter requires a gradient.
@@ -52,10 +52,10 @@ def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         {"params": undecayed_group, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    # One kernel for all tensors; one call per tensor costs a small model more than its arithmetic.
+    # One kernel for all tensors: with a small model, calls per tensor cost more than the arithmetic.
     if recipe.optimiser == "sgd":
-        # Not fused: where float16 leaves the first step out, torch's fused SGD goes on from a momentum that
-        # nobody has written.
+        # Not fused: if float16 skips the first step, torch's fused SGD continues from an uninitialised
+        # momentum.
         return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, foreach=True)
     return torch.optim.AdamW(
         groups, lr=recipe.learning_rate, betas=recipe.betas, eps=recipe.epsilon, fused=True

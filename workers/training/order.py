@@ -1,4 +1,4 @@
-"""The order in which a training visits its examples, keyed by seed and epoch."""
+"""Order of a training's examples, keyed by seed and epoch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from assay.workers.training.randomness import epoch_order
 
 
 class Visit(NamedTuple):
-    """What one step visits.
+    """Examples of one step.
 
     Attributes:
         step: counted from 0.
         epoch: counted from 0.
-        first: place of its first example in the order of the epoch.
+        first: position of its first example in the epoch's order.
         indices: the examples' indices in the data set, int64 (B,).
     """
 
@@ -27,15 +27,15 @@ class Visit(NamedTuple):
 
 
 class Order:
-    """The training set cut into batches, addressed by step.
+    """Training set cut into batches, addressed by step.
 
-    An epoch visits the examples in an order of its own and drops what does not fill a last batch (another
-    part each epoch); a set smaller than one batch is one batch. With repeated augmentation an epoch is as
-    long as ever, and visits the first examples of its order several times each.
+    Each epoch has its own order of the examples and drops an incomplete last batch (a different part each
+    time); a set smaller than one batch is one batch. With repeated augmentation an epoch has the same length
+    and visits the first examples of its order several times each.
 
     Attributes:
-        batch_size: examples in a batch, B.
-        steps_per_epoch: batches in an epoch.
+        batch_size: examples per batch, B.
+        steps_per_epoch: batches per epoch.
     """
 
     def __init__(self, n: int, *, seed: int, batch_size: int, repeats: int = 1):
@@ -47,7 +47,7 @@ class Order:
         self.steps_per_epoch = n // self.batch_size
 
     def between(self, start: int, stop: int) -> Iterator[Visit]:
-        """What the steps start..stop-1 visit."""
+        """Visits of the steps start..stop-1."""
         order: Tensor | None = None
         for step in range(start, stop):
             epoch, number = divmod(step, self.steps_per_epoch)

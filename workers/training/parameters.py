@@ -1,4 +1,4 @@
-"""Parameters that recipes share: their types with bounds, and what they mean for the work to be done."""
+"""Shared parameters of the recipes: bounded types, and the work they imply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AttackSteps = Annotated[int, Interval(ge=1, le=1000)]
 AttackStepSize = Annotated[float, "fraction", Interval(gt=0, le=1)] | None  # pixel units
 Beta = Annotated[float, Interval(ge=0, le=1000)]
 
-# Forward and backward passes for each example and visit: those of `AdversarialTraining.passes`, or one.
+# Forward and backward passes per example and visit: those of `AdversarialTraining.passes`, or one.
 _UPDATE = "((params.adversarial == 'trades' and 2) or 1)"
 _ATTACKED = "(params.adversarial is not None and params.attack_steps{} or 0)"
 ADVERSARIAL_PASSES = (
@@ -22,8 +22,8 @@ ADVERSARIAL_PASSES = (
     f"{_ATTACKED.format('')} + {_UPDATE}",
 )
 
-# DeiT's, which FAN shares: random crops, RandAugment, mixup or cutmix, erasing. Both name a colour jitter
-# too, but timm leaves it out where there is RandAugment.
+# Augmentation of DeiT, shared by FAN: random crops, RandAugment, mixup or cutmix, erasing. Both name a colour
+# jitter too, but timm skips it with RandAugment.
 IMAGENET_AUGMENTATION = Augmentation(
     flip=True,
     smallest_crop=0.08,
@@ -34,14 +34,14 @@ IMAGENET_AUGMENTATION = Augmentation(
     repeats=3,
 )
 
-# The step of Madry et al. (2/255 for a radius of 8/255); TRADES takes 0.007 for 0.031.
+# Step size of Madry et al. (2/255 for a radius of 8/255); TRADES takes 0.007 for 0.031.
 STEP_SHARE = 0.25
 
 
 def adversarial_training(
     objective: Adversarial, epsilon: float, steps: int, step_size: float | None, beta: float
 ) -> AdversarialTraining | None:
-    """The adversarial part of a recipe from its parameters; None without an objective."""
+    """Adversarial training of a recipe, from its parameters; None without an objective."""
     if objective is None:
         return None
     step_size = STEP_SHARE * epsilon if step_size is None else step_size

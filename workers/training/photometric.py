@@ -1,9 +1,9 @@
 """Photometric distortion: random brightness, contrast, saturation and hue.
 
 Liu et al., "SSD: Single Shot MultiBox Detector", ECCV 2016, section 2.2 (after Howard 2013), with the ranges
-of the library that Segmenter's authors train with. Each part happens with probability one half; contrast
-comes second or last. Saturation and hue are changed in HSV with 8 bits for each channel. Deviations from that
-library: values are rounded, not cut off, and saturation and hue share one conversion.
+of the library used by Segmenter's authors. Each part has probability one half; contrast comes second or last.
+Saturation and hue are changed in HSV with 8 bits per channel. Deviations from that
+library: values are rounded, not truncated, and saturation and hue share one conversion.
 
 Legend: H height, W width.
 """
@@ -27,11 +27,11 @@ Bytes = NDArray[np.uint8]
 
 
 def distort(pixels: Bytes, draws: random.Random) -> Bytes:
-    """Change the colours of one image.
+    """Distort the colours of one image.
 
     Args:
         pixels: uint8 (H, W, 3), or (H, W, 1), which has neither saturation nor hue.
-        draws: where all random numbers come from.
+        draws: source of all random numbers.
 
     Returns:
         A new array of the same shape and type.
@@ -51,13 +51,13 @@ def distort(pixels: Bytes, draws: random.Random) -> Bytes:
 
 
 def _perhaps(draws: random.Random, low: float, high: float) -> float | None:
-    """A number between the two, or None; as many draws either way."""
+    """A number between the two, or None; consumes the same number of draws either way."""
     happens, value = draws.random() < 0.5, draws.uniform(low, high)
     return value if happens else None
 
 
 def _recoloured(pixels: Bytes, saturation: float, hue: float) -> Bytes:
-    """Saturation times a factor, and the hue turned by a part of the circle."""
+    """Scales the saturation by a factor and rotates the hue by a fraction of the circle."""
     values = np.array(Image.fromarray(pixels).convert("HSV"))  # (H, W, 3)
     turned = values[:, :, 0].astype(np.int64) + round(hue * CIRCLE)
     values[:, :, 0] = (turned % CIRCLE).astype(np.uint8)

@@ -1,7 +1,7 @@
-"""Random numbers keyed by what they are for, never by what was drawn before.
+"""Random numbers keyed by purpose, independent of earlier draws.
 
-A run that resumes in the middle of an epoch draws the numbers that an undisturbed run draws there,
-without a generator state in the checkpoint.
+A run resumed in the middle of an epoch draws the same numbers as an uninterrupted one, without a generator
+state in the checkpoint.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from torch import Tensor
 
 
 def derive_seed(seed: int, purpose: str, number: int) -> int:
-    """A 63-bit seed from the job's seed, a purpose ("order", "augment") and an epoch or step number."""
+    """63-bit seed from the job's seed, a purpose ("order", "augment") and an epoch or step number."""
     key = f"{seed}/{purpose}/{number}".encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
 
 
 def generator(seed: int, purpose: str, number: int) -> torch.Generator:
-    """A CPU generator for one purpose; the CPU, so that the numbers are the same on every device."""
+    """CPU generator for one purpose, so that the numbers are the same on every device."""
     return torch.Generator().manual_seed(derive_seed(seed, purpose, number))
 
 
 def epoch_order(n: int, *, seed: int, epoch: int) -> Tensor:
-    """The order in which an epoch visits the examples: a permutation of 0..n-1, int64 (n,)."""
+    """Order of the examples in an epoch: a permutation of 0..n-1, int64 (n,)."""
     return torch.randperm(n, generator=generator(seed, "order", epoch))
 
 
 def seed_layers(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
-    """Seed the generators that dropout and drop-path draw from, for one process of a training."""
+    """Seed the generators of dropout and drop-path, for one process of a training."""
     seed_generators(derive_seed(seed, f"layers/{rank}" if rank else "layers", step), device)
 
 
 def seed_generators(value: int, device: torch.device) -> None:
     """Seed torch's global generators.
 
-    Only those of the CPU and of `device`: `torch.manual_seed` records a stack trace per call while
-    CUDA is not in use.
+    Only the CPU's and the device's: `torch.manual_seed` records a stack trace per call while CUDA is not in
+    use.
     """
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
@@ -51,13 +51,13 @@ def seed_generators(value: int, device: torch.device) -> None:
 
 @contextmanager
 def caller_generators_restored(device: torch.device) -> Iterator[None]:
-    """Leave torch's global generators as they were found."""
+    """Restores torch's global generators on exit."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         yield
 
 
 def seed_libraries(value: int) -> None:
-    """Seed the generators that libraries draw from on the CPU: Python's, numpy's and torch's."""
+    """Seed the CPU generators used by libraries: Python's, numpy's and torch's."""
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
     torch.default_generator.manual_seed(value)
@@ -65,7 +65,7 @@ def seed_libraries(value: int) -> None:
 
 @contextmanager
 def library_generators_restored() -> Iterator[None]:
-    """Leave those generators as they were found."""
+    """Restores those generators on exit."""
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng([]):
         try:

@@ -1,4 +1,4 @@
-"""How a model is trained: frozen values that the training loop reads and nothing else decides."""
+"""Recipe of a training: the frozen values that determine the training loop."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Schedule = Literal["cosine", "one_cycle", "one_cycle_linear", "polynomial"]
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes of the training images; zero (or False) switches a part off.
+    """Random changes of the training images; zero (or False) disables a part.
 
     Attributes:
-        shift: largest translation along each axis, as a fraction of the image side, in [0, 1].
-        rotate: largest rotation either way, in degrees, in [0, 180].
-        scale: largest relative change of size either way, in [0, 1).
+        shift: max translation along each axis, as a fraction of the image side, in [0, 1].
+        rotate: max rotation either way, in degrees, in [0, 180].
+        scale: max relative change of size either way, in [0, 1).
         flip: mirror left to right with probability one half.
         mixup: parameter of the Beta distribution that mixes each example with another one of its
             batch (Zhang et al., "mixup", ICLR 2018); 0 is off.
-        cutmix: parameter of the Beta distribution for the area of a rectangle that is taken from another
-            example (Yun et al., ICCV 2019); 0 is off. With it mixup has one weight for the whole batch, and
-            each batch gets one of the two, as in timm.
-        smallest_crop: least share of the area that a random crop keeps, in (0, 1]; 1 does not crop.
+        cutmix: parameter of the Beta distribution for the area of a rectangle taken from another example (Yun
+            et al., ICCV 2019); 0 is off. With cutmix, mixup has one weight for the whole batch, and each
+            batch gets one of the two, as in timm.
+        smallest_crop: min fraction of the area kept by a random crop, in (0, 1]; 1 does not crop.
         rand_augment: timm's name of a RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off.
         erase: probability of random erasing, in [0, 1].
-        repeats: how often an epoch visits an image, in a row and each time changed anew; it then visits
-            that part of the images only (Hoffer et al., "Augment your batch", CVPR 2020).
+        repeats: consecutive visits of an image in an epoch, each augmented anew; an epoch then visits only
+            that fraction of the images (Hoffer et al., "Augment your batch", CVPR 2020).
     """
 
     shift: float = 0.0
@@ -46,7 +46,7 @@ class Augmentation:
     repeats: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse values outside the ranges above."""
+        """Rejects values outside the ranges above."""
         _within("shift", self.shift, 0, 1)
         _within("rotate", self.rotate, 0, 180)
         _within("scale", self.scale, 0, 0.99)
@@ -65,12 +65,12 @@ class Augmentation:
 
     @property
     def moves(self) -> bool:
-        """Whether pixels move at all."""
+        """Whether any geometric change is on."""
         return self.flip or max(self.shift, self.rotate, self.scale) > 0
 
     @property
     def uses_timm(self) -> bool:
-        """Whether single images are changed by timm."""
+        """Whether timm augments single images."""
         return self.smallest_crop < 1 or self.rand_augment is not None or self.erase > 0
 
 
@@ -79,10 +79,9 @@ class Crops:
     """Random crops of images and label maps, cut from the files at their own size (`workers.training.crops`).
 
     Attributes:
-        size: side of a crop in pixels, at least 1; what an image does not fill is padded and not judged.
-        short_side: the short side of an image, in pixels, before the random change of size; None leaves it at
-            its own size.
-        scales: least and largest random change of size, above 0, in this order.
+        size: side of a crop in pixels, at least 1; padding is excluded from the loss.
+        short_side: short side of an image, in pixels, before random rescaling; None keeps the file's size.
+        scales: min and max random rescaling, above 0.
         flip: mirror left to right with probability one half.
         photometric: random brightness, contrast, saturation and hue.
     """
@@ -94,7 +93,7 @@ class Crops:
     photometric: bool
 
     def __post_init__(self) -> None:
-        """Refuse values outside the ranges above."""
+        """Rejects values outside the ranges above."""
         _within("size", self.size, 1, math.inf)
         if self.short_side is not None:
             _within("short_side", self.short_side, 1, math.inf)
@@ -104,15 +103,15 @@ class Crops:
 
 @dataclass(frozen=True)
 class AdversarialTraining:
-    """Training at the worst points that projected gradient ascent finds in an Linf ball around each image.
+    """Adversarial training with projected gradient ascent in an Linf ball around each image.
 
     Attributes:
         objective: "pgd_at" (Madry et al., ICLR 2018): the loss of the adversarial images; or "trades" (Zhang
-            et al., ICML 2019): the loss of the clean ones and beta times how far the answers differ.
+            et al., ICML 2019): the loss of the clean ones plus beta times the divergence of the answers.
         epsilon: radius of the ball in pixel units, above 0 and at most 1.
         steps: gradient steps of the attack, at least 1.
-        step_size: length of one, in pixel units, above 0 and at most 1.
-        beta: weight of the second term of TRADES, at least 0; "pgd_at" has none.
+        step_size: length of a step, in pixel units, above 0 and at most 1.
+        beta: weight of the second term of TRADES, at least 0; unused by "pgd_at".
     """
 
     objective: Literal["pgd_at", "trades"]
@@ -122,7 +121,7 @@ class AdversarialTraining:
     beta: float = 6.0
 
     def __post_init__(self) -> None:
-        """Refuse values outside the ranges above."""
+        """Rejects values outside the ranges above."""
         _one_of("objective", self.objective, ("pgd_at", "trades"))
         _within("epsilon", self.epsilon, math.ulp(0), 1)
         _within("steps", self.steps, 1, math.inf)
@@ -131,12 +130,12 @@ class AdversarialTraining:
 
     @property
     def passes(self) -> tuple[int, int]:
-        """Forward and backward passes for each visit of an image: without attack, attack, update."""
+        """Forward and backward passes per visit of an image: clean, attack, update."""
         return 1 + self.steps + self.passes_of_update, self.steps + self.passes_of_update
 
     @property
     def passes_of_update(self) -> int:
-        """Passes whose loss is minimised: TRADES has one for the clean images, too."""
+        """Passes whose loss is minimised: TRADES adds one for the clean images."""
         return 2 if self.objective == "trades" else 1
 
 
@@ -145,31 +144,31 @@ class Recipe:
     """AdamW or SGD, with a learning rate that rises and falls step by step.
 
     Attributes:
-        epochs: passes over the training set, at least 1; not looked at where there are `steps`.
+        epochs: passes over the training set, at least 1; ignored if `steps` is set.
         learning_rate: the peak, reached at the end of the warm-up.
-        reference_batch: the batch size that `learning_rate` is for: the peak is scaled in proportion to that
-            of the training (Goyal et al., "Accurate, Large Minibatch SGD", 2017); None does not scale.
-        schedule: "cosine" or "polynomial" (power 0.9) after a linear rise; "one_cycle", in which rise and
-            fall are halves of cosines, or "one_cycle_linear".
+        reference_batch: the batch size of `learning_rate`: the peak is scaled in proportion to that of the
+            training (Goyal et al., "Accurate, Large Minibatch SGD", 2017); None does not scale.
+        schedule: "cosine" or "polynomial" (power 0.9) after a linear rise; "one_cycle", whose rise and fall
+            are halves of cosines, or "one_cycle_linear".
         warmup_epochs: length of the linear warm-up; at most `epochs`.
-        steps: optimiser steps, where they and not the epochs say how long the training is; at least 1.
+        steps: optimiser steps, if they determine the length instead of the epochs; at least 1.
         warmup_steps: length of the warm-up in steps, in place of `warmup_epochs`; at most `steps`.
-        warmup_learning_rate: where the warm-up starts.
-        minimum_learning_rate: where the fall ends.
+        warmup_learning_rate: start of the warm-up.
+        minimum_learning_rate: end of the decay.
         weight_decay: decoupled; never applied to biases, one-dimensional parameters, position
             embeddings and class tokens.
         optimiser: "adamw" or "sgd".
-        momentum: of SGD, in [0, 1).
+        momentum: SGD momentum, in [0, 1).
         betas: decay rates of AdamW's two moments, each in [0, 1).
         epsilon: AdamW's denominator constant.
         label_smoothing: in [0, 1).
-        clip_norm: largest L2 norm of the whole gradient; None does not clip.
-        ema_decay: decay per step of the exponential moving average of the weights, in [0, 1);
-            None tracks none. The average is written beside the raw weights, never in their place.
+        clip_norm: max L2 norm of the whole gradient; None does not clip.
+        ema_decay: decay per step of the exponential moving average of the weights, in [0, 1); None keeps
+            none. The average is saved in addition to the raw weights, never instead.
         augmentation: random changes of the training images.
-        adversarial: train on adversarial versions of the augmented images; None does not.
-        crops: of segmentation: train on random crops of the files at their own size; None trains on whole
-            images at the model's size.
+        adversarial: adversarial training on the augmented images; None disables it.
+        crops: for segmentation: random crops of the files at their own size; None trains on whole images at
+            the model's size.
     """
 
     epochs: int
@@ -194,7 +193,7 @@ class Recipe:
     crops: Crops | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values outside the ranges above."""
+        """Rejects values outside the ranges above."""
         _within("epochs", self.epochs, 1, math.inf)
         _within("learning_rate", self.learning_rate, 0, math.inf)
         _within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
@@ -219,7 +218,7 @@ class Recipe:
             _within("ema_decay", self.ema_decay, 0, math.nextafter(1, 0))
 
     def peak_learning_rate(self, batch_size: int) -> float:
-        """The peak for batches of so many examples."""
+        """Peak for batches of the given size."""
         share = 1.0 if self.reference_batch is None else batch_size / self.reference_batch
         return self.learning_rate * share
 

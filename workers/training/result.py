@@ -1,4 +1,4 @@
-"""How a training ends: with weights, a log and curves, or because its numbers stopped being finite."""
+"""Results of a training: weights, log and curves; or divergence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TrainingDiverged(Exception):
     """The loss or the weights stopped being finite numbers."""
 
     def __init__(self, what: str, *, step: int, steps: int, loss: float):
-        """Name the step (counted from 1) and the loss that it had."""
+        """Name the step (counted from 1) and its loss."""
         super().__init__(f"training diverged: {what} at step {step} of {steps} (loss {loss})")
         self.step = step
         self.loss = loss
@@ -29,18 +29,18 @@ class TrainingDiverged(Exception):
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training; its files lie in its folder.
+    """Finished training, with the paths of its files.
 
     Attributes:
         steps: optimiser steps.
-        batch_size: examples in each.
+        batch_size: examples per step.
         epochs: passes over the data.
         final_loss: mean training loss of the last epoch.
         log_path: JSON lines, one `EpochRecord` per epoch.
         weights_path: state dict of the classifier, safetensors.
         curves_path: loss and accuracy by epoch, SVG.
-        average_path: the exponential moving average of the weights, in the same form; None when the
-            recipe keeps none.
+        average_path: the exponential moving average of the weights, in the same form; None if the recipe
+            keeps none.
     """
 
     steps: int
@@ -54,7 +54,7 @@ class Trained:
 
 
 def trained(folder: Path, records: list[EpochRecord], *, batch_size: int, averages: bool) -> Trained:
-    """What a training with these records, one for each epoch, leaves in a folder."""
+    """Result of a training with these records (one per epoch) in a folder."""
     return Trained(
         steps=records[-1].step,
         batch_size=batch_size,
@@ -74,10 +74,10 @@ def write(
     records: list[EpochRecord],
     metadata: Mapping[str, str],
 ) -> None:
-    """Write the files but for the log, which is written as the training goes on.
+    """Write all files except the log, which is written during the training.
 
     Raises:
-        OSError: one could not be written.
+        OSError: writing failed.
     """
     save_weights(classifier, outcome.weights_path, metadata)
     save_text(draw(records), outcome.curves_path)

@@ -1,4 +1,4 @@
-"""Learning rates as pure functions of the step, so that a resumed run cannot drift from them.
+"""Learning rate schedules as pure functions of the step, so that a resumed run cannot drift.
 
 All of them have the same arguments:
 
@@ -7,7 +7,7 @@ All of them have the same arguments:
     warmup_steps  length of the rise from `start` to `peak`, in [0, steps]
     peak          the highest learning rate
     start         learning rate of step 0, when there is a warm-up
-    minimum       where the fall ends
+    minimum       end of the decay
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POWER = 0.9
 def cosine_learning_rate(
     step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
 ) -> float:
-    """A cosine from the peak to the minimum, which it reaches one past the last step, after a linear rise.
+    """Cosine decay after a linear rise; the minimum is reached one past the last step.
 
     Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017, equation 5
     (one cycle); the warm-up as in DeiT (Touvron et al., ICML 2021), but step by step.
@@ -38,7 +38,7 @@ def cosine_learning_rate(
 def polynomial_learning_rate(
     step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
 ) -> float:
-    """The fall as (1 - t)^0.9, with t from 0 to 1 one past the last step, after a linear rise."""
+    """Decay as (1 - t)^0.9 after a linear rise, with t from 0 to 1 one past the last step."""
     _check(step, steps, warmup_steps)
     if step < warmup_steps:
         return start + (peak - start) * step / warmup_steps
@@ -56,7 +56,7 @@ def one_cycle_learning_rate(
     minimum: float,
     anneal: Callable[[float, float, float], float],
 ) -> float:
-    """Up to the peak, which is the last step of the warm-up, and down to the minimum at the last step.
+    """One cycle: up to the peak at the last step of the warm-up, down to the minimum at the last step.
 
     Smith and Topin, "Super-Convergence", 2018, with the numbers of torch's `OneCycleLR` (which also moves the
     momentum unless told not to; here it stays). `anneal` goes from its first value to its second as the third

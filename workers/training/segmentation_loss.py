@@ -1,4 +1,4 @@
-"""The loss of segmentation: cross-entropy of the pixels that have a class."""
+"""Segmentation loss: cross-entropy of the labelled pixels."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def _alone(count: Tensor) -> Tensor:
 def pixel_loss(
     logits: Tensor, maps: Tensor, label_smoothing: float, sum_of: Callable[[Tensor], Tensor] = _alone
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cross-entropy of the pixels that have a class.
+    """Cross-entropy of the labelled pixels.
 
     Args:
         logits: (B, K, H, W).
         maps: classes or IGNORE, int64 (B, H, W).
         label_smoothing: probability spread evenly over the classes, in [0, 1).
-        sum_of: the sum of a count over all processes of the training.
+        sum_of: sums a count over all processes of the training.
 
     Returns:
-        The mean loss over the pixels that have a class (0 where none has), how many of them are right, and
-        how many there are. Of several processes each gets its share of the mean over the pixels of all.
+        Mean loss over the labelled pixels (0 if none), the number of correct ones, and their number. Each of
+        several processes gets its share of the mean over all pixels.
     """
-    # A row per pixel: torch's loss of maps has no deterministic form on a GPU.
+    # One row per pixel: torch's 2D loss has no deterministic GPU kernel.
     rows, truth = logits.movedim(1, -1).flatten(0, -2), maps.flatten()  # (B * H * W, K), (B * H * W,)
     judged = (truth != IGNORE).sum()
     total = functional.cross_entropy(

@@ -1,4 +1,4 @@
-"""Where the batches of a training come from, by its recipe."""
+"""Choice of a training's batch source, by its recipe."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def source_of(
     processes: Processes = ALONE,
     workers: int = 0,
 ) -> Source:
-    """The batches of a training.
+    """Batch source of a training.
 
     Args:
         data: the training split.
-        recipe: its augmentation decides how the examples are made.
+        recipe: its augmentation determines how examples are made.
         seed: keys order and augmentation.
-        image_size: S, the side of the images; crops have their own. Of text, the most words of an example.
-        batch_size: examples in a batch, those of all processes together.
-        device: where the batches go.
+        image_size: S, side of the images; crops have their own. For text, max words of an example.
+        batch_size: examples per batch, over all processes.
+        device: target device of the batches.
         processes: this process of the training.
         workers: how many processes make examples for this one, where they are made one by one.
 
     Raises:
-        ValueError: there are no examples, too few for the processes, or they cannot be changed like this.
+        ValueError: no examples, too few for the processes, or an augmentation that they do not support.
     """
     if is_text(data):
         return TokenBatches(

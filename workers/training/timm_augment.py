@@ -1,11 +1,11 @@
 """timm's augmentations of single images and its mixing of batches, with keyed draws.
 
 The pipeline of DeiT (Touvron et al., ICML 2021): random crops of the file at its own size, resized to the
-image size, a random mirror image, RandAugment (Cubuk et al., NeurIPS 2020), random erasing with normal noise
-(Zhong et al., AAAI 2020), mixup or cutmix (Yun et al., ICCV 2019). timm draws from Python's, numpy's and
-torch's global generators; here they are seeded for each image, and for each batch that is mixed. Images are
-8-bit until they are erased, as in timm. Deviation: the image in the middle of an odd batch is mixed with
-itself; timm refuses such a batch.
+image size, a random horizontal flip, RandAugment (Cubuk et al., NeurIPS 2020), random erasing with normal
+noise (Zhong et al., AAAI 2020), mixup or cutmix (Yun et al., ICCV 2019). timm draws from Python's, numpy's
+and torch's global generators; here they are seeded per image, and per mixed batch. Images are 8-bit until
+they are erased, as in timm. Deviation: the middle image of an odd batch is mixed with itself; timm rejects
+such a batch.
 
 Importing this module imports timm, which takes seconds.
 
@@ -34,7 +34,7 @@ from assay.workers.training.recipe import Augmentation
 
 Transform = Callable[[Image.Image], Image.Image]
 
-# As timm's `create_transform` has it.
+# As in timm's `create_transform`.
 TRANSLATION_SHARE = 0.45
 PICTURE_CHANNELS = (1, 3)
 
@@ -43,7 +43,7 @@ class TimmExamples:
     """Labelled images, cropped, mirrored, recoloured and erased; see `Examples`.
 
     Args:
-        data: its files are cropped at their own size, where it has files.
+        data: its files, if any, are cropped at their own size.
         augmentation: `smallest_crop`, `flip`, `rand_augment` and `erase`.
         size: S.
 
@@ -63,7 +63,7 @@ class TimmExamples:
         self._mean, self._std = (torch.tensor(values).view(-1, 1, 1) for values in (data.mean, data.std))
 
     def make(self, index: int, seed: int) -> Example:
-        """One image, changed by the draws of a seed; noise of erasing may leave [0, 1]."""
+        """One augmented image, with draws from a seed; erasing noise may leave [0, 1]."""
         picture = original(self._data, index) if self._crops else None
         if picture is None:
             picture = as_picture(self._data.images([index], self._size)[0])
@@ -75,7 +75,7 @@ class TimmExamples:
         return Example(self._erased(image), self._data.labels[index])
 
     def _erased(self, image: Tensor) -> Tensor:
-        """A rectangle of some images is filled with noise, standard normal after normalisation."""
+        """Random erasing: fills a rectangle with noise, standard normal after normalisation."""
         noise = self._erasing(torch.full(image.shape, torch.nan))
         erased = ~noise.isnan()
         if not erased.any():
@@ -91,17 +91,17 @@ def mix_batch(
     Args:
         images: (B, C, S, S).
         labels: int64 (B,).
-        augmentation: `mixup` and `cutmix`; where both are on, either has probability one half.
+        augmentation: `mixup` and `cutmix`; if both are on, each has probability one half.
         classes: K.
         seed: the job's seed.
-        step: the step that the batch is for; all parts of a batch draw the same.
+        step: the step of the batch; all parts of a batch draw the same.
 
     Returns:
         Images (B, C, S, S) and class probabilities (B, K).
     """
     mixing = Mixup(augmentation.mixup, augmentation.cutmix, label_smoothing=0.0, num_classes=classes)
     n, middle = len(images), len(images) // 2
-    # timm wants pairs: the one in the middle stands twice.
+    # timm needs pairs: the middle example is doubled.
     rows = torch.arange(n) if n % 2 == 0 else torch.cat([torch.arange(middle + 1), torch.arange(middle, n)])
     chosen = rows.to(images.device)
     with library_generators_restored():

@@ -20,11 +20,11 @@ Load = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 
 class TokenBatches:
-    """The batches of a training, from memory.
+    """Batches of a training on text, from memory.
 
-    The text of a language set is one stream, cut into windows of L words one after the other; what does not
-    fill a last window is left out. A window's targets are the words one place further. An epoch visits all
-    windows, in an order keyed by seed and epoch.
+    The text of a language set is one stream, cut into consecutive windows of L words; an incomplete last
+    window is dropped. A window's targets are shifted by one word. An epoch visits all windows, in an order
+    keyed by seed and epoch.
     """
 
     def __init__(
@@ -37,18 +37,18 @@ class TokenBatches:
         device: torch.device,
         processes: Processes = ALONE,
     ) -> None:
-        """Prepare the order; nothing is read before `between`, but the stream of a language set.
+        """Prepares the order; only the stream of a language set is read before `between`.
 
         Args:
             data: the training split.
-            length: L, and the most words of a labelled text that are taken.
+            length: L, and the max words of a labelled text.
             seed: keys the order.
-            batch_size: examples in a batch, those of all processes together.
-            device: where the batches go.
+            batch_size: examples per batch, over all processes.
+            device: target device of the batches.
             processes: this process of the training.
 
         Raises:
-            ValueError: there are no examples, or too few for the processes.
+            ValueError: no examples, or too few for the processes.
         """
         self._load, n = _windows(data, length) if data.task == "language" else _texts(data, length)
         if n == 0:
@@ -59,12 +59,12 @@ class TokenBatches:
 
     @property
     def batch_size(self) -> int:
-        """Examples in a batch, those of all processes together."""
+        """Examples per batch, over all processes."""
         return self._order.batch_size
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch."""
+        """Batches per epoch."""
         return self._order.steps_per_epoch
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:

@@ -1,4 +1,4 @@
-"""The training log: one JSON object per epoch and line."""
+"""The training log: JSON lines, one object per epoch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ LOG_NAME = "training_log.jsonl"
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What one epoch came to.
+    """Record of one epoch.
 
     Attributes:
         epoch: counted from 1.
         step: optimiser steps done since the start of the training.
         loss: mean over the epoch's batches, of the recipe's loss on the augmented images.
-        accuracy: fraction of the augmented images predicted right, before each update; in adversarial
-            training by the model in eval mode, as the attack sees it. None for language models.
+        accuracy: accuracy on the augmented images, before each update; in adversarial training by the model
+            in eval mode, as the attack sees it. None for language models.
         learning_rate: of the epoch's last step.
-        seconds: wall time of the training so far, without what a kill has thrown away.
-        adversarial_accuracy: in adversarial training, the fraction of the adversarial images predicted right,
-            before each update; else None.
-        evaluation_loss: of language models, the mean over the words of the evaluation split, in nats, by the
+        seconds: wall time of the training so far, without work lost to a kill.
+        adversarial_accuracy: in adversarial training, the accuracy on the adversarial images, before each
+            update; else None.
+        evaluation_loss: for language models, the mean over the words of the evaluation split, in nats, by the
             model in eval mode after the epoch; else None.
     """
 
@@ -41,12 +41,12 @@ class EpochRecord:
 
 
 class TrainingLog:
-    """The records of one run, in memory and in a JSON-lines file."""
+    """Records of one run, in memory and in a JSON-lines file."""
 
     def __init__(self, path: Path | None, records: Iterable[EpochRecord] = ()):
-        """Make the file hold exactly these records: those of a checkpoint, not what came after it.
+        """Truncates the file to exactly these records, those of a checkpoint.
 
-        Without a path they are kept in memory alone.
+        Without a path they are kept in memory only.
         """
         self._path = path
         self.records = list(records)
@@ -54,7 +54,7 @@ class TrainingLog:
             save_text("".join(_line(record) for record in self.records), path)
 
     def append(self, record: EpochRecord) -> None:
-        """Add the record of one more epoch."""
+        """Append the record of an epoch."""
         self.records.append(record)
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:

@@ -1,11 +1,11 @@
-"""A training on several devices of one box: one process for each, started and watched by torchrun.
+"""Training on several devices of one machine: one process per device, started and watched by torchrun.
 
-    evaluator                  waits, relays the reports of the first process, then evaluates what was trained
+    evaluator                  waits, relays the reports of the first process, then evaluates the model
       workers.training.distributed.torchrun    torchrun
-        workers.training.distributed.rank      one for each device: trains its part of every batch
+        workers.training.distributed.rank      one per device: trains its part of every batch
 
-torchrun puts every process into a session of its own, out of reach of the signal that ends the evaluator's
-group. So each asks the kernel to die with the one above it.
+torchrun puts every process into its own session, out of reach of the signal that ends the evaluator's group.
+Each process therefore asks the kernel to die with its parent.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from assay.workers.training.result import Trained
 POLL_SECONDS = 0.2
 STOP_SECONDS = 5.0
 CHUNK = 1 << 16
-# In the folder that the processes of a training share.
+# Files in the folder shared by the processes of a training.
 REQUEST, REPORTS, DEATH = "request.json", "reports", "death.json"
 PREFIX = "assay-training-"
 # No connection leaves the machine.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-# torchrun starts its processes without -P: they would look for modules in the current folder.
+# torchrun starts its processes without -P: they would import modules from the current folder.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
@@ -45,21 +45,21 @@ def train_on_devices(request: TrainRequest, report: Report) -> Trained:
     """Train the model of a request in `execution.devices` processes; returns when all have ended.
 
     Args:
-        request: of kind "train".
-        report: gets progress and checkpoints.
+        request: a request of kind "train".
+        report: callback for progress and checkpoints.
 
     Raises:
-        FailedElsewhere: a process failed or died; the others have been ended.
-        ValueError: there are fewer GPUs.
+        FailedElsewhere: a process failed or died; the others have been stopped.
+        ValueError: not enough GPUs.
     """
     count = request["spec"]["execution"].get("devices", 1)
     _check_devices(request["spec"]["execution"]["device"], count)
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()  # the GPUs are the others' now
+        torch.cuda.empty_cache()  # leave the GPU memory to the ranks
     with _shared_folder() as folder:
         (folder / REQUEST).write_text(json.dumps(request, default=str))
         os.mkfifo(folder / REPORTS, mode=0o600)
-        # Open for reading before anybody writes, and never at an end while nobody does yet.
+        # Open for reading and writing, so that there is no end of file before the first writer.
         reports = os.open(folder / REPORTS, os.O_RDONLY | os.O_NONBLOCK)
         try:
             trained = _follow(_command(count, folder), reports, report)
@@ -79,10 +79,10 @@ def _check_devices(device: str, count: int) -> None:
 
 
 def _command(count: int, folder: Path) -> list[str]:
-    """Torchrun's command line; the processes meet through a file, not through a port."""
+    """Torchrun's command line; the rendezvous is a file, not a port."""
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
     box = ["--nnodes=1", f"--nproc-per-node={count}", "--max-restarts=0", "--local-addr=127.0.0.1"]
-    logs = [f"--log-dir={folder / 'logs'}"]  # made even where nothing is written to it
+    logs = [f"--log-dir={folder / 'logs'}"]  # created even if nothing is written to it
     launcher = [
         sys.executable,
         "-P",
@@ -94,14 +94,14 @@ def _command(count: int, folder: Path) -> list[str]:
 
 
 def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
-    """Relay reports until all processes have ended; None where they did not get to the end."""
+    """Relay reports until all processes have exited; None if they did not finish."""
     environment = LOOPBACK | dict(os.environ) | SAFE_PATH
     launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)  # noqa: S603
     trained: Trained | None = None
     try:
         ended, pending = False, b""
         while not ended:
-            ended = launcher.poll() is not None  # before the last look, so that nothing is missed
+            ended = launcher.poll() is not None  # before the last read, so that nothing is missed
             *lines, pending = (pending + _read(reports)).split(b"\n")
             for line in lines:
                 message: RankReport = json.loads(line)
@@ -115,7 +115,7 @@ def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
 
 
 def _read(reports: int) -> bytes:
-    """What has come, waiting a little for it."""
+    """Read available data, with a short wait."""
     poll = select.poll()
     poll.register(reports, select.POLLIN)
     found = b""
@@ -147,7 +147,7 @@ def _reason(folder: Path) -> Failure:
     first = min(told, key=lambda entry: entry["time"])["failure"] if told else None
     if first is not None and not first["retry"]:
         return first
-    # A process that was killed says nothing, and the others only that they miss it.
+    # A killed process reports nothing, and the others only that it is gone.
     death = folder / DEATH
     if death.exists() and (killed := json.loads(death.read_text())["killed"]):
         return Failure(error_type="evaluator_raised", message=killed, retry=True)
@@ -187,7 +187,7 @@ def _from_json(values: TrainedRecord) -> Trained:
 
 @contextmanager
 def _shared_folder() -> Iterator[Path]:
-    """A folder for this training's processes; those that killed evaluators left behind are removed."""
+    """Folder for this training's processes; leftovers of killed evaluators are removed."""
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = left.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and not _alive(int(owner)):

@@ -1,7 +1,7 @@
-"""The processes of one training, and which part of every batch each of them has.
+"""Processes of one training, and the part of every batch that each of them has.
 
 A process minimises its share of the loss: the shares add up to the loss of the whole batch, so the sum of the
-gradients is the gradient that one process would have found, up to rounding.
+gradients equals that of a single process, up to rounding.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-# Gradients are summed in pieces of about this size: few messages, and little memory beside the gradients.
+# Approximate bucket size of the gradient sum: few messages, and little extra memory.
 BUCKET_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of a batch that one process has.
+    """Rows of a batch that belong to one process.
 
     Attributes:
-        rows: ascending, of [0, whole); with row i comes row whole - 1 - i, with which mixup and cutmix mix
-            it.
-        whole: rows of the whole batch.
+        rows: ascending, in [0, whole); includes row whole - 1 - i for each row i, because mixup and cutmix
+            mix the two.
+        whole: number of rows of the whole batch.
     """
 
     rows: tuple[int, ...]
@@ -33,26 +33,26 @@ class Part:
 
     @property
     def share(self) -> float:
-        """What the mean over the part counts for in the mean over the whole."""
+        """Weight of the part's mean in the mean over the whole batch."""
         return len(self.rows) / self.whole
 
     def of(self, values: Tensor) -> Tensor:
-        """Its rows of what was drawn for the whole batch, (whole, ...)."""
+        """Its rows of a draw for the whole batch, (whole, ...)."""
         return values if len(self.rows) == self.whole else values[list(self.rows)]
 
 
 def everything(whole: int) -> Part:
-    """All rows: the part of a process that is alone."""
+    """All rows: the part of a single process."""
     return Part(tuple(range(whole)), whole)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those of a training; with more than one, torch's process group must be there.
+    """Position of this process in a training; more than one needs torch's process group to exist.
 
     Attributes:
         rank: of this process, in [0, size).
-        size: how many there are.
+        size: number of processes.
     """
 
     rank: int = 0
@@ -64,7 +64,7 @@ class Processes:
         return self.rank == 0
 
     def part(self, batch: int) -> Part:
-        """The part of this process in a batch of so many examples.
+        """Part of this process in a batch of the given size.
 
         Raises:
             ValueError: the batch has too few for a pair in each process.
@@ -80,19 +80,19 @@ class Processes:
         return Part(tuple(sorted({*front, *(batch - 1 - row for row in front)})), batch)
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place; no gradient flows through it."""
+        """Sum over all processes, in place; no gradient flows through it."""
         if self.size > 1:
             torch.distributed.all_reduce(tensor)
         return tensor
 
     def share(self, tensors: Iterable[Tensor]) -> None:
-        """Give every process the values that the first one has."""
+        """Broadcast the values of the first process."""
         if self.size > 1:
             for tensor in tensors:
                 torch.distributed.broadcast(tensor, 0)
 
     def sum_gradients(self, weights: Sequence[Tensor]) -> None:
-        """Replace the gradient of each weight by the sum over all processes."""
+        """Sum each weight's gradient over all processes."""
         if self.size == 1:
             return
         for bucket in _buckets([weight.grad for weight in weights if weight.grad is not None]):
@@ -104,7 +104,7 @@ class Processes:
 
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
-        """The block runs in the first process, and then in all others."""
+        """Runs the block in the first process, then in all others."""
         if self.size > 1 and not self.first:
             torch.distributed.barrier()
         yield
@@ -116,7 +116,7 @@ ALONE = Processes()
 
 
 def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """The gradients in order, those of one type together, cut into buckets."""
+    """Gradients in order, grouped by dtype, cut into buckets."""
     bucket: list[Tensor] = []
     size = 0
     for gradient in gradients:

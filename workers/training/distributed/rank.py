@@ -1,4 +1,4 @@
-"""One process of a training on several devices, as torchrun starts it; RANK and WORLD_SIZE say which.
+"""One process of a multi-device training, started by torchrun with RANK and WORLD_SIZE.
 
 python -m assay.workers.training.distributed.rank FOLDER
 """
@@ -24,9 +24,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     try:
         _train(folder)
-    except Exception as error:  # whatever it is, the evaluator is told
+    except Exception as error:  # any error is reported to the evaluator
         _tell(folder, error)
-        # At once: the others wait for this one, and leaving in order would wait for them.
+        # Immediate exit: an orderly one would wait for the other processes, which wait for this one.
         os._exit(1)
 
 

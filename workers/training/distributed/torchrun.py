@@ -1,4 +1,4 @@
-"""torchrun, which ends with the evaluator that started it and notes how the processes of a training died.
+"""Wrapper of torchrun that dies with its evaluator and records how the training processes died.
 
 python -m assay.workers.training.distributed.torchrun DEATH TORCHRUN_ARGUMENTS...
 """

@@ -1,4 +1,4 @@
-"""The recipe of DeiT, by which the models of RPC-Attention were trained too."""
+"""Recipe of DeiT, also used for the models of RPC-Attention."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def deit(
     """Train a vision transformer on ImageNet as DeiT does: RandAugment, mixup, cutmix, erasing, 300 epochs.
 
     The learning rate is changed step by step and the cosine begins after the warm-up; timm changes it epoch
-    by epoch and begins it at 0. Drop-path is a parameter of the model (0.1). What counts are the raw weights;
-    their average (decay 0.99996) is written beside them.
+    by epoch and begins it at 0. Drop-path is a parameter of the model (0.1). The raw weights count; their
+    average (decay 0.99996) is saved, too.
 
     Args:
         epochs: passes over the training set.

@@ -1,4 +1,4 @@
-"""The recipe of FAN (fully attentional networks), with which RPC-FAN was trained too."""
+"""Recipe of FAN (fully attentional networks), also used for RPC-FAN."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def fan(
     """Train a FAN on ImageNet: the augmentation of DeiT, a higher learning rate, 300 epochs.
 
     The learning rate is changed step by step and the cosine begins after the warm-up; timm changes it epoch
-    by epoch and begins it at 0. The models have no drop-path. What counts are the raw weights; their average
-    (decay 0.99992) is written beside them.
+    by epoch and begins it at 0. The models have no drop-path. The raw weights count; their average (decay
+    0.99992) is saved, too.
 
     Args:
         epochs: passes over the training set.

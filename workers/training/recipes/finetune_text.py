@@ -1,6 +1,6 @@
-"""A recipe for text classifiers, from the weights of a language model or from scratch: AdamW, cosine.
+"""Recipe for text classifiers, from the weights of a language model or from scratch: AdamW, cosine.
 
-The papers give none for SST and IMDB; these are values that suit small models.
+The papers state none for SST and IMDB; these values suit small models.
 """
 
 from __future__ import annotations

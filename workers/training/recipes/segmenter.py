@@ -1,4 +1,4 @@
-"""The recipe of Segmenter on ADE20K."""
+"""Recipe of Segmenter on ADE20K."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recipe for small language models on small texts: AdamW, cosine, by epochs."""
+"""Recipe for small language models on small texts: AdamW, cosine, by epochs."""
 
 from __future__ import annotations
 

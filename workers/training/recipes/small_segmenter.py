@@ -1,4 +1,4 @@
-"""A recipe for small segmentation models on small images: AdamW, cosine, mild geometric augmentation."""
+"""Recipe for small segmentation models on small images: AdamW, cosine, mild geometric augmentation."""
 
 from __future__ import annotations
 

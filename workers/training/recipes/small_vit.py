@@ -1,4 +1,4 @@
-"""A recipe for small vision transformers on small images: AdamW, cosine, mild geometric augmentation."""
+"""Recipe for small vision transformers on small images: AdamW, cosine, mild geometric augmentation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RULES = (
     ),
 )
 
-# The default warm-up is this share of the epochs: 5 of 60.
+# Default warm-up as a fraction of the epochs: 5 of 60.
 WARMUP_SHARE = 1 / 12
 MAX_DEFAULT_WARMUP = 5.0
 

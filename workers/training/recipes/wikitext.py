@@ -1,7 +1,7 @@
-"""The recipe of Symmlm and RPC-Symmlm on WikiText-103: Adam, cosine to zero, 500 000 steps.
+"""Recipe of Symmlm and RPC-Symmlm on WikiText-103: Adam, cosine to zero, 500 000 steps.
 
-Teo and Nguyen, NeurIPS 2024, appendix; the values are those of lmtool-fwp's small models. Dropout is the
-model's.
+Teo and Nguyen, NeurIPS 2024, appendix; the values are those of lmtool-fwp's small models. Dropout belongs to
+the model.
 """
 
 from __future__ import annotations
