@@ -24,7 +24,7 @@ ARCHIVE = "ADEChallengeData2016"
 NAMES_FILE = "objectInfo150.txt"
 CLASSES = 150
 PARTS = {"train": "training", "test": "validation"}
-# 0 is everything else.
+# 0 is "other".
 MEANING = {0: IGNORE} | {label + 1: label for label in range(CLASSES)}
 
 
@@ -33,9 +33,9 @@ def ade20k(
 ) -> SegmentationFiles:
     """ADE20K: scenes, 150 classes, from FOLDER/ADEChallengeData2016 as the archive unpacks.
 
-    That is {images,annotations}/{training,validation}/X and objectInfo150.txt. Annotations have the values 1
-    to 150 for classes and 0 for pixels that count for nothing. The short side of an image becomes the side
-    asked for, and its centre is cut out. A folder with some of the images is accepted.
+    That is {images,annotations}/{training,validation}/X and objectInfo150.txt. Annotation values are 1 to 150
+    for classes and 0 for ignored pixels. The short side of an image becomes the requested side, and its
+    centre is cropped. An incomplete set of images is accepted.
 
     Args:
         root: ASSAY_DATA_ROOT.
@@ -43,11 +43,11 @@ def ade20k(
         folder: relative name of the folder that holds `ADEChallengeData2016`, or of that folder itself.
 
     Returns:
-        The part; files are read when they are asked for.
+        The part; files are read on demand.
 
     Raises:
-        MissingData: no such folder, or files of the split are not there; names them.
-        CorruptData: the list of classes is not as it should be.
+        MissingData: no such folder, or files of the split are missing; names them.
+        CorruptData: the list of classes is invalid.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
@@ -68,7 +68,7 @@ def ade20k(
 
 
 def _class_names(path: Path, base: Path) -> tuple[str, ...]:
-    """The last column of a table with a header: number, share, counts, name."""
+    """Last column of a table with a header: number, share, counts, name."""
     if not path.is_file():
         raise MissingData(
             f"The names of ADE20K's classes are wanted in {path}. Unpack ADEChallengeData2016.zip from "

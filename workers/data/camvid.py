@@ -38,8 +38,8 @@ def camvid(
 ) -> SegmentationFiles:
     """CamVid: road scenes, 11 classes, from FOLDER/{train,val,test}/X.png and {train,val,test}annot/X.png.
 
-    Annotations have the values 0 to 10 for classes and 11 for pixels that count for nothing. The short side
-    of an image becomes the side asked for, and its centre is cut out.
+    Annotation values are 0 to 10 for classes and 11 for ignored pixels. The short side of an image becomes
+    the requested side, and its centre is cropped.
 
     Args:
         root: ASSAY_DATA_ROOT.
@@ -48,10 +48,10 @@ def camvid(
         evaluated: which part is read for evaluation.
 
     Returns:
-        The part; files are read when they are asked for.
+        The part; files are read on demand.
 
     Raises:
-        MissingData: no such folder, or files of the split are not there; names them.
+        MissingData: no such folder, or files of the split are missing; names them.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)

@@ -29,7 +29,7 @@ FACTS = {"classes": 10, "channels": 3, "size": 32, "train": 50_000, "test": 10_0
 CLASS_NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
-# Per channel over the train pixels in [0, 1], to the four digits that are usually quoted.
+# Per channel over the train pixels in [0, 1], to the usual four digits.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 
@@ -66,7 +66,7 @@ def cifar10(
 
     Raises:
         MissingData: no complete version; names what is missing, where, and how to get it.
-        CorruptData: a file is there but is not what it should be.
+        CorruptData: a file exists but has invalid content.
         ValueError: the folder's name leads out of the root.
     """
     where = resolve_folder(root, folder, create=download and root is not None)
@@ -104,7 +104,7 @@ def _open(where: Path, split: str, download: bool) -> tuple[Tensor, Pixels]:
 
 
 def missing_binary(where: Path, split: str) -> list[str]:
-    """What the binary version lacks for the split; empty when it is complete."""
+    """Files that the binary version lacks for the split; empty if complete."""
     wanted = ROWS * ROW_BYTES
     problems = []
     for name in FILES[split]:
@@ -117,7 +117,7 @@ def missing_binary(where: Path, split: str) -> list[str]:
 
 
 def missing_python(where: Path) -> list[str]:
-    """Files that the python version lacks; torchvision checks all of them, whatever the split."""
+    """Files that the python version lacks, of both splits, because torchvision checks them all."""
     names = [*FILES["train"], *FILES["test"], "batches.meta"]
     return [f"{name} is missing" for name in names if not (where / PYTHON / name).is_file()]
 
@@ -169,7 +169,7 @@ def _open_python(where: Path, split: str, *, download: bool) -> tuple[Tensor, Pi
 
 
 def _download(where: Path) -> None:
-    """Fetch and unpack the python version; workers that share the folder wait for each other."""
+    """Fetch and unpack the python version; workers sharing the folder wait for each other."""
     with (where / ".cifar10.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -182,7 +182,7 @@ def _download(where: Path) -> None:
 
 
 def _torchvision(where: Path, *, train: bool, download: bool) -> Any:
-    """The reader of torchvision, which compares every file with its published MD5 sum, then unpickles."""
+    """Torchvision's reader, which checks every file's published MD5 sum, then unpickles."""
     from torchvision import datasets  # seconds of import that the binary version does not need
 
     return datasets.CIFAR10(root=str(where), train=train, download=download)

@@ -38,10 +38,10 @@ def corrupted_folder(
         resize: interpolation of the central square to the model's image size.
 
     Returns:
-        The images; pixels are read when they are asked for.
+        The images; pixels are read on demand.
 
     Raises:
-        MissingData: there is no such folder, or no corruption in it; lists what is missing.
+        MissingData: no such folder, or no corruption in it; lists what is missing.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     if split == "train":

@@ -1,4 +1,4 @@
-"""Handwritten digits that need no download: the UCI set that scikit-learn ships.
+"""Handwritten digits without a download: the UCI set bundled with scikit-learn.
 
 Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI Machine Learning
 Repository (its test part): 1797 images of 8 x 8 pixels with 17 grey levels, 0 to 16.
@@ -40,7 +40,7 @@ def digits(root: Path | None, split: Literal["train", "test"]) -> ArrayDataSet:
         split: which part.
 
     Returns:
-        The part; pixels are grey levels / 16, bilinear to the size asked for.
+        The part; pixels are grey levels / 16, bilinear to the requested size.
     """
     del root
     pixels, labels = _all()

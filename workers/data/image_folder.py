@@ -1,9 +1,9 @@
 """Labelled image files in folders: the ImageNet layout and a user's own.
 
-Preparation is the usual ImageNet evaluation (He et al. 2016 and torchvision's reference): the short
-side becomes round(size / crop_fraction), then the centre size x size is cut out, on 8-bit pixels.
+Preprocessing is the usual ImageNet evaluation (He et al. 2016 and torchvision's reference): the short side
+becomes round(size / crop_fraction), then the centre size x size is cropped, on 8-bit pixels.
 
-Legend: n examples, S the side asked for.
+Legend: n examples, S requested side.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def image_folder(
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
 
     Returns:
-        The files; pixels are read when they are asked for.
+        The files; pixels are read on demand.
 
     Raises:
         MissingData: no such folder, split or image.
@@ -126,7 +126,7 @@ class ImageFolder:
         return pixels.to(torch.float32) / 255
 
     def picture(self, index: int) -> Image.Image:
-        """The image as its file has it, RGB and at its own size.
+        """The image as stored in its file, RGB at its own size.
 
         Raises:
             CorruptData: it cannot be decoded; names it.

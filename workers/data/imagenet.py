@@ -48,11 +48,11 @@ def imagenet(
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
 
     Returns:
-        The images; pixels are read when they are asked for.
+        The images; pixels are read on demand.
 
     Raises:
-        MissingData: the folder, classes, their images or their labels are not there; lists what is missing.
-        CorruptData: there are folders that are no class, or a list of labels is of another set.
+        MissingData: the folder, classes, their images or their labels are missing; lists them.
+        CorruptData: folders that are not classes, or a label list of another set.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)

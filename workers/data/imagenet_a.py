@@ -41,11 +41,11 @@ def imagenet_a(
         crop_fraction: side of the centre crop / short side after resizing.
 
     Returns:
-        The images; a label is the class's place among the 200 WordNet ids, sorted.
+        The images; a label is the class's index among the 200 sorted WordNet ids.
 
     Raises:
-        MissingData: the folder, classes or their images are not there; lists what is missing.
-        CorruptData: there are folders that are no class of the set.
+        MissingData: the folder, classes or their images are missing; lists them.
+        CorruptData: folders that are not classes of the set.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     refuse_training("imagenet_a", split)

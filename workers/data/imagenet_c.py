@@ -21,7 +21,7 @@ __all__ = ["imagenet_c"]
 TASKS = ("stored_corruptions",)
 PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
 FACTS = {"classes": 1000, "channels": 3, "test_only": True, "class_list": ALL}
-# The files are the centres of 224 pixels already.
+# The files are already centre crops of 224 pixels.
 CROP = 224
 
 
@@ -44,10 +44,10 @@ def imagenet_c(
         resize: interpolation for models of another image size than 224.
 
     Returns:
-        The images; pixels are read when they are asked for.
+        The images; pixels are read on demand.
 
     Raises:
-        MissingData: there is no such folder, or none of the corruptions in it; lists what is missing.
+        MissingData: no such folder, or none of the corruptions in it; lists what is missing.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     if split == "train":

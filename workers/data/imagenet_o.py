@@ -58,8 +58,8 @@ def imagenet_o(
         The images; the label is 1 for anomalies and 0 for others.
 
     Raises:
-        MissingData: a folder, classes, images or labels are not there; lists what is missing.
-        CorruptData: there are folders that are no class, or a list of labels is of another set.
+        MissingData: a folder, classes, images or labels are missing; lists them.
+        CorruptData: folders that are not classes, or a label list of another set.
         ValueError: a folder's name or a symbolic link leads out of the root.
     """
     refuse_training("imagenet_o", split)

@@ -1,7 +1,7 @@
 """IMDB: whole film reviews, negative or positive.
 
-Maas et al., "Learning Word Vectors for Sentiment Analysis", ACL 2011. Reviews are running text with HTML line
-breaks; they are put into lower case and cut into runs of letters and digits, such runs after an apostrophe
+Maas et al., "Learning Word Vectors for Sentiment Analysis", ACL 2011. Reviews are plain text with HTML line
+breaks; they are lower-cased and tokenised into runs of letters and digits, such runs after an apostrophe
 ("'t"), and single other characters.
 """
 
@@ -49,11 +49,11 @@ def imdb(
         least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
 
     Returns:
-        The part; a model takes the first words of a review, as many as it can.
+        The part; a model reads the first words of a review, up to its length.
 
     Raises:
-        MissingData: no such folder, or reviews of a class are not there.
-        CorruptData: a review is no UTF-8 text, or has no words.
+        MissingData: no such folder, or no reviews of a class.
+        CorruptData: a review is not UTF-8 text, or has no words.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
@@ -76,7 +76,7 @@ def imdb(
 
 
 def _files(where: Path, base: Path, part: str) -> list[tuple[Path, int]]:
-    """The reviews of a part with their labels, by name."""
+    """Reviews of a part with their labels, sorted by name."""
     found: list[tuple[Path, int]] = []
     for label, name in enumerate(FOLDERS):
         paths = sorted((where / part / name).glob("*.txt"))
@@ -92,7 +92,7 @@ def _files(where: Path, base: Path, part: str) -> list[tuple[Path, int]]:
 
 
 def _text(path: Path) -> str:
-    """The words of a review with single spaces between them."""
+    """Words of a review, separated by single spaces."""
     try:
         raw = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
-"""English that every Python carries: the help pages of the language (`pydoc_data.topics`), for first steps.
+"""Python's own help pages (`pydoc_data.topics`): English text without a download, for first steps.
 
-The text is that of the Python that runs it: another version has other pages, and so another content hash. The
-results' provenance has the hash and, among the packages, the version of Python.
+The text depends on the running Python: another version has other pages, hence another content hash. The
+results' provenance has the hash and, among the packages, Python's version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["pydoc"]
 TASKS = ("language",)
 FACTS = {"words": True, "documents": True}
 
-# A run of letters, digits and underscores, or of one and the same other character: "**" is one word.
+# A run of letters, digits and underscores, or of one repeated other character: "**" is one word.
 WORD = re.compile(r"\w+|([^\w\s])\1*")
 PARAGRAPH = re.compile(r"\n\s*\n")
 
@@ -65,14 +65,14 @@ def pydoc(
 
 @cache
 def _pages() -> Mapping[str, list[str]]:
-    """The words of every page, in the order of their names."""
+    """Words of every page, in the order of their names."""
     from pydoc_data.topics import topics  # half a megabyte that the catalog does not need
 
     return {name: words_of(topics[name]) for name in sorted(topics)}
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a page, with the ends of its paragraphs."""
+    """Words of a page, with the ends of its paragraphs."""
     found: list[str] = []
     for paragraph in PARAGRAPH.split(text.strip()):
         found += [match[0] for match in WORD.finditer(paragraph.lower())] + [END_OF_LINE]

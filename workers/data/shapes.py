@@ -1,4 +1,4 @@
-"""Simple shapes on a shaded ground, with a class for each pixel: a segmentation set that is made on the spot.
+"""Synthetic segmentation set: simple shapes on a shaded background.
 
 Every draw comes from shake_256 of set, seed and example id, and all arithmetic is on integers: the same
 images on every machine.
@@ -27,16 +27,16 @@ CLASS_NAMES = ("background", "disc", "square", "triangle", "diamond")
 TASKS = ("segmentation",)
 FACTS = {"classes": len(CLASS_NAMES), "channels": 3, "size": SIDE, "train": 800, "test": 200}
 
-# Of the train pixels of seed 0, in [0, 1].
+# Mean and standard deviation of the train pixels of seed 0, in [0, 1].
 MEAN = (0.2505, 0.2498, 0.2519)
 STD = (0.2108, 0.2108, 0.2084)
 
 MAX_SHAPES = 3
 SHAPE_BYTES = 7  # kind, row, column, radius, colour
 GROUND_BYTES = 6  # the colours at the upper and at the lower edge
-GROUND = 96  # the ground is darker than this, shapes are lighter than 127: no shape is invisible
+GROUND = 96  # the background is darker than this, shapes are lighter than 127: every shape is visible
 LIGHT = 128
-NOISE = 16  # bytes either way, on every channel of every pixel
+NOISE = 16  # max byte change, on every channel of every pixel
 RADII = (8, 16)
 MARGIN = 8
 
@@ -52,8 +52,8 @@ def shapes(
 ) -> SegmentationArrays:
     """Discs, squares, triangles and diamonds on a shaded ground (64 x 64, 5 classes); made on the spot.
 
-    One to three shapes of random place, size and colour; later ones cover earlier ones. The outermost pixels
-    of a shape count for nothing (255), and noise lies over all.
+    One to three shapes of random position, size and colour; later ones cover earlier ones. Boundary pixels
+    of a shape are ignored (255), and noise is added everywhere.
 
     Args:
         root: not used; nothing is read from ASSAY_DATA_ROOT.
@@ -99,7 +99,7 @@ def _draw(identifier: str, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uin
 
 
 def _inside(kind: int, down: Grid, right: Grid, radius: int) -> Mask:
-    """Which pixels a shape covers, (H, W), from their distances to its centre."""
+    """Mask of a shape, (H, W), from the pixels' distances to its centre."""
     across = abs(right)
     if CLASS_NAMES[kind] == "disc":
         covered: Mask = down**2 + right**2 <= radius**2

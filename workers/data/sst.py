@@ -1,7 +1,7 @@
 """The Stanford Sentiment Treebank: sentences of film reviews, in two or five classes.
 
 Socher et al., "Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank", EMNLP 2013.
-The files have words with white space between them already; they are taken as they are.
+The files are already tokenised by white space and used unchanged.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def sst(
         The part.
 
     Raises:
-        MissingData: no such folder, or files are not there; names them.
-        CorruptData: a line is not what it should be.
+        MissingData: no such folder, or missing files; names them.
+        CorruptData: an invalid line.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
@@ -104,7 +104,7 @@ def read(path: Path, classes: int) -> list[LabelledSentence]:
     """The rows of a file.
 
     Raises:
-        CorruptData: a line has no label, or one that is not in [0, classes); or there is no line.
+        CorruptData: a line without a label in [0, classes), or an empty file.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")

@@ -1,10 +1,10 @@
-"""WikiText-2 and WikiText-103: articles of the English Wikipedia, cut into words.
+"""WikiText-2 and WikiText-103: tokenised articles of the English Wikipedia.
 
-Merity et al., "Pointer Sentinel Mixture Models", ICLR 2017. Perplexity depends on what a word is. Here, as in
-the code of the field (AWD-LSTM, Transformer-XL, lmtool-fwp): a word is what stands between white space, and
-every line, an empty one too, ends with the word `<eos>`, which is predicted and counted like any other. So
-the test part has 245 569 words. `<unk>` in the files is the unknown word, and what the training part does not
-have is unknown too.
+Merity et al., "Pointer Sentinel Mixture Models", ICLR 2017. Perplexity depends on the tokenisation. Here, as
+in the code of the field (AWD-LSTM, Transformer-XL, lmtool-fwp): words are separated by white space, and every
+line, even an empty one, ends with the word `<eos>`, which is predicted and counted like any other. So the
+test part has 245 569 words. `<unk>` in the files is the unknown word, and so are words missing in the
+training part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAPER = "Merity et al. 2017, Pointer Sentinel Mixture Models"
 FACTS = {"words": True, "documents": True}
 
 PARTS = ("train", "valid", "test")
-# A heading of the first level, such as " = Robert Boulter = "; sections have " = = ... = = ".
+# First-level heading, such as " = Robert Boulter = "; sections have " = = ... = = ".
 TITLE = re.compile(rb" = [^=\s](.*[^=\s])? = \s*")
 
 
@@ -40,8 +40,8 @@ def wikitext(
 ) -> Documents:
     """WikiText-2 or WikiText-103 from FOLDER/wiki.{train,valid,test}.tokens; a document is an article.
 
-    A document begins at a heading of the first level between empty lines. The vocabulary is that of the
-    training part, whichever part is read. The word `<eos>` ends every line, and counts.
+    A document starts at a first-level heading between empty lines. The vocabulary is that of the training
+    part for every split. The word `<eos>` ends every line, and counts.
 
     Args:
         root: ASSAY_DATA_ROOT.
@@ -53,8 +53,8 @@ def wikitext(
         The part.
 
     Raises:
-        MissingData: no such folder, or a file is not there; names the files.
-        CorruptData: a file is no UTF-8 text, or is empty.
+        MissingData: no such folder, or missing files; names them.
+        CorruptData: a file is not UTF-8 text, or is empty.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
@@ -80,15 +80,15 @@ def wikitext(
 
 
 def documents(path: Path) -> Iterator[tuple[int, int]]:
-    """Where the documents of a file lie: first byte and the one after the last.
+    """Byte ranges of the documents of a file: first byte and one past the last.
 
-    What stands before the first heading belongs to the first document.
+    Text before the first heading belongs to the first document.
     """
     start, here, previous, title = 0, 0, b"", None
     with path.open("rb") as file:
         for line in file:
             blank = not line.strip()
-            # The heading is one if the line after it is empty, too.
+            # It is a heading only if the next line is empty, too.
             if title is not None and blank and title > start and _has_title(path, start, title):
                 yield start, title
                 start = title
@@ -101,7 +101,7 @@ def documents(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _has_title(path: Path, start: int, stop: int) -> bool:
-    """Whether there is more than empty lines before the first heading of a file."""
+    """Whether a file has text before its first heading."""
     if start > 0:
         return True
     with path.open("rb") as file:
@@ -109,10 +109,10 @@ def _has_title(path: Path, start: int, stop: int) -> bool:
 
 
 def vocabulary_of(path: Path) -> Vocabulary:
-    """The words of a file and the end of a line, by frequency.
+    """Vocabulary of a file, with the end of a line, by frequency.
 
     Raises:
-        CorruptData: the file is no UTF-8 text, or has the word that stands for padding.
+        CorruptData: the file is not UTF-8 text, or contains the padding word.
     """
     counts: Counter[str] = Counter()
     try:
@@ -128,7 +128,7 @@ def vocabulary_of(path: Path) -> Vocabulary:
 
 
 def _words(path: Path, start: int, stop: int) -> list[str]:
-    """The words of the lines between two places of a file."""
+    """Words of the lines between two offsets of a file."""
     with path.open("rb") as file:
         file.seek(start)
         raw = file.read(stop - start)
@@ -137,6 +137,6 @@ def _words(path: Path, start: int, stop: int) -> list[str]:
     except UnicodeDecodeError as error:
         raise CorruptData(f"{path} is not UTF-8: {error}") from error
     lines = text.split("\n")
-    if lines[-1] == "":  # after the last line's end there is no other line
+    if lines[-1] == "":  # the last newline starts no new line
         lines.pop()
     return [word for line in lines for word in (*line.split(), END_OF_LINE)]

@@ -1,6 +1,6 @@
-"""Data sets whose images all have one native size and are kept as bytes: digits, CIFAR-10.
+"""Data sets with images of one native size, kept as bytes: digits, CIFAR-10.
 
-Legend: n examples, C channels, H height, W width, S the side asked for.
+Legend: n examples, C channels, H height, W width, S requested side.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from assay.workers.data.formats.dataset import Subset, checked_indices, checked_size, resize
 
-# Below this many bytes all images are resized once and kept; above it, on each call.
+# Below this many bytes all images are resized once and cached; above it, on each call.
 CACHE_BYTES = 64 * 2**20
-# Examples per step of the content hash.
+# Examples hashed at a time.
 HASH_CHUNK = 1000
 
 
@@ -45,10 +45,10 @@ class ArrayDataSet:
             ids: unique example ids in stable order, (n,).
             labels: int64 (n,).
             shape: native (C, H, W).
-            white: the byte that becomes 1.0.
+            white: byte value of 1.0.
             mean: recommended normalisation, (C,).
             std: recommended normalisation, (C,).
-            read: valid indices -> their pixels, uint8 (len(indices), C, H, W).
+            read: maps valid indices to pixels, uint8 (len(indices), C, H, W).
         """
         assert len(ids) == len(labels)
         self.name = name

@@ -1,4 +1,4 @@
-"""The data sets that a worker sees, with counts and content hashes: `assay data check`."""
+"""Data sets visible to a worker, with counts and content hashes: `assay data check`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from assay.workers.data.wikitext import wikitext
 
 @dataclass(frozen=True)
 class SplitReport:
-    """One split: its size and hash, or why it cannot be used."""
+    """Size and hash of one split, or why it is unusable."""
 
     split: str
     examples: int | None
@@ -43,7 +43,7 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class SetReport:
-    """One data set as a job would name it; `classes` is null when no split can be used."""
+    """One data set as a job would name it; `classes` is null if no split is usable."""
 
     name: str
     folder: str | None
@@ -52,10 +52,10 @@ class SetReport:
 
 
 def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
-    """The data sets that a worker with this data root can load.
+    """Data sets that a worker with this data root can load.
 
     Args:
-        root: ASSAY_DATA_ROOT, or None: then only the sets that come with the installation.
+        root: ASSAY_DATA_ROOT, or None for only the bundled sets.
         hashes: read every file for its content hash.
 
     Returns:
@@ -79,7 +79,7 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
 
 
 def _text_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
-    """The sets of text in a folder: none, or one for each number of classes that it has files for."""
+    """Text sets in a folder: none, or one per number of classes with files there."""
     folder, found = root / name, []
     if next(folder.glob("wiki.*.tokens"), None) is not None:
         found.append(_report("wikitext", name, lambda split: wikitext(root, split, folder=name), hashes))
@@ -110,7 +110,7 @@ def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
 
 
 def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) -> SetReport:
-    """Stored corrupted images: of the corruptions and severities that are there, compared with each other."""
+    """Stored corrupted images: the corruptions and severities present, compared with each other."""
     cells = [place / str(severity) for place in places for severity in SEVERITIES]
     title = next((found for cell in cells if (found := set_of_imagenet(cell)) is not None), None)
     kind = imagenet_c if title == ALL else corrupted_folder
@@ -141,7 +141,7 @@ def _report(
 
 
 def describe(reports: list[SetReport], root: Path | None) -> str:
-    """The reports as text for a person."""
+    """Human-readable text of the reports."""
     lines = [_root_line(root)]
     for report in reports:
         place = f"  folder {report.folder}" if report.folder else ""
@@ -163,7 +163,7 @@ def _root_line(root: Path | None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; always 0, since missing data are an answer."""
+    """Run the command; always 0, since missing data are a valid answer."""
     parser = argparse.ArgumentParser(
         prog="python -m assay.workers.data.formats.check",
         description="List the data sets that a worker sees, with counts and content hashes.",

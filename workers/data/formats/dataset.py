@@ -1,6 +1,6 @@
-"""What every data set is to the rest of Assay, and what all of them share.
+"""Interfaces of data sets, and their shared code.
 
-Legend: n examples, C channels, H height, W width, S the side asked for.
+Legend: n examples, C channels, H height, W width, S requested side.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from torch.nn import functional
 
 
 class MissingData(Exception):
-    """The data are not there. The message says what was wanted, where, and how to get it."""
+    """Data are missing. The message says what was expected, where, and how to get it."""
 
 
 class CorruptData(ValueError):
-    """A file of the data is there but cannot be what it should be. The message names it."""
+    """A data file exists but has invalid content. The message names it."""
 
 
 class ExampleSet(Protocol):
-    """Examples that a model is trained and evaluated on, in a stable order."""
+    """Examples for training and evaluation, in a stable order."""
 
     @property
     def name(self) -> str:
-        """Catalog name; part of the key by which `limit` and splits choose examples."""
+        """Catalog name; part of the key that selects examples for `limit` and splits."""
 
     @property
     def task(self) -> str:
         """`classification`, `segmentation`, `language` or `sequence`.
 
-        Of images for classifiers also `anomaly_detection` or `stored_corruptions`.
+        For image classifiers also `anomaly_detection` or `stored_corruptions`.
         """
 
     @property
     def classes(self) -> int:
-        """Number of classes; of a language, V, the words that are told apart."""
+        """Number of classes; for a language, V, the vocabulary size."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The name of each class, (classes,); of a language none."""
+        """Name of each class, (classes,); empty for a language."""
 
     @property
     def channels(self) -> int:
-        """C; of text, V."""
+        """C; for text, V."""
 
     @property
     def ids(self) -> Sequence[str]:
@@ -57,7 +57,7 @@ class ExampleSet(Protocol):
         """Number of examples."""
 
     def content_sha256(self) -> str:
-        """Hash of all that the examples are; the same in every process and on every machine."""
+        """Hash of the examples' content; the same in every process and on every machine."""
 
     def subset(self, indices: Sequence[int]) -> ExampleSet:
         """The examples at these indices, in this order."""
@@ -76,7 +76,7 @@ class ImageSet(ExampleSet, Protocol):
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """Native (H, W), or None when it varies."""
+        """Native (H, W), or None if it varies."""
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size).
@@ -106,23 +106,23 @@ class DataSet(ImageSet, Protocol):
 
 
 def model_class_names(data: ExampleSet) -> tuple[str, ...]:
-    """What each logit of a model for this data means.
+    """Class name of each logit of a model for this data.
 
-    A set may have some of a larger set's classes and be meant for models of all of them, as ImageNet-A
-    is: then it has an attribute of this name, in which every one of its `class_names` occurs.
+    A set may have a subset of a larger set's classes and be meant for models of all of them, as ImageNet-A
+    is: it then has an attribute of this name that contains all of its `class_names`.
     """
     names: tuple[str, ...] | None = getattr(data, "model_class_names", None)
     return data.class_names if names is None else names
 
 
 def model_classes(data: ExampleSet) -> int:
-    """How many logits a model for this data has."""
+    """Number of logits of a model for this data."""
     names: tuple[str, ...] | None = getattr(data, "model_class_names", None)
     return data.classes if names is None else len(names)
 
 
 def chosen_logits(data: ExampleSet) -> list[int] | None:
-    """Which of the model's logits are those of the set's classes, in their order; None where all are."""
+    """Indices of the model's logits for the set's classes, in order; None for all logits."""
     names = model_class_names(data)
     if names == data.class_names:
         return None
@@ -131,7 +131,7 @@ def chosen_logits(data: ExampleSet) -> list[int] | None:
 
 
 class ImageSubset:
-    """Some images of a set. Nothing is copied but the ids.
+    """Subset of an image set. Only the ids are copied.
 
     Raises:
         IndexError: an index is outside [0, n).
@@ -162,11 +162,11 @@ class ImageSubset:
         return self._images_of.images(self._in_parent(indices), size)
 
     def picture(self, index: int) -> Image | None:
-        """The image as its file has it; see `original`."""
+        """The image as stored in its file; see `original`."""
         return original(self._images_of, self._in_parent([index])[0])
 
     def content_sha256(self) -> str:
-        """Hash of the parent's content and of which examples of it these are, in order."""
+        """Hash of the parent's content and of the chosen examples, in order."""
         digest = hashlib.sha256(f"subset of {self._images_of.content_sha256()}\n".encode())
         for identifier in self.ids:
             digest.update(f"{identifier}\n".encode())
@@ -177,7 +177,7 @@ class ImageSubset:
 
 
 class Subset(ImageSubset):
-    """Some examples of a data set, with their labels."""
+    """Subset of a labelled data set."""
 
     def __init__(self, parent: DataSet, indices: Sequence[int]) -> None:
         super().__init__(parent, indices)
@@ -190,7 +190,7 @@ class Subset(ImageSubset):
 
 
 def original(data: ImageSet, index: int) -> Image | None:
-    """An image as its file has it, RGB and at its own size; None where a set has no files of single images.
+    """An image as stored in its file, RGB at its own size; None for sets without image files.
 
     A set with files has a method `picture` with the same meaning.
 
@@ -216,7 +216,7 @@ def checked_indices(indices: Sequence[int], n: int) -> list[int]:
 
 
 def checked_size(size: int) -> int:
-    """The side of the square images.
+    """Validated side of the square images.
 
     Raises:
         ValueError: it is not positive.
@@ -227,20 +227,20 @@ def checked_size(size: int) -> int:
 
 
 def resize(pixels: Tensor, size: int) -> Tensor:
-    """Square images of another size, bilinear (half-pixel centres), anti-aliased when they shrink.
+    """Resize to square images, bilinear (half-pixel centres), anti-aliased when shrinking.
 
     Args:
         pixels: float32 (n, C, H, W) in [0, 1].
         size: S >= 1.
 
     Returns:
-        float32 (n, C, S, S) in [0, 1]; the same object when nothing changes. Each image's result
-        depends on that image alone.
+        float32 (n, C, S, S) in [0, 1]; the same object if nothing changes. Each image's result depends only
+        on that image.
     """
     size = checked_size(size)
     if pixels.shape[-2:] == (size, size):
         return pixels
-    if len(pixels) == 0:  # interpolate refuses an empty batch
+    if len(pixels) == 0:  # interpolate rejects an empty batch
         return pixels.new_empty((0, pixels.shape[1], size, size))
     resized = functional.interpolate(
         pixels, size=(size, size), mode="bilinear", align_corners=False, antialias=True

@@ -1,4 +1,4 @@
-"""Folders of data below ASSAY_DATA_ROOT: names come from clients, so nothing may lead out of it."""
+"""Folders of data below ASSAY_DATA_ROOT: names come from clients, so no path may leave it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from assay.service.submission.data_folders import FolderProblem, check_folder
 from assay.service.submission.data_folders import check_inside as check_inside
 from assay.workers.data.formats.dataset import MissingData
 
-LISTED = 20  # folders that a message names
+LISTED = 20  # folders listed in a message
 
 
 def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Path:
-    """The folder that a job names, by the same rules as at submission (`check_folder`).
+    """Resolve the folder named by a job, by the same rules as at submission (`check_folder`).
 
     Args:
-        root: ASSAY_DATA_ROOT, or None when the worker has none.
+        root: ASSAY_DATA_ROOT, or None if the worker has none.
         name: relative name with forward slashes, for example `imagenet` or `sets/birds`.
-        create: make the folder (not the root) when it is missing.
+        create: create the folder (not the root) if missing.
 
     Returns:
-        The folder with every symbolic link resolved; it lies below the resolved root.
+        The folder with all symbolic links resolved, below the resolved root.
 
     Raises:
         ValueError: the name is not a relative one, or leads out of the root through a symbolic link.

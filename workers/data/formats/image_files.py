@@ -1,4 +1,4 @@
-"""Which image files a folder of classes holds, and which split each belongs to.
+"""Image files of a folder of classes, and their splits.
 
 Layouts: FOLDER/{train,val,test}/CLASS/... (ImageNet) and FOLDER/CLASS/... (a user's own). A class
 folder may have folders inside; hidden files and other suffixes are ignored.
@@ -22,9 +22,9 @@ SPLIT_FOLDERS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Files of one split: ids are sorted; labels index `class_names`.
+    """Files of one split, sorted by id; labels index `class_names`.
 
-    `paths` are relative to the folder; where there are none, the ids are the paths.
+    `paths` are relative to the folder; if empty, the ids are the paths.
     """
 
     class_names: tuple[str, ...]
@@ -36,7 +36,7 @@ class ImageFiles:
 def find_images(
     folder: Path, base: Path, split: Literal["train", "test"], splits: Literal["auto", "all"], name: str
 ) -> ImageFiles:
-    """The image files of a split.
+    """Image files of a split.
 
     With split folders, "train" is `train` and "test" is `val`, else `test`; without any, the classes
     are split 80/20 by the hash of the path (`held_out_split`). `splits="all"` takes every file.
@@ -44,7 +44,7 @@ def find_images(
     Args:
         folder: resolved folder.
         base: resolved ASSAY_DATA_ROOT; no link may lead out of it.
-        split: which part.
+        split: the part.
         splits: see above.
         name: data set name, the key of the hash split.
 
@@ -95,7 +95,7 @@ def _labelled_folder(folder: Path, base: Path, split: str, splits: str, name: st
 
 
 def _split_folders(folder: Path, base: Path) -> list[str]:
-    """The split folders that hold class folders (an unlabelled `test` of ImageNet does not count)."""
+    """Split folders that contain class folders (ImageNet's unlabelled `test` does not count)."""
     found = [part for part in SPLIT_FOLDERS if (folder / part).is_dir()]
     flat = [part for part in found if holds_images(folder / part)]
     good = [part for part in found if part not in flat and class_folders(folder / part, base)]
@@ -118,7 +118,7 @@ def _split_folders(folder: Path, base: Path) -> list[str]:
 def _class_names(
     folder: Path, base: Path, present: list[str], evaluated: str | None, splits: str
 ) -> tuple[str, ...]:
-    """One numbering for all splits: the class folders of `train`, else of the evaluated split."""
+    """Class names shared by all splits: the class folders of `train`, else of the evaluated split."""
     reference = "train" if "train" in present else evaluated
     assert reference is not None
     names = class_folders(folder / reference, base)
@@ -149,13 +149,13 @@ def class_folders(folder: Path, base: Path) -> list[str]:
 
 
 def holds_images(folder: Path) -> bool:
-    """Whether image files lie in the folder itself."""
+    """Whether the folder itself contains image files."""
     with os.scandir(folder) as entries:
         return any(is_image(entry) for entry in entries)
 
 
 def is_image(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a visible file with the suffix of an image."""
+    """Whether it is a visible file with an image suffix."""
     return not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
 
 
@@ -176,7 +176,7 @@ def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str,
 
 
 def walk_images(folder: Path, base: Path, prefix: str) -> Iterator[str]:
-    """Paths of the image files below a class folder, each after `prefix`, in no order.
+    """Paths of the image files below a class folder, each prefixed with `prefix`, unordered.
 
     Raises:
         CorruptData: a path is not UTF-8 text.

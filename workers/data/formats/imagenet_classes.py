@@ -1,8 +1,8 @@
-"""The classes of ImageNet-1K and of the test sets made for its models: WordNet ids in order of the logits.
+"""Classes of ImageNet-1K and of the test sets for its models: WordNet ids in logit order.
 
 Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge"; Hendrycks et al. 2021, "Natural
 Adversarial Examples" (A, O) and "The Many Faces of Robustness" (R). Each of the three has 200 of the 1000
-classes, and not the same ones. Without torch, since results are merged by processes that hold no tensors.
+classes. Free of torch, because the processes that merge results do without it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ PUBLISHED = {"imagenet": 50_000, "imagenet_a": 7_500, "imagenet_o": 2_000 + 10_0
 
 
 def recognise(folders: Collection[str]) -> str | None:
-    """The set whose classes these folders are, all of them and no others; None if there is none."""
+    """The set with exactly these class folders, or None."""
     given = set(folders)
     return next((name for name in TITLES if given == set(class_list(name))), None)

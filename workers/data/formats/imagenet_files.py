@@ -1,7 +1,7 @@
-"""Finds the images of ImageNet and of the sets made for its models, and refuses what is not whole.
+"""Image files of ImageNet and of the sets made for its models; incomplete sets are rejected.
 
-A class without images, or a folder that is no class, would change the meaning of every label and average. So
-folders must be exactly the classes of the set; the message lists what is missing and what is too much.
+A class without images, or a folder that is not a class, would change the meaning of every label and average.
+The folders must therefore be exactly the classes of the set; the message lists missing and extra ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, TITLES, 
 from assay.workers.data.formats.imagenet_labels import IMAGE, read_labels
 from assay.workers.data.image_folder import RESAMPLING, ImageFolder
 
-# Below the folder of the set: as most people have it, as the archive is called, and Kaggle's.
+# Below the folder of the set: the usual layout, the archive's, and Kaggle's.
 PARTS = {
     "val": ("val", "ILSVRC2012_img_val", "ILSVRC/Data/CLS-LOC/val", "Data/CLS-LOC/val"),
     "train": ("train", "ILSVRC2012_img_train", "ILSVRC/Data/CLS-LOC/train", "Data/CLS-LOC/train"),
@@ -35,14 +35,14 @@ REMEDY = {
     " with a list of labels; train/WNID/IMAGE for training.",
     **{name: f"Unpack {AUTHORS}/{name.replace('_', '-')}.tar there." for name in TITLES if name != ALL},
 }
-# Names that a message lists.
+# Names listed in a message.
 LISTED = 5
 
 Resize = Literal["bicubic", "bilinear"]
 
 
 class Labelled(NamedTuple):
-    """An image: its id, which does not depend on the layout, its path below the data root, and its label."""
+    """Image with its layout-independent id, its path below the data root, and its label."""
 
     identifier: str
     path: str
@@ -50,11 +50,11 @@ class Labelled(NamedTuple):
 
 
 class ImageNetFiles(ImageFolder):
-    """Images of some or all of ImageNet's classes, for models of all of them.
+    """Images of some or all of ImageNet's classes, for 1000-class models.
 
     Attributes:
         model_class_names: WordNet ids of the model's 1000 logits; those of `class_names` are compared.
-        published: images of the published set.
+        published: number of images in the published set.
     """
 
     model_class_names = class_list(ALL)
@@ -70,17 +70,17 @@ class ImageNetFiles(ImageFolder):
 
 
 def find_classes(folder: Path, base: Path, name: str, prefix: str = "") -> list[Labelled]:
-    """The images of a folder with one folder for each class of a set, and no others.
+    """Images of a folder that has exactly one folder per class of a set.
 
     Args:
         folder: resolved folder of the class folders.
         base: resolved ASSAY_DATA_ROOT; no link may lead out of it.
         name: whose classes; a key of `TITLES`.
-        prefix: what ids begin with.
+        prefix: prefix of the ids.
 
     Raises:
-        MissingData: classes have no folder or no image; lists them, and folders that are no class.
-        CorruptData: there are folders that are no class, or a path is not UTF-8 text.
+        MissingData: classes have no folder or no image; lists them, and folders that are not classes.
+        CorruptData: folders that are not classes, or a path is not UTF-8 text.
         ValueError: a symbolic link leads out of the root.
     """
     found, wanted = class_folders(folder, base), class_list(name)
@@ -103,7 +103,7 @@ def refuse_training(name: str, split: str) -> None:
 
 
 def training_images(folder: Path, base: Path) -> list[Labelled]:
-    """ImageNet's training images, in class folders; errors as of `find_classes`."""
+    """ImageNet's training images, in class folders; errors as for `find_classes`."""
     place = _part(folder, base, "train")
     if place is None:
         raise MissingData(
@@ -116,7 +116,7 @@ def training_images(folder: Path, base: Path) -> list[Labelled]:
 def validation_images(folder: Path, base: Path) -> list[Labelled]:
     """ImageNet's validation images, in class folders or in one folder with a list of labels.
 
-    An image has the same id in either. Errors as of `find_classes` and `read_labels`.
+    An image has the same id in both. Errors as for `find_classes` and `read_labels`.
     """
     place = _part(folder, base, "val") or folder
     classes = set(class_folders(place, base)).intersection(class_list(ALL))
@@ -133,7 +133,7 @@ def validation_images(folder: Path, base: Path) -> list[Labelled]:
 
 
 def _flat(place: Path, folder: Path, base: Path) -> list[Labelled]:
-    """Images that lie in one folder, with the list of their labels."""
+    """Images in one flat folder, with a list of labels."""
     source, labels = read_labels([place, folder, place.parent] if place != folder else [place], base)
     below, wnids, images = _relative(place, base), class_list(ALL), []
     strange, unlisted = [], []

@@ -1,7 +1,7 @@
-"""The classes of ImageNet's validation images where they lie in one folder: the lists of labels in use.
+"""Label lists for ImageNet's validation images in one flat folder.
 
-In the archive of the challenge (Russakovsky et al. 2015) the 50 000 images have no class in their name.
-Lists: the development kit's (numbers of its own, explained in meta.mat), Kaggle's, TensorFlow's and
+In the archive of the challenge (Russakovsky et al. 2015) the 50 000 images have no class in their names.
+Lists: the development kit's (its own numbers, explained in meta.mat), Kaggle's, TensorFlow's and
 Caffe's.
 """
 
@@ -20,27 +20,27 @@ from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, class_li
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})")
 DEVKIT = "ILSVRC2012_validation_ground_truth.txt"
 META = "meta.mat"
-# Where the lists are looked for, below the folder of the set.
+# Locations of the lists, below the folder of the set.
 PLACES = ("", "data", "ILSVRC2012_devkit_t12/data", "devkit/data", "meta")
-# A list in another order of classes would give wrong accuracies and no error: so this image is looked at.
+# Canary: a list in another class order would silently give wrong accuracies, so this image is checked.
 FIRST_IMAGE = "n01751748"
 
 Labels = Mapping[int, int]
 
 
 def read_labels(places: Sequence[Path], base: Path) -> tuple[Path, Labels]:
-    """The first list of labels that is there.
+    """First label list found.
 
     Args:
-        places: folders to look in; `PLACES` below each of them.
+        places: folders to search, at `PLACES` below each.
         base: resolved ASSAY_DATA_ROOT; no link may lead out of it.
 
     Returns:
-        The list's file, and the label of each image by its number (from 1).
+        The list's file, and each image's label by its number (from 1).
 
     Raises:
-        MissingData: there is no list.
-        CorruptData: the list is not as it should be; names it.
+        MissingData: no list found.
+        CorruptData: the list is invalid; names it.
         ValueError: a symbolic link leads out of the root.
     """
     for name, read in READERS.items():
@@ -74,24 +74,24 @@ def _checked(path: Path, labels: Labels) -> Labels:
 
 
 def _named(path: Path) -> Labels:
-    """Lines of a file name and a class: a WordNet id, or its number among the sorted ones, from 0."""
+    """Lines of a file name and a class: a WordNet id, or its sorted index from 0."""
     return dict(_pair(path, *(line.split(maxsplit=1))) for line in _lines(path))
 
 
 def _kaggle(path: Path) -> Labels:
-    """A CSV file with the columns ImageId and PredictionString, which begins with the class."""
+    """A CSV file with the columns ImageId and PredictionString, which starts with the class."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.reader(file) if len(row) == 2 and IMAGE.search(row[0])]
     return dict(_pair(path, name, box.split(maxsplit=1)[0] if box.strip() else "") for name, box in rows)
 
 
 def _synsets(path: Path) -> Labels:
-    """A WordNet id for each image, in the order of their numbers."""
+    """One WordNet id per image, in the order of their numbers."""
     return {number: _label(path, wnid) for number, wnid in enumerate(_lines(path), start=1)}
 
 
 def _devkit(path: Path) -> Labels:
-    """A number of the development kit for each image; its meta.mat says which class a number is."""
+    """One number of the development kit per image; its meta.mat maps numbers to classes."""
     numbers = _class_numbers(path.with_name(META))
     lines = _lines(path)
     unknown = [line for line in lines if line not in numbers]
@@ -103,8 +103,8 @@ def _devkit(path: Path) -> Labels:
 
 
 def _class_numbers(path: Path) -> Mapping[str, int]:
-    """From the development kit's number of a class, as text, to our label."""
-    from scipy.io import loadmat  # a second of import, for this layout alone
+    """Map from the development kit's class number, as text, to the label."""
+    from scipy.io import loadmat  # a second of import, for this layout only
 
     if not path.is_file():
         raise MissingData(
@@ -113,7 +113,7 @@ def _class_numbers(path: Path) -> Mapping[str, int]:
     try:
         synsets = loadmat(path, squeeze_me=True)["synsets"]
         pairs = [(str(int(row["ILSVRC2012_ID"])), str(row["WNID"])) for row in synsets]
-    except Exception as error:  # whatever the reader thinks of a damaged file
+    except Exception as error:  # any error of the reader means a damaged file
         raise CorruptData(f"{path} is not the {META} of the development kit ({error})") from error
     places = {wnid: label for label, wnid in enumerate(class_list(ALL))}
     found = {number: places[wnid] for number, wnid in pairs if wnid in places}
@@ -149,7 +149,7 @@ def _label(path: Path, given: str) -> int:
 
 
 _PLACES_OF = {wnid: label for label, wnid in enumerate(class_list(ALL))}
-# By the names under which the lists are distributed.
+# Parsers by the file names of the distributed lists.
 READERS: Mapping[str, Callable[[Path], Labels]] = {
     "LOC_val_solution.csv": _kaggle,
     "imagenet_2012_validation_synset_labels.txt": _synsets,

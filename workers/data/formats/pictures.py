@@ -1,4 +1,4 @@
-"""Image files as pixels: decoding, and the centre of an image whose short side was resized."""
+"""Decoding of image files; resizing of the short side and centre crop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.workers.data.formats.dataset import CorruptData
 
 
 def open_picture(path: Path) -> Image.Image:
-    """An image file, decoded, in the mode that it is stored in.
+    """Decoded image file, in its stored mode.
 
     Raises:
         CorruptData: it cannot be decoded, or has more than 8 bits per channel; names it.
@@ -45,7 +45,7 @@ def picture_size(path: Path) -> tuple[int, int]:
 def resize_and_crop(
     image: Image.Image, size: int, crop_fraction: float, resampling: Image.Resampling
 ) -> Image.Image:
-    """Short side to round(size / crop_fraction), then the centre; the same pixels as torchvision's."""
+    """Short side to round(size / crop_fraction), then the centre; pixel-identical to torchvision's."""
     short = round(size / crop_fraction)
     width, height = image.size
     portrait = width <= height
@@ -56,12 +56,12 @@ def resize_and_crop(
 
 
 def as_picture(pixels: Tensor) -> Image.Image:
-    """An image of 8 bits per channel from pixels in [0, 1], (C, H, W) with C 1 or 3."""
+    """8-bit image from pixels in [0, 1], (C, H, W) with C 1 or 3."""
     values = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()  # (H, W, C)
     return Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
 
 
 def in_threads(task: Callable[[int], None], count: int) -> None:
-    """Do a task for 0 to count - 1, in as many threads as torch has; what one raises is raised here."""
+    """Run a task for 0 to count - 1 on torch's number of threads; errors are re-raised here."""
     with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-        list(pool.map(task, range(count)))  # list() raises what a thread raised
+        list(pool.map(task, range(count)))  # list() re-raises errors of the threads

@@ -1,4 +1,4 @@
-"""Loads ahead of use, by threads: decoding and resizing overlap with what a device computes."""
+"""Prefetches items on threads, so that decoding and resizing overlap with the device's work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_THREADS = 8
 def prefetch(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Generator[Loaded, None, None]:
     """What `load` makes of each item, in order; as many are loaded ahead as there are threads.
 
-    What `load` raises is raised where its item's turn comes. Closing the iterator ends the threads.
+    Errors of `load` are raised at their item's turn. Closing the iterator ends the threads.
     """
     threads = max(1, min(MAX_THREADS, os.cpu_count() or 1))
     waiting = iter(items)

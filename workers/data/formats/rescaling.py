@@ -1,9 +1,9 @@
-"""Images at another size, whole, with their shape kept: what Segmenter does before it crops or cuts windows.
+"""Rescaling of whole images with the aspect ratio kept, as Segmenter does before it crops or cuts windows.
 
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1, and its released
-settings: the short side gets a given length, but the long side never more than four times that. Pixels are
+settings: the short side gets a given length, the long side at most four times that. Pixels are
 interpolated linearly with half-pixel centres and no anti-aliasing, as released. Deviation: label maps take
-the nearest pixel by the same centres (the library of the release is off by half a pixel there).
+the nearest pixel with the same centres (the release's library is off by half a pixel there).
 
 Legend: C channels, H height, W width.
 """
@@ -24,15 +24,14 @@ def size_with_short_side(height: int, width: int, short_side: float) -> tuple[in
     Args:
         height: H.
         width: W.
-        short_side: pixels, above 0; of images that are more than four times as long as wide, a quarter of the
-            long side becomes that.
+        short_side: pixels, above 0; for aspect ratios above four, a quarter of the long side instead.
     """
     factor = min(short_side / min(height, width), MAX_ELONGATION * short_side / max(height, width))
     return max(1, int(height * factor + 0.5)), max(1, int(width * factor + 0.5))
 
 
 def rescale_pixels(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Pixels of (C, H, W), uint8, at another (height, width): float32 in [0, 1]."""
+    """Resize pixels (C, H, W), uint8, to (height, width): float32 in [0, 1]."""
     values = pixels.to(torch.float32) / BYTE
     if pixels.shape[-2:] == size:
         return values
@@ -41,7 +40,7 @@ def rescale_pixels(pixels: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def rescale_map(labels: Tensor, size: tuple[int, int]) -> Tensor:
-    """A label map (H, W), uint8, at another (height, width): the nearest pixels."""
+    """Resize a label map (H, W), uint8, to (height, width), by nearest pixels."""
     if labels.shape == size:
         return labels
     return interpolate(labels[None, None], size=size, mode="nearest-exact")[0, 0]

@@ -1,7 +1,7 @@
-"""Which examples are used, from hashes of their ids alone: the same for every job, model and seed.
+"""Selection of examples by hashes of their ids alone: the same for every job, model and seed.
 
-Paired comparisons of two jobs need the same examples, and training must never see an example that
-is evaluated; neither may depend on a seed, a file order or the number of workers.
+Paired comparisons of two jobs need the same examples, and training must never see an evaluated example;
+neither may depend on a seed, a file order or the number of workers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ HELD_OUT_DIVISOR = 5
 
 
 def sampled_as(data: ExampleSet) -> str:
-    """The name by which examples of a set are taken: its own, or that of the set whose examples it shares."""
+    """Name that keys a set's sampling: its own, or that of the set whose examples it shares."""
     return str(getattr(data, "sampled_as", data.name))
 
 
 def example_key(name: str, identifier: str) -> bytes:
-    """sha256 of "name/identifier": the place of an example in the order in which they are taken."""
+    """sha256 of "name/identifier": the sort key of the sampling order."""
     return hashlib.sha256(f"{name}/{identifier}".encode()).digest()
 
 
@@ -31,8 +31,8 @@ def evaluation_order(name: str, ids: Sequence[str], limit: int | None) -> list[i
     Args:
         name: the data set's name.
         ids: unique example ids, (n,).
-        limit: how many to take, or None for all; those with the smallest `example_key` are taken,
-            so a smaller limit takes a part of what a larger one takes.
+        limit: number of examples, or None for all; those with the smallest `example_key` are taken, so a
+            smaller limit takes a subset of a larger one's.
 
     Returns:
         min(limit, n) indices into `ids`, ordered by id. Shards are ranges of this list.
@@ -51,8 +51,8 @@ def evaluation_order(name: str, ids: Sequence[str], limit: int | None) -> list[i
 def held_out_split(name: str, ids: Sequence[str], labels: Sequence[int]) -> tuple[list[int], list[int]]:
     """Training and test indices, stratified 80/20 by `example_key`.
 
-    Of each class with k examples, the floor(k / 5) with the smallest key are test, but at least one
-    when k >= 2; a class with a single example is only trained on.
+    In a class with k examples, the floor(k / 5) with the smallest key are test, but at least one when k >= 2;
+    a single example is for training.
 
     Args:
         name: the data set's name.

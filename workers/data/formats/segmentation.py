@@ -1,6 +1,6 @@
-"""Images with a class for each pixel: what a segmentation set is, and sets that lie in memory.
+"""Segmentation sets: the interface, and sets in memory.
 
-Legend: n examples, C channels, H height, W width, S the side asked for.
+Legend: n examples, C channels, H height, W width, S requested side.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from assay.workers.data.formats.dataset import (
     resize,
 )
 
-# In label maps: belongs to no class, and counts for nothing.
+# Label of unlabelled pixels: no class, excluded from every count.
 IGNORE = 255
 
 
 class SegmentationSet(ImageSet, Protocol):
-    """Images with one label for each pixel."""
+    """Images with one label per pixel."""
 
     def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
         """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size); the pixels of `images`.
@@ -36,15 +36,15 @@ class SegmentationSet(ImageSet, Protocol):
         Raises:
             IndexError: an index is outside [0, n).
             ValueError: the size is not positive.
-            CorruptData: a file cannot be read, or has a value that stands for nothing.
+            CorruptData: a file cannot be read, or has an undefined value.
         """
 
     def example(self, index: int) -> tuple[Tensor, Tensor]:
-        """One image at its own size, whole: uint8 (C, H, W), and its label map, uint8 (H, W).
+        """One whole image at its own size: uint8 (C, H, W), and its label map, uint8 (H, W).
 
         Raises:
             IndexError: the index is outside [0, n).
-            CorruptData: a file cannot be read, or has a value that stands for nothing.
+            CorruptData: a file cannot be read, or has an undefined value.
         """
 
     def subset(self, indices: Sequence[int]) -> SegmentationSet:
@@ -52,10 +52,10 @@ class SegmentationSet(ImageSet, Protocol):
 
 
 def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
-    """What a model should answer to `data.images(indices, size)`.
+    """Ground truth of `data.images(indices, size)`.
 
     Returns:
-        Labels, int64 (B,), or of a segmentation set its label maps, uint8 (B, size, size).
+        Labels, int64 (B,), or label maps for a segmentation set, uint8 (B, size, size).
     """
     if data.task == "segmentation":
         return cast(SegmentationSet, data).label_maps(indices, size)
@@ -63,7 +63,7 @@ def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
 
 
 class SegmentationSubset(ImageSubset):
-    """Some examples of a segmentation set."""
+    """Subset of a segmentation set."""
 
     def __init__(self, parent: SegmentationSet, indices: Sequence[int]) -> None:
         super().__init__(parent, indices)
@@ -134,7 +134,7 @@ class SegmentationArrays:
         """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size)."""
         chosen = torch.tensor(checked_indices(indices, len(self)), dtype=torch.int64)
         maps = self._maps[chosen]
-        if len(maps) == 0:  # interpolate refuses an empty batch
+        if len(maps) == 0:  # interpolate rejects an empty batch
             return maps.new_empty((0, checked_size(size), size))
         wanted = (checked_size(size), size)
         return functional.interpolate(maps[:, None], size=wanted, mode="nearest-exact")[:, 0]

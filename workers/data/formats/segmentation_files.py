@@ -1,6 +1,6 @@
-"""Segmentation sets that are pairs of files: an image, and an annotation of the same name.
+"""Segmentation sets of file pairs: an image, and an annotation of the same name.
 
-Legend: n examples, H height, W width, S the side asked for.
+Legend: n examples, H height, W width, S requested side.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
 from assay.workers.data.formats.segmentation import SegmentationSubset
 
-# Files that a message names.
+# Files listed in a message.
 LISTED = 5
 
 
 @dataclass(frozen=True)
 class Pair:
-    """An image and its annotation, as paths relative to the folder of the set; the id names both."""
+    """Image and annotation, as paths relative to the folder of the set, with their common id."""
 
     identifier: str
     image: str
@@ -35,7 +35,7 @@ class Pair:
 
 
 def find_pairs(folder: Path, base: Path, images: str, annotations: str) -> list[Pair]:
-    """The images of a folder with the annotations of the same name, sorted by id.
+    """Images of a folder paired with the annotations of the same name, sorted by id.
 
     Args:
         folder: resolved folder of the set.
@@ -47,8 +47,8 @@ def find_pairs(folder: Path, base: Path, images: str, annotations: str) -> list[
         At least one pair; an id is the image's path without its suffix.
 
     Raises:
-        MissingData: a folder, the images or some of the annotations are not there; names them.
-        CorruptData: two images have one name.
+        MissingData: a folder, the images or some annotations are missing; names them.
+        CorruptData: two images share a name.
         ValueError: a symbolic link leads out of the root.
     """
     absent = [name for name in (images, annotations) if not (folder / name).is_dir()]
@@ -99,8 +99,8 @@ def _listing(names: list[str]) -> str:
 class SegmentationFiles:
     """Pairs of files, decoded on demand by as many threads as torch may use.
 
-    The short side of an image becomes S (bilinear, anti-aliased), then the centre S x S is cut out; its
-    annotation is resized to the nearest pixel and cut alike. What lies outside is not seen.
+    The short side of an image becomes S (bilinear, anti-aliased), then the centre S x S is cropped; its
+    annotation is resized by nearest pixels and cropped alike. Pixels outside the crop are unused.
     """
 
     task = "segmentation"
@@ -125,7 +125,7 @@ class SegmentationFiles:
             class_names: name of each class.
             folder: resolved folder of the set.
             pairs: its files, in stable order.
-            meaning: value in an annotation -> class or IGNORE; other values are refused.
+            meaning: annotation value -> class or IGNORE; other values are rejected.
             mean: recommended normalisation, (3,).
             std: recommended normalisation, (3,).
         """
@@ -166,7 +166,7 @@ class SegmentationFiles:
 
         Raises:
             CorruptData: an annotation cannot be decoded, has another size than its image, has several
-                channels, or has a value that stands for nothing; names it.
+                channels, or has an undefined value; names it.
         """
         chosen = checked_indices(indices, len(self))
         maps = torch.empty(len(chosen), checked_size(size), size, dtype=torch.uint8)
@@ -181,7 +181,7 @@ class SegmentationFiles:
         """One image at its own size, uint8 (3, H, W), and its label map, uint8 (H, W).
 
         Raises:
-            CorruptData: as `images` and `label_maps`.
+            CorruptData: as for `images` and `label_maps`.
         """
         (place,) = checked_indices([index], len(self))
         pair = self.pairs[place]
@@ -189,7 +189,7 @@ class SegmentationFiles:
         return torch.from_numpy(pixels).permute(2, 0, 1), self._label_map(pair, None)
 
     def _label_map(self, pair: Pair, size: int | None) -> Tensor:
-        """One map, uint8 (S, S), or (H, W) where no size is asked for."""
+        """One map, uint8 (S, S), or (H, W) without a size."""
         path = self.folder / pair.annotation
         picture = open_picture(path)
         if picture.mode not in ("L", "P"):  # grey levels, or indices into a palette

@@ -1,4 +1,4 @@
-"""What sets of labelled texts share: whose vocabulary their words have, and files that are not there."""
+"""Shared code of labelled-text sets: their vocabulary, and errors for missing files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LeastCount = Annotated[int, Interval(ge=1, le=1000)]
 def vocabulary_for(
     source: Callable[..., LanguageSet] | None, root: Path | None, train: Iterable[str], least_count: int
 ) -> Vocabulary:
-    """The vocabulary of a set of labelled texts.
+    """Vocabulary of a set of labelled texts.
 
     Args:
-        source: makes a language set from (root, split), whose vocabulary is taken; None for the set's own.
+        source: makes the language set whose vocabulary is used, from (root, split); None for the set's own.
         root: ASSAY_DATA_ROOT.
         train: the texts of the training part, words with single spaces between them.
-        least_count: of the set's own, words that are rarer in the training part are unknown.
+        least_count: for the set's own vocabulary: rarer words in the training part are unknown.
 
     Raises:
-        MissingData: the language set is not there.
+        MissingData: the language set is missing.
     """
     if source is not None:
         return source(root, "train").vocabulary

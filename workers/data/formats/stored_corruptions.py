@@ -1,10 +1,10 @@
-"""Images that lie corrupted in folders, CORRUPTION/SEVERITY/CLASS/IMAGE: ImageNet-C and sets like it.
+"""Stored corrupted images, CORRUPTION/SEVERITY/CLASS/IMAGE: ImageNet-C and sets like it.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations".
 An example is an image of the clean set; each cell (a corruption at a severity) has a file for it.
 
-Legend: n examples, S the side asked for.
+Legend: n examples, S requested side.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ HASHED_TOGETHER = 4096
 
 @dataclass(frozen=True)
 class Kind:
-    """What a stored set is.
+    """Description of a stored set.
 
     Attributes:
         name: Catalog name of the data set.
-        title: Its name for people.
-        classes: Names of all classes; None for the class folders that there are.
-        clean: Data set of the images as they were: `limit` takes the same examples as of that.
-        prefix: What ids begin with, so that they are those of the clean set.
-        crop: Side of the centre that is cut out first; None for the short side.
-        published: Images of each cell in the published set.
+        title: Display name.
+        classes: Names of all classes; None for those of the class folders.
+        clean: Data set of the clean images: `limit` takes the same examples.
+        prefix: Prefix that makes ids equal to those of the clean set.
+        crop: Side of the initial centre crop; None for the short side.
+        published: Images per cell in the published set.
     """
 
     name: str
@@ -62,10 +62,10 @@ class Kind:
 
 
 class StoredCorruptions:
-    """The corrupted images of a folder, decoded on demand by as many threads as torch may use.
+    """Corrupted images of a folder, decoded on demand by as many threads as torch may use.
 
-    As an `ImageSet` it has the images of its first cell. Which cells it has, an evaluation says (`of_cells`);
-    before that they are all that are there.
+    As an `ImageSet` it has the images of its first cell. An evaluation chooses the cells (`of_cells`); until
+    then it has all cells present.
     """
 
     task = TASK
@@ -92,15 +92,15 @@ class StoredCorruptions:
         self.cells = list(cells) if cells is not None else self._present()
 
     def of_cells(self, cells: Sequence[Cell]) -> StoredCorruptions:
-        """The same images in these cells."""
+        """This set restricted to these cells."""
         return StoredCorruptions(self.kind, self.folder, self.base, self.resampling, cells)
 
     def check(self) -> None:
-        """Compares all cells, which reads every folder.
+        """Compare all cells; reads every folder.
 
         Raises:
-            MissingData: some lack corruptions, severities, classes or images that others have; lists them.
-            CorruptData: the images of a cell are smaller than those of the set; names one.
+            MissingData: corruptions, severities, classes or images are incomplete; lists what is missing.
+            CorruptData: a cell's images are smaller than the set's; names one.
             ValueError: a symbolic link leads out of the root.
         """
         self._refuse(find_gaps(self._tree(self.cells)))
@@ -109,7 +109,7 @@ class StoredCorruptions:
 
     @functools.cached_property
     def class_names(self) -> tuple[str, ...]:
-        """The name of each class, in order of the labels."""
+        """Name of each class, in label order."""
         return self.kind.classes or tuple(folder_names(self._cell(self.cells[0]), self.base))
 
     @property
@@ -119,7 +119,7 @@ class StoredCorruptions:
 
     @functools.cached_property
     def _files(self) -> list[tuple[str, str, int]]:
-        """Id, path below a cell, and label, in the order of the ids."""
+        """Id, path below a cell, and label, in id order."""
         found: list[tuple[str, str, int]] = []
         for label, name in enumerate(self.class_names):
             place = self._cell(self.cells[0]) / name
@@ -131,7 +131,7 @@ class StoredCorruptions:
 
     @functools.cached_property
     def ids(self) -> list[str]:
-        """Ids of the images as they were in the clean set, (n,)."""
+        """Ids of the images in the clean set, (n,)."""
         return [identifier for identifier, _, _ in self._files]
 
     @functools.cached_property
@@ -149,10 +149,10 @@ class StoredCorruptions:
     def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1] under a corruption, float32 (len(indices), 3, size, size).
 
-        The centre of `Kind.crop` pixels is cut out, and resized where the model wants another size.
+        The centre crop of `Kind.crop` pixels is resized if the model needs another size.
 
         Raises:
-            CorruptData: a file is not there, cannot be decoded or is smaller than the crop; names it.
+            CorruptData: a file is missing, cannot be decoded or is smaller than the crop; names it.
         """
         chosen = checked_indices(indices, len(self))
         pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)

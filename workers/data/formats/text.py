@@ -1,9 +1,9 @@
-"""Sets of text: documents for language models, and labelled sentences for classifiers.
+"""Text sets: documents for language models, and labelled sentences for classifiers.
 
-A text is a sequence of words; how it is cut into words is the data set's business, and the words' ids are
-those of its `Vocabulary`. `workers/data/formats/dataset.py` has the images' counterpart.
+A text is a sequence of words; the data set tokenises it, and the words' ids are those of its `Vocabulary`.
+`workers/data/formats/dataset.py` is the counterpart for images.
 
-Legend: n examples, V words of the vocabulary, B examples asked for, N tokens.
+Legend: n examples, V words of the vocabulary, B requested examples, N tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from assay.workers.data.formats.vocabulary import PAD, Vocabulary
 
 
 class TextSet(ExampleSet, Protocol):
-    """Text; `channels` is V, the length of the vocabulary."""
+    """Text set; `channels` is V, the vocabulary size."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -31,11 +31,11 @@ class TextSet(ExampleSet, Protocol):
 
     @property
     def mean_tokens(self) -> float:
-        """How long an example is on average, in tokens."""
+        """Mean length of an example, in tokens."""
 
 
 class LanguageSet(TextSet, Protocol):
-    """Documents in the order of one long text; `classes` is V, and there are no `class_names`."""
+    """Documents in the order of one long text; `classes` is V, `class_names` is empty."""
 
     def words(self, index: int) -> list[str]:
         """The words of a document.
@@ -45,18 +45,18 @@ class LanguageSet(TextSet, Protocol):
         """
 
     def stream(self) -> NDArray[np.int32]:
-        """The ids of all documents' words, one after the other, (sum of lengths,); not to be changed."""
+        """Concatenated ids of all documents' words, (sum of lengths,); read-only."""
 
     @property
     def starts(self) -> list[int]:
-        """Where each document begins in the stream, and where the last one ends, (n + 1,)."""
+        """Offsets of the documents in the stream, and its end, (n + 1,)."""
 
     def subset(self, indices: Sequence[int]) -> LanguageSet:
         """The documents at these indices, in this order, with the same vocabulary."""
 
 
 class SentenceSet(TextSet, Protocol):
-    """Texts with one label each; the words of a text have single spaces between them."""
+    """Texts with one label each; words are separated by single spaces."""
 
     @property
     def labels(self) -> Tensor:
@@ -69,7 +69,7 @@ class SentenceSet(TextSet, Protocol):
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
         """The words' ids, int64 (B, N), padding on the right; N is the longest text's, at most `length`.
 
-        Of a longer text the first `length` words are taken.
+        Longer texts are truncated to `length` words.
 
         Raises:
             IndexError: an index is outside [0, n).
@@ -81,12 +81,12 @@ class SentenceSet(TextSet, Protocol):
 
 
 def is_text(data: ExampleSet) -> bool:
-    """Whether the examples are words: a `TextSet`."""
+    """Whether it is a `TextSet`."""
     return data.task in ("language", "sequence")
 
 
 class Documents:
-    """Documents whose words are read on demand; the stream of ids is kept (4 bytes for each word)."""
+    """Documents read on demand; the stream of ids is cached (4 bytes per word)."""
 
     task = "language"
     class_names: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Documents:
         Args:
             name: catalog name.
             ids: unique ids of the documents in the order of the text, (n,).
-            read: valid index -> the words of a document.
+            read: maps a valid index to the words of a document.
             vocabulary: their ids.
         """
         self.name = name
@@ -123,17 +123,17 @@ class Documents:
         return self._read(place)
 
     def stream(self) -> NDArray[np.int32]:
-        """The ids of all words, (sum of lengths,)."""
+        """Ids of all words, (sum of lengths,)."""
         return self._encoded[0]
 
     @property
     def starts(self) -> list[int]:
-        """Where each document begins in the stream, and where the last one ends, (n + 1,)."""
+        """Offsets of the documents in the stream, and its end, (n + 1,)."""
         return self._encoded[1]
 
     @property
     def mean_tokens(self) -> float:
-        """Words of a document on average."""
+        """Mean number of words per document."""
         return self.starts[-1] / max(len(self), 1)
 
     @cached_property
@@ -152,7 +152,7 @@ class Documents:
         return digest.hexdigest()
 
     def subset(self, indices: Sequence[int]) -> Documents:
-        """The documents at these indices, in this order, as a text of their own."""
+        """The documents at these indices, in this order, as a separate text."""
         places = checked_indices(indices, len(self))
         return Documents(
             name=self.name,
@@ -184,7 +184,7 @@ class Sentences:
             name: catalog name.
             class_names: name of each label.
             ids: unique example ids in stable order, (n,).
-            sentences: texts of words with single spaces between them, (n,).
+            sentences: texts, words separated by single spaces, (n,).
             labels: class of each, (n,).
             vocabulary: the words' ids.
         """
@@ -203,11 +203,11 @@ class Sentences:
 
     @property
     def mean_tokens(self) -> float:
-        """Words of a text on average."""
+        """Mean number of words per text."""
         return sum(text.count(" ") + 1 for text in self.sentences) / max(len(self), 1)
 
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
-        """The ids of the words, int64 (B, N), padding on the right."""
+        """Word ids, int64 (B, N), right-padded."""
         if length < 1:
             raise ValueError(f"the length must be >= 1; got {length}")
         chosen = checked_indices(indices, len(self))
@@ -235,7 +235,7 @@ class Sentences:
 
 
 def padded(rows: Sequence[Tensor]) -> Tensor:
-    """Rows of ids as one tensor, int64 (B, N): N is the longest row's length, padding is on the right."""
+    """Rows of ids as one right-padded tensor, int64 (B, N); N is the longest row's length."""
     if not rows:
         return torch.zeros((0, 0), dtype=torch.int64)
     return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=PAD)

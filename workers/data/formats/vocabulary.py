@@ -1,8 +1,8 @@
-"""Words and their ids, as language models and text classifiers see them.
+"""Vocabulary: words and their ids for language models and text classifiers.
 
-The order is that of adaptive softmax, which wants frequent words first (Baevski and Auli, "Adaptive Input
+The order is that of adaptive softmax, which needs frequent words first (Baevski and Auli, "Adaptive Input
 Representations for Neural Language Modeling", ICLR 2019): padding, the unknown word, then all others by
-falling frequency, and alphabetically (by code point) where they are equally frequent.
+falling frequency, ties alphabetically (by code point).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ PAD_WORD, UNKNOWN_WORD, END_OF_LINE = "<pad>", "<unk>", "<eos>"
 
 
 class _Index(dict[str, int]):
-    """Word to id; what is not in it is unknown."""
+    """Map from word to id; other words are unknown."""
 
     def __missing__(self, word: str) -> int:
         return UNKNOWN
 
 
 class Vocabulary:
-    """The words that a model knows, by id.
+    """Words of a model, by id.
 
     Attributes:
-        words: the word of each id, (V,); `words[0]` is padding, `words[1]` the unknown word.
+        words: word of each id, (V,); `words[0]` is padding, `words[1]` the unknown word.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Take the words in the order of their ids.
+        """Takes the words in id order.
 
         Raises:
             ValueError: the first two are not padding and the unknown word, or one occurs twice.
@@ -48,12 +48,12 @@ class Vocabulary:
 
     @classmethod
     def counted(cls, counts: Mapping[str, int], *, least: int = 1, most: int | None = None) -> Vocabulary:
-        """The vocabulary of a text.
+        """Vocabulary of a text, from its word counts.
 
         Args:
-            counts: how often each word occurs; the unknown word may be among them.
-            least: words that occur less often are left out: they become the unknown word.
-            most: the largest V, with the two special words; None for no limit.
+            counts: frequency of each word; may include the unknown word.
+            least: min frequency; rarer words become the unknown word.
+            most: max V, including the two special words; None for no limit.
 
         Raises:
             ValueError: padding is a word of the text.
@@ -69,22 +69,22 @@ class Vocabulary:
         return len(self.words)
 
     def __contains__(self, word: str) -> bool:
-        """Whether a word has an id of its own."""
+        """Whether a word has its own id."""
         return word in self._ids
 
     def id(self, word: str) -> int:
-        """The id of a word, in [1, V) for words of a text; `UNKNOWN` for those that it does not have."""
+        """Id of a word, in [1, V) for words of a text; `UNKNOWN` for words outside the vocabulary."""
         return self._ids[word]
 
     def ids(self, words: Iterable[str]) -> Tensor:
-        """The ids of some words, int64 (n,)."""
-        # Not a list first: that of a hundred million words would take gigabytes.
+        """Ids of words, int64 (n,)."""
+        # Not via a list: a hundred million words would take gigabytes.
         found = np.fromiter(map(self._ids.__getitem__, words), dtype=np.int64)
         return torch.from_numpy(found)
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of all words in the order of their ids: models of equal hash read the same ids."""
+        """Hash of all words in id order: equal hashes mean equal ids."""
         digest = hashlib.sha256()
         for word in self.words:
             digest.update(f"{word}\n".encode())
