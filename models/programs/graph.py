@@ -1,9 +1,9 @@
-"""The graph of an exported program: from untrusted JSON to calls of allowed operators, or a refusal.
+"""Graph of an exported program: from untrusted JSON to calls of allowed operators, or a rejection.
 
 The format is the schema of `torch._export.serde`, major version 8: nodes in the order of their execution,
-each a target with named arguments and named results. `torch.export.load` is not used: it looks targets up by
+each a target with named arguments and results. `torch.export.load` is not used: it looks targets up by
 attribute, evaluates the expressions of symbolic shapes as Python, and unpickles. Here an expression is never
-evaluated: sizes that move with the batch are results of nodes, and come out when these are run.
+evaluated: batch-dependent sizes are results of nodes, computed when these run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Own:
-    """What the program stands on when it runs: its `device`, or the `dtype` in place of float32."""
+    """Runtime property of the program: its `device`, or the `dtype` that replaces float32."""
 
     what: str
 
@@ -52,8 +52,8 @@ class Node:
         call: operator, or function of integers.
         arguments: by position: constants, `Ref`, `Own`, and lists of these.
         keywords: the others.
-        results: names of what comes out: one, several, or a list of them for an operator that returns a list.
-        last: names that no later node needs.
+        results: names of the results: one, several, or a list of them for an operator that returns a list.
+        last: names last used by this node.
     """
 
     call: Callable[..., Any]
@@ -65,28 +65,28 @@ class Node:
 
 @dataclass(frozen=True)
 class Calls:
-    """The nodes of a graph, and whether some of them draw random numbers."""
+    """Nodes of a graph, and whether any draws random numbers."""
 
     nodes: tuple[Node, ...]
     random: bool
 
 
 def read_nodes(graph: Mapping[str, Any], stored: set[str], pixels: str, logits: str) -> Calls:
-    """The calls of a graph, every name of which is defined before it is used.
+    """Calls of a graph, each name defined before its use.
 
     Args:
         graph: `graph_module.graph` of the JSON.
-        stored: names of the inputs that are parameters, buffers and constants: nothing may write to them.
+        stored: names of the inputs that are parameters, buffers and constants: no call may write to them.
         pixels: name of the input that is the images.
         logits: name of the result.
 
     Raises:
-        UnsafeProgram: something may not be called, or is not well-formed.
+        UnsafeProgram: a forbidden call, or malformed input.
     """
     entries = field(graph, "nodes", list)
     if len(entries) > MAX_NODES:
         refuse(f"its graph has {len(entries)} nodes, allowed: at most {MAX_NODES}")
-    # All are read before any is looked at closely: training mode explains what else would be refused.
+    # All are parsed before any is checked: training mode explains other rejections.
     calls = [call for entry in entries if (call := _call(entry)) is not None]
     defined = {*stored, pixels}
     nodes: list[Node] = []
@@ -105,7 +105,7 @@ def read_nodes(graph: Mapping[str, Any], stored: set[str], pixels: str, logits: 
 
 @dataclass(frozen=True)
 class _Call:
-    """A node as it is written: `function` is an operator, or works on numbers."""
+    """Parsed node: `function` is an operator, or works on numbers."""
 
     target: str
     function: Callable[..., Any]
@@ -241,7 +241,7 @@ def _memory_format(value: Any) -> torch.memory_format:
     return MEMORY_FORMATS[number]
 
 
-# What a device is called does not matter: a program runs where the worker puts it.
+# The device's name is ignored: a program runs where the worker puts it.
 _ARGUMENTS: Mapping[str, Callable[[Any], Any]] = {
     "as_none": lambda _: None,
     "as_tensor": _reference,
@@ -281,7 +281,7 @@ def _flat(results: tuple[str | list[str], ...]) -> Iterator[str]:
 
 
 def _with_ends(nodes: list[Node], kept: set[str]) -> list[Node]:
-    """The nodes, each with the names that can be forgotten after it."""
+    """Nodes, each with the names that can be dropped after it."""
     later, found = set(kept), []
     for node in reversed(nodes):
         mine = {*_names([*node.arguments, *node.keywords.values()]), *_flat(node.results)}

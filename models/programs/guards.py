@@ -1,7 +1,7 @@
-"""Checks of arguments for operators that do not check them and would read or write beyond their tensors.
+"""Argument checks for operators that would read or write out of bounds.
 
-A fuzz of every listed operator with arguments made to break it found them. A check runs before the call, so
-that a program that would have killed the evaluator fails with a message; other operators have none.
+The operators were found by fuzzing all listed ones with hostile arguments. A check runs before the call, so
+a program that would crash the evaluator fails with a message; other operators have none.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch._ops import OpOverload
 from assay.models.programs.reading import refuse, shown
 
 Given = Mapping[str, Any]
-# A loop over as many layers as a file claims would not end.
+# Upper bound of the layer count, which comes from an untrusted file.
 MAX_LAYERS = 1000
 
 
 def guarded(operator: OpOverload[..., Any]) -> Callable[..., Any]:
-    """The operator behind the check of its arguments; itself where it needs none.
+    """The operator wrapped in its argument check; unchanged if it needs none.
 
-    The function that comes back raises `UnsafeProgram`, which names operator, argument, what was given and
-    what is allowed.
+    The wrapper raises `UnsafeProgram`, which names the operator, the argument, its value and the allowed
+    values.
     """
     schema = operator._schema
     check = GUARDS.get(schema.name.removeprefix("aten::"))
@@ -64,7 +64,7 @@ def _fourier(operator: str, given: Given) -> None:
 
 
 def _per_channel(operator: str, given: Given) -> None:
-    """Batch norm: vectors of one number for each channel."""
+    """Batch norm: vectors of one number per channel."""
     images = given["input"]
     if images.dim() < 2:
         _wrong(operator, "input", images, "at least two dimensions")
@@ -100,7 +100,7 @@ def _sampling(operator: str, given: Given) -> None:
 
 
 def _scaling(operator: str, given: Given) -> None:
-    """A stated scale is that of the sizes, as torch rounds them; other scales lead outside the images."""
+    """A stated scale must match the sizes, as torch rounds them; other scales read outside the images."""
     names = [name for name in ("scales", "scales_d", "scales_h", "scales_w") if name in given]
     if not names or given.get("output_size") is None:  # with factors alone, torch works out the sizes
         return
@@ -112,7 +112,7 @@ def _scaling(operator: str, given: Given) -> None:
 
 
 def _pooling(operator: str, given: Given) -> None:
-    """Every window sees a pixel: the index of one that sees none is no index, and gradients follow it."""
+    """Every window must contain a pixel: the index of an empty one is invalid, and gradients follow it."""
     images = given["self"]
     count = int(operator.split("pool")[1][0])
     if images.dim() <= count:
@@ -142,7 +142,7 @@ def _gru(operator: str, given: Given) -> None:
 
 
 def _recurrent(operator: str, given: Given, output: Tensor, cell: Tensor, gates: int) -> None:
-    """Shapes of states and weights, all of them; T = steps, B = batch, H = hidden, R = size of the output."""
+    """Shapes of all states and weights; T = steps, B = batch, H = hidden, R = size of the output."""
     images, layers, directions = given["input"], given["num_layers"], 2 if given["bidirectional"] else 1
     if images.dim() != 3 or 0 in images.shape:
         _wrong(operator, "input", images, "three dimensions, none of them empty")
@@ -171,7 +171,7 @@ def _recurrent(operator: str, given: Given, output: Tensor, cell: Tensor, gates:
 
 
 def _median(operator: str, given: Given) -> None:
-    """Along an expanded dimension torch reads on behind its one element."""
+    """Along an expanded dimension torch reads past its one element."""
     values, dim = given["self"], given.get("dim")
     if dim is None or not -values.dim() <= dim < values.dim():
         return  # torch refuses it
@@ -198,7 +198,7 @@ def _attention(operator: str, given: Given) -> None:
 
 
 def _division(operator: str, given: Given) -> None:
-    """The lowest integer has no counterpart: a processor stops at its quotient by -1."""
+    """The lowest integer has no negation: dividing it by -1 traps."""
     left, right = given["self"], given["other"]
     if given["rounding_mode"] is None or left.device.type != "cpu":
         return

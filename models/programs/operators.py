@@ -1,11 +1,11 @@
-"""Which operators an exported program may call: functions of tensors and numbers that touch nothing else.
+"""Allow-list of operators for exported programs: functions of tensors and numbers without side effects.
 
-What is not listed is refused by name. Left out on purpose: what reads files or uninitialised memory
-(`from_file`, `empty`, `resize_`, `set_`), what does not check its indices (`_unsafe_index`) or its strides
-(`as_strided`, `_reshape_alias`), what exists on one kind of device
-alone, what gives values back to Python (`item`), overloads that are not of tensors, custom operators, and
-everything outside `aten` but a few functions of numbers, which programs with a dynamic batch calculate shapes
-with. Some of the listed operators check too little: `guards.py` does it for them.
+Unlisted operators are refused by name. Left out on purpose: operators that read files or uninitialised memory
+(`from_file`, `empty`, `resize_`, `set_`), that do not check their indices (`_unsafe_index`) or strides
+(`as_strided`, `_reshape_alias`), that exist on one kind of device only, or that return values to Python
+(`item`); overloads that are not of tensors, custom operators, and everything outside `aten` except a few
+functions of numbers that compute shapes in programs with a dynamic batch. Some of the listed operators check
+too little: `guards.py` does it for them.
 """
 
 from __future__ import annotations
@@ -96,15 +96,15 @@ ALLOWED = RANDOM.union(
     *(group.split() for group in (_ELEMENTWISE, _REDUCTIONS, _SHAPES, _MAKING, _INDEXING, _LINEAR, _LAYERS)),
     ("sym_size", "sym_numel", "sym_stride"),
 )
-# They trust the lengths of packed sequences, which no listed operator makes.
+# They trust the lengths of packed sequences, which no listed operator produces.
 PACKED = {("gru", "data"), ("lstm", "data")}
-# They compare shapes and types with those at the export (the check at upload runs the program instead), or
-# worked out a type that stands in the graph as a constant.
+# They compare shapes and dtypes with those at export (the check at upload runs the program instead), or
+# computed a dtype that the graph holds as a constant.
 SKIPPED = re.compile(
     r"torch\.ops\.aten\.(_assert_\w+|sym_constrain_range\w*|_print|promote_types|result_type)\.\w+"
 )
 ATEN = re.compile(r"torch\.ops\.aten\.([A-Za-z_][A-Za-z0-9_]*)\.([A-Za-z][A-Za-z0-9_]*)")
-# Which argument switches an operator to training, where its answer depends on the batch or on chance.
+# Arguments that switch an operator to training, where its result depends on the batch or on chance.
 TRAINING = {
     "batch_norm": "training",
     "native_batch_norm": "training",
@@ -153,13 +153,13 @@ NUMBERS: Mapping[str, Callable[..., Any]] = {
 
 
 def on_numbers(target: str) -> Callable[..., Any] | None:
-    """The function of integers that a target names, with its result bounded; None when it names none."""
+    """Integer function named by a target, with its result bounded; None if it names none."""
     function = NUMBERS.get(target)
     if function is None:
         return None
 
     def bounded(*numbers: Any) -> Any:
-        # Anything else would be called with methods of its own.
+        # Other types would run their own methods.
         if not all(isinstance(number, int | float) for number in numbers):
             refuse(f"{target} is called with something that is no number")
         result = function(*numbers)
@@ -171,10 +171,10 @@ def on_numbers(target: str) -> Callable[..., Any] | None:
 
 
 def find_operator(target: str) -> OpOverload[..., Any]:
-    """The operator of `aten` that a target names.
+    """Operator of `aten` named by a target.
 
     Raises:
-        UnsafeProgram: it may not be called, or this torch has none of that name.
+        UnsafeProgram: not allowed, or unknown to this torch.
     """
     match = ATEN.fullmatch(target)
     if match is None:
@@ -200,7 +200,7 @@ def find_operator(target: str) -> OpOverload[..., Any]:
 
 
 def _of_tensors(found: Any) -> bool:
-    """Whether an overload gives tensors, or sizes of one; others, of texts and numbers, are TorchScript's."""
+    """Whether an overload returns tensors or sizes; others, on texts and numbers, are TorchScript's."""
     schema = found._schema
     kinds = {str(result.type) for result in schema.returns}
     return schema.name.startswith("aten::sym_") or (bool(kinds) and kinds <= {"Tensor", "List[Tensor]"})

@@ -1,4 +1,4 @@
-"""The tensors of an exported program: bytes of the archive, with the shapes that its tables state."""
+"""Tensors of an exported program: bytes of the archive, with the shapes stated in its tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.models.programs.reading import ReadEntry, field, integer, listed, par
 MAX_TABLE_BYTES = 32 * 2**20
 MAX_TENSOR_BYTES = 2**36
 MAX_DIMENSIONS = 16
-# Several names may share bytes (tied weights), but a short file must not become a large model.
+# Names may share bytes (tied weights), but a small file must not expand into a large model.
 MAX_SHARED = 4
 # The numbers of `torch._export.serde.schema.ScalarType`, without 8-bit floats and large unsigned integers.
 DTYPES = {
@@ -37,14 +37,14 @@ FOLDERS = {"weights": "weight_", "constants": "tensor_"}
 
 
 def read_tensors(read: ReadEntry, model: str) -> dict[str, Tensor]:
-    """Parameters, buffers and constants of a program by their qualified names.
+    """Parameters, buffers and constants of a program by qualified name.
 
     Args:
         read: Entries of the archive.
         model: Name of the program in the archive.
 
     Raises:
-        UnsafeProgram: a table is wrong, a tensor is pickled, or does not fit its bytes.
+        UnsafeProgram: a table is invalid, or a tensor is pickled or does not match its bytes.
     """
     found: dict[str, Tensor] = {}
     stored = total = 0
@@ -80,7 +80,7 @@ def _path(name: str, entry: Any, prefix: str) -> str:
 
 
 def _tensor(name: str, meta: Mapping[str, Any], content: bytearray) -> Tensor:
-    """A view of the bytes, (sizes of the table)."""
+    """View of the bytes with the table's sizes."""
     number = field(meta, "dtype", int)
     if number not in DTYPES or field(meta, "layout", int) != STRIDED:
         refuse(f"the tensor {shown(name)} has a type or layout that is not taken: dtype {number}")

@@ -1,4 +1,4 @@
-"""An exported program as a module: what is in a `.pt2` file, run by calling one operator after the other.
+"""An exported program as a module: the content of a `.pt2` file, run operator by operator.
 
 B = batch, C = channels, S = image size, K = classes.
 """
@@ -20,7 +20,7 @@ from assay.models.programs.reading import ReadEntry, field, integer, listed, par
 MAX_GRAPH_BYTES = 64 * 2**20
 SCHEMA = 8
 MAX_CHANNELS, MAX_IMAGE_SIZE = 256, 4096
-# A dynamic size, as torch writes a plain symbol. It is compared, never evaluated.
+# Torch's name of a plain dynamic size. It is compared, never evaluated.
 SYMBOL = re.compile(r"(?:Symbol\(')?([a-z]+[0-9]+)(?:'[a-z=, A-Z]*\))?")
 DYNAMIC = (
     "give it a dynamic batch: batch = torch.export.Dim('batch', min=1);"
@@ -30,12 +30,12 @@ DYNAMIC = (
 
 @dataclass(frozen=True)
 class Signature:
-    """What a program says of itself.
+    """Declared signature of a program.
 
     Attributes:
         pixels: name of the images in the graph; they are (B, channels, image_size, image_size), float32.
         logits: name of the result, (B, classes).
-        largest_batch: that the program was exported for; None without a limit.
+        largest_batch: of the export; None without a limit.
     """
 
     pixels: str
@@ -47,7 +47,7 @@ class Signature:
 
 
 class Program(nn.Module):
-    """An exported program, (B, C, S, S) to (B, K). Its float32 tensors follow `to`, others keep their type.
+    """An exported program, (B, C, S, S) to (B, K). Its float32 tensors follow `to`, others keep their dtype.
 
     Args:
         signature: Names and sizes of images and result.
@@ -77,7 +77,7 @@ class Program(nn.Module):
         self.register_buffer("_where", torch.zeros(()), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (B, K) of images (B, C, S, S); batches beyond the exported limit are cut."""
+        """Logits (B, K) of images (B, C, S, S); batches beyond the exported limit are split."""
         largest = self.signature.largest_batch
         if largest is not None and images.shape[0] > largest:
             return torch.cat([self._run(part) for part in images.split(largest)])
@@ -106,7 +106,7 @@ class Program(nn.Module):
 
 
 def load_program(read: ReadEntry, graph: str, model: str) -> Program:
-    """The program of an archive.
+    """Load the program of an archive.
 
     Args:
         read: Entries of the archive.
@@ -114,7 +114,7 @@ def load_program(read: ReadEntry, graph: str, model: str) -> Program:
         model: The name of the program in the archive.
 
     Raises:
-        UnsafeProgram: it may not be run, or is no image classifier with a dynamic batch.
+        UnsafeProgram: it may not be run, or is not an image classifier with a dynamic batch.
     """
     content = parse(read(graph, MAX_GRAPH_BYTES), "graph")
     version = field(field(content, "schema_version", dict), "major", int)
@@ -216,7 +216,7 @@ def _signature(content: Mapping[str, Any], values: Mapping[str, Any], pixels: st
 
 
 def _size(content: Any) -> tuple[str | None, int]:
-    """The symbol of a dynamic size, None of a fixed one, and the size at the export."""
+    """Symbol of a dynamic size (None for a fixed one), and the size at export."""
     which, value = union(content, "a size")
     if which == "as_int":
         return None, integer(value)
@@ -239,7 +239,7 @@ def _value(argument: Any, values: Mapping[str, Any], own: Mapping[str, Any]) -> 
 
 
 def _keep(node: Node, result: Any, values: dict[str, Any]) -> None:
-    """Names what came out of a call, and forgets what nothing needs any more."""
+    """Stores the results of a call and drops values no longer needed."""
     results = (result,) if len(node.results) == 1 else tuple(result) if node.results else ()
     for name, value in zip(node.results, results, strict=True):
         if isinstance(name, list):

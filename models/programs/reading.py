@@ -1,4 +1,4 @@
-"""Reads values out of untrusted JSON: each has the type that is expected, or the program is refused."""
+"""Typed reads of untrusted JSON: each value has the expected type, or the program is rejected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 Value = TypeVar("Value")
-# (name of an entry of the archive, most bytes that it may have) to its content.
+# Maps (name of an archive entry, max bytes) to its content.
 ReadEntry = Callable[[str, int], bytes]
 MAX_INTEGER = 2**63 - 1
 SHOWN = 80
@@ -16,7 +16,7 @@ INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
 class UnsafeProgram(ValueError):
-    """An exported program has something that is not taken; the message says what, and what to do."""
+    """An exported program has unsupported content; the message says what, and what to do."""
 
 
 def refuse(reason: str) -> NoReturn:
@@ -25,13 +25,13 @@ def refuse(reason: str) -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """The beginning of a value, for messages."""
+    """Truncated value for messages."""
     text = repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def parse(raw: bytes, what: str) -> dict[str, Any]:
-    """A JSON object; repeated keys and numbers out of range are refused."""
+    """A JSON object; repeated keys and numbers out of range are rejected."""
     try:
         content = json.loads(raw, object_pairs_hook=_unrepeated)
     except (ValueError, RecursionError) as error:
@@ -49,7 +49,7 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def field(content: object, name: str, kind: type[Value]) -> Value:
-    """A field of an object; it must be there, with a value of this type."""
+    """Required field of an object, with a value of this type."""
     if not isinstance(content, Mapping) or name not in content:
         refuse(f"the field {name!r} is missing in {shown(content)}")
     return of_type(content[name], kind, name)
@@ -63,14 +63,14 @@ def of_type(value: object, kind: type[Value], what: str) -> Value:
 
 
 def union(content: object, what: str) -> tuple[str, Any]:
-    """The one entry of an object that is one of several things: (which, value)."""
+    """Single entry of a tagged union: (tag, value)."""
     if not isinstance(content, dict) or len(content) != 1:
         refuse(f"{what!r} must be an object with one field, not {shown(content)}")
     return next(iter(content.items()))
 
 
 def integer(value: object) -> int:
-    """An integer that fits into 64 bits."""
+    """Integer within 64 bits."""
     number = of_type(value, int, "an integer")
     if abs(number) > MAX_INTEGER:
         refuse(f"the integer {shown(number)} is too large")
@@ -78,7 +78,7 @@ def integer(value: object) -> int:
 
 
 def real(value: object) -> float:
-    """A number, also as the texts that torch writes for those that JSON has not."""
+    """Number, or one of torch's texts for numbers that JSON lacks."""
     if isinstance(value, str) and value in INFINITE:
         return INFINITE[value]
     if isinstance(value, int) and not isinstance(value, bool):
@@ -87,5 +87,5 @@ def real(value: object) -> float:
 
 
 def listed(value: object, read: Callable[[Any], Value]) -> list[Value]:
-    """A list, each item read."""
+    """List with each item read."""
     return [read(item) for item in of_type(value, list, "a list")]
