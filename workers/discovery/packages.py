@@ -3,9 +3,9 @@
     [project.entry-points."assay.components"]
     mypkg = "mypkg.assay"
 
-names a package. In it, a module or a sub-package that is called after a kind (`attack.py`, `attention/`) has
-components of that kind: names in `__all__`, as in Assay's own folders. Nothing of them is imported before
-they are walked, or one of their components is resolved.
+names a package. In it, a module or a sub-package named after a kind (`attack.py`, `attention/`) has
+components of that kind: names in `__all__`, as in Assay's own folders. No module is imported before it is
+walked, or one of its components is resolved.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROUP = "assay.components"
 
 
 class ComponentMissing(ValueError):
-    """This worker does not have the component that the catalog promises; the message says what to do."""
+    """A component of the catalog is missing on this worker; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PackageEntry:
     """One entry point.
 
     Attributes:
-        package: The installed package that states it.
+        package: The installed package that declares it.
         module: The Python package with the components.
     """
 
@@ -86,8 +86,8 @@ def resolve(component: Component) -> Any:
     """The function or class that the target of a foreign component names, imported now.
 
     Raises:
-        ComponentMissing: its package is not installed here, in another version, or it is not what the catalog
-            says; or its target is in no package that states it by an entry point.
+        ComponentMissing: its package is not installed here, or in another version; it differs from the
+            catalog entry; or no entry point declares the package of its target.
     """
     assert component.package is not None
     what, worker = _what(component), socket.gethostname()
@@ -150,7 +150,7 @@ def packages_of(spec: UserSpec, catalog: Catalog) -> dict[str, str]:
 
     Args:
         spec: A job spec with every default filled in.
-        catalog: Where its names are found.
+        catalog: Look-up of its names.
     """
     named = [(catalog.find(kind, part["name"]), part["params"]) for kind, part in parts_of(spec)]
     for item in evaluations_in(spec):
@@ -213,7 +213,7 @@ def _check_tables(entry: PackageEntry, component: Component) -> None:
 
 
 def _joined(catalog: Catalog, added: Sequence[Component]) -> Catalog:
-    """The catalog with more components, one after another, so that two of them cannot share a name either."""
+    """The catalog extended one component at a time, so that duplicates among the new ones are found, too."""
     for component in added:
         catalog.check_name(component)
         catalog = Catalog([*catalog.list(), component])

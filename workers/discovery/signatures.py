@@ -45,11 +45,11 @@ ARGUMENT_LINE = re.compile(r"^(\w+)(?: \([^)]*\))?: (.+)$")
 def schema_of_parameters(
     component: Callable[..., Any], choices: Mapping[str, Iterable[str]]
 ) -> dict[str, Any]:
-    """The JSON Schema of a component's parameters.
+    """JSON Schema of a component's parameters.
 
     Args:
         component: A function, or a class whose `__init__` has the parameters.
-        choices: Parameter to the texts that it takes, where they can only be listed by a program.
+        choices: Allowed texts per parameter, if only a program can list them.
 
     Raises:
         ValueError: an annotation or a default cannot be expressed; the message names module and parameter.
@@ -82,7 +82,7 @@ def schema_of_parameters(
 
 
 def schema_of_annotation(annotation: object) -> dict[str, Any] | None:
-    """The JSON Schema of an annotation, or None for what the system sets.
+    """JSON Schema of an annotation, or None for a `system` parameter.
 
     Raises:
         ValueError: the annotation cannot be expressed.
@@ -122,7 +122,7 @@ def _schema_of_parameter(
 
 
 def _evaluated(parameter: inspect.Parameter, function: Callable[..., Any]) -> object:
-    """The annotation as an object, also where annotations are postponed."""
+    """The annotation as an object, even if annotations are postponed."""
     holder = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     try:
@@ -170,7 +170,7 @@ def _mark(schema: dict[str, Any], marker: str) -> None:
 
 
 def _constrain(schema: dict[str, Any], item: object) -> None:
-    """Put a constraint on every alternative that it can hold for; other metadata is for other readers."""
+    """Add a constraint to every alternative it can apply to; other metadata is ignored."""
     if isinstance(item, annotated_types.GroupedMetadata):
         for part in item:
             _constrain(schema, part)
@@ -224,7 +224,7 @@ def checked_default(schema: dict[str, Any], default: object) -> object:
 
 
 def _described_arguments(component: Callable[..., Any], function: Callable[..., Any]) -> dict[str, str]:
-    """Argument to description, from the `Args:` sections of Google-style docstrings."""
+    """Argument descriptions from the `Args:` sections of Google-style docstrings."""
     notes: dict[str, str] = {}
     for owner in (function, component):
         lines = (inspect.getdoc(owner) or "").partition("\nArgs:\n")[2].splitlines()

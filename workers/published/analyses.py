@@ -1,4 +1,4 @@
-"""Published numbers of analyses, for models of the same architecture.
+"""Published results of analyses, for models of the same architecture.
 
 Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
 Analysis" (NeurIPS): section 2.2.2 and table 13.
@@ -12,7 +12,7 @@ from assay.workers.published.imagenet import MODELS, PAPER, TINY_MODELS
 from assay.workers.published.match import IMAGENET, architecture, same_model
 
 # Absolute eigenvalues of ViT-tiny, averaged over heads and layers. All true eigenvalues of K~ / N together
-# are at most 1 (`workers/evaluation/eigenvector_check.py`): these cannot be eigenvalues of it.
+# are at most 1 (`workers/evaluation/eigenvector_check.py`): these cannot be its eigenvalues.
 EIGENVALUES = {
     "eigenvalue_max": 648.46,
     "eigenvalue_min": 4.65,
@@ -41,9 +41,9 @@ def analysis_references(name: str, model: ComponentReference, known_as: str | No
     """The published numbers for one row of an analysis; most rows have none.
 
     Args:
-        name: of the evaluation.
+        name: name of the evaluation.
         model: {"name", "params"} with every default filled in.
-        known_as: the well-known data set that the job's data is, or None.
+        known_as: the well-known data set behind the job's data, or None.
     """
     facts = architecture(model)
     if name == "efficiency":

@@ -2,8 +2,8 @@
 
 Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
 Analysis" (NeurIPS): tables 1 and 7, and the appendix's accuracy under each corruption, in percent. They were
-measured on the stored ImageNet-C. Images that are corrupted anew are another test set: the same numbers stand
-beside rows of these with a protocol and a note that say so.
+measured on the stored ImageNet-C. Freshly corrupted images are another test set: their rows show the same
+numbers with a protocol and a note that say so.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ACCURACY_AND_MCE = {
     ),
     ("table 7", BASE_MODELS): ((58.88, 52.57), (59.29, 52.00)),
 }
-# In the order of SymViT, 2iter/all-layer, and 4, 5 and 6 iterations in layer 1, as the paper has it.
+# In the order of SymViT, 2iter/all-layer, and 4, 5 and 6 iterations in layer 1, as in the paper.
 BY_CORRUPTION = {
     "gaussian_noise": (40.97, 41.64, 42.22, 41.67, 42.51),
     "shot_noise": (38.83, 39.20, 39.52, 39.03, 39.71),

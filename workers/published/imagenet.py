@@ -2,8 +2,7 @@
 
 Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
 Analysis" (NeurIPS), tables 1, 2, 7, 8, 9, 10 and 14: top-1 and top-5 accuracy in percent; and table 6, on
-ADE20K; what concerns ImageNet-C is in `published_corruptions`. Table 5 (Square) is left out: it states no
-epsilon.
+ADE20K; ImageNet-C is in `corruptions.py`. Table 5 (Square) is left out: it states no epsilon.
 
 Parameters are those of the released attack code where it exists; where the paper's text says otherwise, the
 note does too.
@@ -18,14 +17,14 @@ TIMM = "Wightman, PyTorch image models (timm)"
 
 
 class Preparation(NamedTuple):
-    """How the validation images were prepared: interpolation, and side of the crop / short side."""
+    """Preprocessing of the validation images: interpolation, and side of the crop / short side."""
 
     resize: str
     crop_fraction: float
 
 
 class Architecture(NamedTuple):
-    """A published model: its architecture as `published.architecture` writes it, and its images."""
+    """Published model: its architecture in the form of `match.architecture`, and its images."""
 
     facts: dict[str, Any]
     preparation: Preparation = Preparation("bicubic", 0.875)
@@ -34,8 +33,8 @@ class Architecture(NamedTuple):
 class PublishedEvaluation(NamedTuple):
     """Parameters of a published evaluation that differ from the catalog's defaults, or must not change.
 
-    Rows that were measured under one of `protocols` are comparable. `protocol` is what the publication says
-    of itself where that is not the row's own. `data` is the well-known set, `metrics` what a row has.
+    Rows measured under one of `protocols` are comparable. `protocol` is the publication's own, if it differs
+    from the row's. `data` is the well-known set, `metrics` are those of a row.
     """
 
     name: str
@@ -52,7 +51,7 @@ _TINY = {"image_size": 224, "patch_size": 16, "width": 192, "depth": 12, "heads"
 _BASE = _TINY | {"width": 768, "heads": 12}
 _RPC = {"threshold": "code", "mu_width": "full", "dual_sign": -1}
 _FIRST = _RPC | {"attention": "rpc", "layers": "first", "regularization": 4.0}
-# In all layers lambda is 3 in the text and 4 in the released evaluation.
+# For all layers lambda is 3 in the text and 4 in the released evaluation.
 _ALL = _RPC | {"attention": "rpc", "layers": "all", "iterations": 2, "regularization": (3.0, 4.0)}
 _SYMMETRIC = {"attention": "symmetric"}
 _FAN = _TINY | {"family": "fan", "heads": 4}
@@ -115,7 +114,7 @@ AUTOATTACK = PublishedEvaluation(
 )
 
 TINY_MODELS = tuple(MODELS)[:5]
-# Table 6, ADE20K as it is: mean accuracy and mean intersection over union, by the backbone.
+# Table 6, clean ADE20K: mean accuracy and mean intersection over union, by the backbone.
 SEGMENTED = dict(
     zip(
         TINY_MODELS,
@@ -190,7 +189,7 @@ TABLES += [
         ("table 14", SHIFT_O, ASYMMETRIC, (17.36, 17.54, 17.58)),
     )
 ]
-# The same accuracy by another name.
+# Alias of the same accuracy.
 TABLES += [(table, TOP1, rows) for table, attacked, rows in TABLES if attacked == CLEAN]
 # Rounded to two digits.
 TABLES += [

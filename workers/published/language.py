@@ -1,10 +1,10 @@
 """Published numbers of RPC-Attention on text: perplexity on WikiText-103, accuracy on SST-2, SST-5 and IMDB.
 
 Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
-Analysis" (NeurIPS), tables 3, 11 and 12. Table 3 states no rate of swapped words, nor whether these are
-counted among the predicted ones; so its attacked numbers stand next to both, with a note. The classifiers of
-tables 11 and 12 are mixtures of experts and a tutorial's language model, of which no configuration is
-published: no model of ours is one of them, and their numbers have a protocol that says so.
+Analysis" (NeurIPS), tables 3, 11 and 12. Table 3 states neither the rate of swapped words nor whether these
+are scored; its attacked numbers are therefore shown for both, with a note. The classifiers of tables 11 and
+12 are mixtures of experts and a tutorial's language model, without a published
+configuration: no model here matches them, and their numbers have a protocol that says so.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Params
 from assay.workers.published.imagenet import PAPER
 
-# Words of the vocabulary (padding is one of ours), and of the part with the ends of its lines.
+# Vocabulary size (with padding), and words of the part, ends of lines included.
 WIKITEXT_WORDS = 267_736
 WIKITEXT_PARTS = {217_646: "valid", 245_569: "test"}
-# Classes and examples of a part.
+# Classes and examples per part.
 SENTENCES = {
     (2, 872): "sst2/dev",
     (5, 1101): "sst5/dev",
@@ -42,13 +42,13 @@ MODELS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "Symmlm": ("symmlm", _SYMMLM),
     "RPC-Symmlm (4iter/layer1-4)": ("rpc_symmlm", _SYMMLM | _RPC),
 }
-# As it is, and attacked.
+# Clean and attacked.
 PERPLEXITIES: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "valid": {"Symmlm": (38.37, 42.90), "RPC-Symmlm (4iter/layer1-4)": (37.38, 41.83)},
     "test": {"Symmlm": (36.36, 44.32), "RPC-Symmlm (4iter/layer1-4)": (35.26, 43.16)},
 }
 ATTACKED_NOTE = "neither the rate of swapped words nor whether they are predicted is stated"
-# By the part and the attention of the language model below the classifier: table, model, percent.
+# Per part and attention of the underlying language model: table, model, percent.
 ACCURACIES: Mapping[tuple[str, str], tuple[str, str, float]] = {
     ("sst2/dev", "symmetric"): ("table 11", "SymSMoE", 69.20),
     ("sst2/dev", "rpc_symmetric"): ("table 11", "RPC-SymSMoE", 76.27),
@@ -68,12 +68,12 @@ OTHER_MODELS = {
 
 
 def known_text(name: str, classes: int, count: int) -> str | None:
-    """The well-known part that a set of text is, by its counts; None of any other.
+    """Well-known part that matches a text set by its counts; None for any other.
 
     Args:
-        name: of the data set.
-        classes: how many; of a language, the words of its vocabulary.
-        count: examples; of a language, the words of all documents, ends of lines included.
+        name: name of the data set.
+        classes: number of classes; for a language, its vocabulary size.
+        count: number of examples; for a language, words of all documents, ends of lines included.
 
     Returns:
         "wikitext103/valid", "wikitext103/test", "sst2/dev", "sst5/dev", "sst5/test", "imdb/test" or None.
@@ -88,12 +88,12 @@ def known_text(name: str, classes: int, count: int) -> str | None:
 def language_references(
     model: ComponentReference, evaluation: EvaluationItem, known_as: str
 ) -> list[Reference]:
-    """The published numbers for one row of a language model or a text classifier.
+    """Published numbers for one row of a language model or a text classifier.
 
     Args:
-        model: {"name", "params"} with every default filled in, as is the evaluation.
+        model: {"name", "params"} with every default filled in, like the evaluation.
         evaluation: {"name", "params"}.
-        known_as: what `known_text` said.
+        known_as: the result of `known_text`.
     """
     name, _, part = known_as.partition("/")
     if name == "wikitext103":

@@ -1,13 +1,13 @@
-"""Which published numbers stand next to a measured row: only those of the same thing.
+"""Match of published numbers to a measured row: same model, data, evaluation and protocol.
 
 A published number is shown where the model's architecture, the data set with its preparation, the evaluation
-with all its parameters, and the protocol are those of the publication. How the weights came about is not
-compared (that is what the reader wants to see), nor is a subset of the examples refused: the row has its n.
+with all its parameters, and the protocol match the publication. The origin of the weights is not compared
+(that is what the reader wants to see), and a subset of the examples is accepted: the row states its n.
 
-The published attacks are those of the released code: normalised images, no clipping, the final iterate. So an
-attack has references under the protocol `paper` only. Clean accuracy is the same under both. AutoAttack is a
-worst case over several attacks within [0, 1], which is `pixel`; its published numbers do not state their
-space, and their reference says so.
+The published attacks are those of the released code: normalised images, no clipping, the final iterate. An
+attack therefore has references under the protocol `paper` only. Clean accuracy is the same under both.
+AutoAttack is a worst case over several attacks within [0, 1], which is `pixel`; its published numbers do not
+state their space, and their reference says so.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from assay.workers.published.imagenet import (
 )
 from assay.workers.published.language import language_references
 
-# Evaluations of whole images by windows; the second judges them as they are, too.
+# Evaluations of whole images by windows; the second also evaluates them clean.
 WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")
 IMAGENET = "imagenet"
-# The stored set; images of ImageNet that were corrupted anew are not it.
+# The stored set; freshly corrupted images of ImageNet do not match it.
 IMAGENET_C = "imagenet_c"
 ADE20K = "ade20k"
-# sha256 of the class names of ADE20K's scene parsing challenge, in order, with a line feed after each.
+# sha256 of the class names of ADE20K's scene parsing challenge, in order, each followed by a line feed.
 ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
 ADE20K_VALIDATION = 2000
-# What a model does in training only, or does not change what it computes.
+# Model parameters that act in training only, or do not change the function.
 TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
-# Parameters that do not change what an attack computes.
+# Parameters that do not change the result of an attack.
 EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
 SIZES = {
     ("symvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
@@ -64,13 +64,13 @@ def known_as(
     *,
     task: str = "classification",
 ) -> str | None:
-    """The well-known data set that has these classes, in this order, and so many test examples; or None.
+    """Well-known data set with these classes, in this order, and this number of test examples; or None.
 
     Args:
-        class_names: the names of the set's classes.
-        examples: all that there are.
-        model_class_names: the names of the model's logits, where they are more.
-        task: the set's.
+        class_names: names of the set's classes.
+        examples: total number of examples.
+        model_class_names: names of the model's logits, if there are more.
+        task: task of the set.
     """
     if task == TASK:
         whole = (tuple(class_names), examples) == (class_list(IMAGENET), PUBLISHED[IMAGENET])
@@ -91,15 +91,15 @@ def references(
     known_as: str | None,
     defaults: Params,
 ) -> list[Reference]:
-    """The published numbers for one row of the results; most rows have none.
+    """Published numbers for one row of the results; none for most rows.
 
     Args:
-        model: {"name", "params"} with every default filled in, as are the others.
+        model: {"name", "params"} with every default filled in, like the others.
         data: {"name", "params"}.
         evaluation: {"name", "params"}.
-        protocol: the row's.
-        known_as: what `known_as`, or of text `known_text`, said of the data.
-        defaults: the evaluation's default parameters; what a publication does not state is at these.
+        protocol: protocol of the row.
+        known_as: result of `known_as`, or `known_text` for text.
+        defaults: the evaluation's default parameters, assumed if a publication states none.
     """
     if known_as == ADE20K:
         return _segmented(model, evaluation, protocol, defaults)
@@ -126,7 +126,7 @@ def references(
 def _segmented(
     model: ComponentReference, evaluation: EvaluationItem, protocol: str, defaults: Params
 ) -> list[Reference]:
-    """The published numbers of Segmenter on a backbone; its positions may be for images of any size."""
+    """Published numbers of Segmenter on a backbone; its positions may be for any image size."""
     params = evaluation["params"]
     if model["name"] != "segmenter" or evaluation["name"] not in WHOLE_IMAGES:
         return []
@@ -223,7 +223,7 @@ def _same_evaluation(attacked: PublishedEvaluation, evaluation: EvaluationItem, 
 
 
 def _equal(given: Any, expected: Any) -> bool:
-    """Whether two parameters are the same, "6/255" and 6/255 included."""
+    """Whether two parameters are equal, "6/255" and 6/255 included."""
     if given == expected:
         return True
     if any(value is None or isinstance(value, bool | list | dict) for value in (given, expected)):

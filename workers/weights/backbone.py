@@ -1,10 +1,10 @@
-"""The weights of a backbone, put into the encoder of a model that is trained around it.
+"""Loading of backbone weights into the encoder of a model for training.
 
-The encoder of a text classifier may have another attention than the language model that the weights are of,
-if its weights are the same: `service.submission.backbone` says which. Position embeddings of another grid are
-resized as Segmenter's authors do it (bilinear, half-pixel centres); what classifying alone needs (head, class
-attention) is left out. The file is that of a classifier or of another model with such an encoder, in any
-layout that is known.
+The encoder of a text classifier may have another attention than the language model of the weights, if its
+weights have the same layout: see `service.submission.backbone`. Position embeddings of another grid are
+resized as by Segmenter's authors (bilinear, half-pixel centres); parts only for classification (head, class
+attention) are left out. The file is of a classifier or of another model with such an encoder, in any known
+layout.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def load_backbone(model: nn.Module, spec: ModelReference, path: Path) -> None:
         path: A safetensors file.
 
     Raises:
-        BadWeights: it is gone or damaged, or does not fit.
+        BadWeights: the file is missing or damaged, or does not fit.
     """
     encoder, whole = model.encoder, _whole(spec, path).backbone
     assert isinstance(encoder, nn.Module)
@@ -62,7 +62,7 @@ def load_backbone(model: nn.Module, spec: ModelReference, path: Path) -> None:
 
 
 def _check_shapes(encoder: nn.Module, found: Mapping[str, Tensor]) -> None:
-    """Refuse what the encoder cannot take: of a language model that is mostly another vocabulary."""
+    """Reject shapes that do not fit the encoder; for a language model, mostly another vocabulary."""
     own = encoder.state_dict()
     words = own.get(WORDS)
     if words is not None and WORDS in found and len(found[WORDS]) != len(words):
@@ -99,7 +99,7 @@ def _whole(spec: ModelReference, path: Path) -> Classifier:
     model = _at_the_size_of(_model_of(spec, metadata), shapes)
     build = catalog.build("model", model["name"], model["params"])
     classes, channels = counts(build, shapes)
-    # Where the weights do not tell, they do not fit, and that is said below.
+    # If the weights do not tell, they do not fit, which is reported below.
     with torch.random.fork_rng(devices=[]):
         backbone: nn.Module = build(classes or 1, channels or 1)
     neutral = [1.0] * (channels or 1)

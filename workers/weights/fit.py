@@ -1,4 +1,4 @@
-"""Whether data fit a model: its channels, how many logits it has, and what these mean."""
+"""Compatibility of data and model: channels, number of logits, and their meaning."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ FACTS = ("classes", "channels")
 
 
 def made_for(data: ExampleSet, fact: str) -> int:
-    """The classes or channels of a model that is made for this data."""
+    """Classes or channels of a model made for this data."""
     return model_classes(data) if fact == "classes" else data.channels
 
 
 def check_fit(
     examples: ExampleSet, model_data: ExampleSet, trained: Sequence[str] | None, where: str
 ) -> None:
-    """Refuse data that a model cannot be evaluated on.
+    """Reject data that a model cannot be evaluated on.
 
     Args:
-        examples: what it is to be evaluated on.
-        model_data: the data set that it was made for.
-        trained: what its logits mean, where its weights tell.
-        where: the field that names the examples.
+        examples: evaluation data.
+        model_data: the data set the model was made for.
+        trained: meaning of its logits, if its weights record it.
+        where: field that names the examples.
 
     Raises:
-        ValueError: other channels or classes. Of a set that takes some of a model's logits, the names of all
-            classes are compared too: a number cannot show that these are the right ones.
+        ValueError: other channels or classes. For a set that uses some of a model's logits, the names of all
+            classes are compared, too: a count cannot show that the logits match.
     """
     for fact in FACTS:
         given, wanted = made_for(examples, fact), made_for(model_data, fact)
@@ -61,19 +61,19 @@ def check_fit(
 
 
 def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
-    """The classifier with those logits alone that are classes of the data."""
+    """The classifier restricted to the logits of the data's classes."""
     chosen = chosen_logits(data)
     return loaded if chosen is None else replace(loaded, classifier=restricted(loaded.classifier, chosen))
 
 
 def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str | None, where: str) -> None:
-    """Refuse text whose words have other ids than those that the model was trained with.
+    """Reject text whose word ids differ from those of the model's training.
 
     Args:
-        examples: what the model is to be evaluated on.
-        model_data: the data set that it was made for.
-        trained: the hash of the vocabulary of its training, where its weights tell.
-        where: the field that names the examples.
+        examples: evaluation data.
+        model_data: the data set the model was made for.
+        trained: vocabulary hash of its training, if its weights record it.
+        where: field that names the examples.
 
     Raises:
         ValueError: the vocabularies differ.
@@ -92,7 +92,7 @@ def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str 
 
 
 class SomeClasses(nn.Module):
-    """The backbone, and then the chosen ones of its logits: (B, K) to (B, k)."""
+    """Backbone followed by a selection of its logits: (B, K) to (B, k)."""
 
     chosen: Tensor
 
@@ -108,6 +108,6 @@ class SomeClasses(nn.Module):
 
 
 def restricted(classifier: Classifier, chosen: Sequence[int]) -> Classifier:
-    """The same classifier with the chosen logits alone, in their order; parameters are shared, not copied."""
+    """The same classifier with only the chosen logits, in order; parameters are shared, not copied."""
     mean, std = (values.flatten().tolist() for values in (classifier.mean, classifier.std))
     return Classifier(SomeClasses(classifier.backbone, chosen), mean, std).to(classifier.mean).eval()

@@ -1,4 +1,4 @@
-"""Weights files: what their headers say, and how it fits a model. Nothing here reads a tensor."""
+"""Headers of weights files, and their fit to a model. No tensor is read."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from assay.workers.jobs.failures import BadWeights
 
 Build = Callable[[int, int], nn.Module]
 KEYS_SHOWN = 8
-# Any two numbers would do: the sizes that move with them are those of classes, and of channels.
+# Arbitrary numbers: sizes that change with them depend on classes, or on channels.
 CLASSES, CHANNELS = 5, 3
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a file fits a model; all names are the file's.
+    """Fit of a file to a model; all names are the file's.
 
     Attributes:
-        layout: whose names the file has.
-        missing: tensors that the model has and the file has not.
-        unexpected: tensors that the model has not.
-        shapes: of tensors whose shapes differ: the file's and the model's.
-        resized: position embeddings of another grid, by the model's grid; not among `shapes`.
-        left_out: tensors that such files have and the model does not need.
+        layout: layout of the file's names.
+        missing: tensors that only the model has.
+        unexpected: tensors that only the file has.
+        shapes: differing shapes: the file's and the model's.
+        resized: model's grid of position embeddings on another grid; not among `shapes`.
+        left_out: tensors of such files that the model does not need.
     """
 
     layout: Layout
@@ -44,7 +44,7 @@ class Fit:
 
     @property
     def faults(self) -> list[str]:
-        """Every fault in words."""
+        """Messages for all faults."""
         return [
             *(f"missing {name}" for name in self.missing),
             *(f"unexpected {name}" for name in self.unexpected),
@@ -55,7 +55,7 @@ class Fit:
         ]
 
     def other_classes(self, classes: int) -> int | None:
-        """The number of classes of the weights, if it is the only fault that the model has another one."""
+        """Number of classes of the weights, if that is the only mismatch."""
         if self.missing or self.unexpected:
             return None
         heads = {
@@ -69,9 +69,9 @@ def fit(given: Shapes, wanted: Shapes, positions: Resizing | None = None) -> Fit
     """Compare a file with a model.
 
     Args:
-        given: the shapes of the file's tensors by name.
-        wanted: the shapes in the Classifier's state dict by name.
-        positions: how position embeddings of another grid are resized; None: they do not fit.
+        given: shapes of the file's tensors by name.
+        wanted: shapes in the Classifier's state dict by name.
+        positions: method for resizing position embeddings of another grid; None: they do not fit.
     """
     layout = find_layout(given, wanted)
     expected = {part.name: part.shape(shape) for key, shape in wanted.items() for part in layout.parts(key)}
@@ -88,7 +88,7 @@ def fit(given: Shapes, wanted: Shapes, positions: Resizing | None = None) -> Fit
 
 
 def resizable(shapes: Mapping[str, tuple[Shape, Shape]]) -> Iterator[tuple[str, Grid]]:
-    """Those of some differing tensors that are position embeddings, and the model's grid."""
+    """Position embeddings among the differing tensors, with the model's grid."""
     for key, (given, wanted) in shapes.items():
         grid = square_grid(wanted)
         named = key.rpartition(".")[2] == "pos_embed"
@@ -97,16 +97,16 @@ def resizable(shapes: Mapping[str, tuple[Shape, Shape]]) -> Iterator[tuple[str, 
 
 
 def in_words(faults: list[str]) -> str:
-    """The first faults, and how many more there are."""
+    """The first faults, and the number of further ones."""
     more = f" and {len(faults) - KEYS_SHOWN} more" if len(faults) > KEYS_SHOWN else ""
     return "the weights do not fit the model: " + "; ".join(faults[:KEYS_SHOWN]) + more
 
 
 def read_shapes(path: Path) -> tuple[dict[str, Shape], dict[str, str]]:
-    """The shapes of a file's tensors by name, and the texts in its header; no tensor is read.
+    """Shapes of a file's tensors by name, and the texts in its header; no tensor is read.
 
     Raises:
-        BadWeights: the file is gone or damaged.
+        BadWeights: the file is missing or damaged.
     """
     if not path.is_file():
         raise BadWeights(f"the weights file {path.name} of job {path.parent.name} is gone")
@@ -119,20 +119,20 @@ def read_shapes(path: Path) -> tuple[dict[str, Shape], dict[str, str]]:
 
 
 def shapes_of(build: Build, classes: int, channels: int) -> dict[str, Shape]:
-    """The shapes in the state dict of a model's Classifier; see `state_of`."""
+    """Shapes in the state dict of a model's Classifier; see `state_of`."""
     return {name: tuple(tensor.shape) for name, tensor in state_of(build, classes, channels).items()}
 
 
 def state_of(build: Build, classes: int, channels: int) -> dict[str, Tensor]:
-    """The state dict of a model's Classifier, on the meta device where that is possible.
+    """State dict of a model's Classifier, on the meta device if possible.
 
     Args:
-        build: makes the backbone for so many classes and channels.
+        build: makes the backbone from the numbers of classes and channels.
         classes: of the data.
         channels: of the images.
 
     Raises:
-        ValueError: the model cannot be built like that.
+        ValueError: the model cannot be built with these.
     """
 
     def state() -> dict[str, Tensor]:
@@ -146,10 +146,10 @@ def state_of(build: Build, classes: int, channels: int) -> dict[str, Tensor]:
 
 
 def counts(build: Build, given: Shapes) -> tuple[int | None, int | None]:
-    """The classes and channels that weights were made for, by the sizes that move with them in the model.
+    """Classes and channels of weights, from the sizes that depend on them in the model.
 
     Returns:
-        Each None where the weights do not tell: their tensors are missing, or have other dimensions.
+        Each None if the weights do not tell: tensors are missing, or have other dimensions.
     """
     plain = shapes_of(build, CLASSES, CHANNELS)
     layout = find_layout(given, plain)
@@ -160,7 +160,7 @@ def counts(build: Build, given: Shapes) -> tuple[int | None, int | None]:
 
 
 def _moved(plain: Shapes, other: Shapes, given: Shapes, count: int) -> int | None:
-    """The given size in the first place where the model has `count`, and its variant `count` + 1."""
+    """The given size at the first dimension where the model has `count`, and its variant `count` + 1."""
     for key, shape in plain.items():
         places = [
             axis

@@ -1,4 +1,4 @@
-"""Loads a weights file into a classifier, tensor by tensor: beside the model one tensor is in memory."""
+"""Loads a weights file into a classifier, one tensor in memory at a time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from assay.workers.weights.verify import PRECISIONS, read_dtypes
 
 @dataclass(frozen=True)
 class File:
-    """What a loaded file was.
+    """Facts about a loaded file.
 
     Attributes:
         metadata: the texts in its header.
-        foreign: whether it came without a normalisation of its own.
+        foreign: whether it has no normalisation.
     """
 
     metadata: Mapping[str, str]
@@ -32,19 +32,19 @@ class File:
 
 
 def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions: Resizing | None) -> File:
-    """Load a file into a classifier, in the precision that it was trained in, at least float32.
+    """Load a file into a classifier, in its training precision, at least float32.
 
-    So the hash of a training job's weights is the job's; and what is halved loses nothing in float32, while
-    the normalisation would lose by being halved.
+    This keeps the hash of a training job's weights equal to the job's. Halved weights are exact in float32,
+    while the normalisation would lose precision if halved.
 
     Args:
-        classifier: on the CPU; a file from elsewhere leaves its normalisation alone.
-        path: of a safetensors file.
-        data: that the classifier was made for, to speak of.
-        positions: how position embeddings of another grid are resized; None refuses them.
+        classifier: on the CPU; foreign files leave its normalisation unchanged.
+        path: path of a safetensors file.
+        data: data the classifier was made for, named in messages.
+        positions: method for resizing position embeddings of another grid; None rejects them.
 
     Raises:
-        BadWeights: the file is gone or damaged, or keys or shapes do not fit.
+        BadWeights: the file is missing or damaged, or keys or shapes do not fit.
     """
     shapes, metadata = read_shapes(path)
     wanted = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
@@ -58,7 +58,7 @@ def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions
 
 
 def copy_tensors(classifier: Classifier, path: Path, found: Fit, positions: Resizing | None = None) -> None:
-    """Copy the tensors of a file that fits into a classifier, whose dtypes stay."""
+    """Copy the tensors of a fitting file into a classifier, keeping its dtypes."""
     with safetensors.safe_open(path, framework="pt") as file:
         for name, ours in classifier.state_dict().items():
             for part in found.layout.parts(name):

@@ -1,8 +1,8 @@
-"""The check of an uploaded program: whether it can be attacked, asked by running it on a few random images.
+"""Check of an uploaded program: trial runs on a few random images show whether it can be attacked.
 
-Everything that an attack relies on is tried on the CPU in float32: logits for any batch, finite, the same
-again and in whatever batch, with gradients that are finite and not all zero. What it can do besides (float64,
-autocast to bfloat16) is noted for jobs that ask for it. On a machine with a GPU it has to run there too.
+All assumptions of an attack are tested on the CPU in float32: logits for any batch, finite, repeatable and
+independent of the batch, with gradients that are finite and not all zero. Further abilities (float64,
+autocast to bfloat16) are recorded for jobs that need them. On a machine with a GPU it must run there, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from assay.workers.weights.programs import as_classifier, read_program
 
 BATCHES = (1, 2, 5)
 IMAGES = max(BATCHES)
-# Logits whose softmax was taken sum to one; those of random images never do by chance.
+# Softmax outputs sum to one; logits of random images never do by chance.
 SUM_TOLERANCE = 1e-4
 SHOWN = 300
 
@@ -38,8 +38,8 @@ def run(path: Path) -> CheckedReport:
     """The answer to a check request.
 
     Raises:
-        BadWeights: the file is gone.
-        OutOfMemoryError: the program needs more memory than there is.
+        BadWeights: the file is missing.
+        OutOfMemoryError: not enough memory for the program.
     """
     if not path.is_file():
         raise BadWeights(f"the file {path.name} of job {path.parent.name} is gone")
@@ -62,7 +62,7 @@ def run(path: Path) -> CheckedReport:
 
 
 def examine(classifier: Classifier) -> list[str]:
-    """Try a program out; the values of `execution.dtype` that it can be run with.
+    """Test a program; returns the values of `execution.dtype` it supports.
 
     Args:
         classifier: Around a `Program`, on the CPU in float32.
@@ -94,7 +94,7 @@ def examine(classifier: Classifier) -> list[str]:
 
 
 def _answers(classifier: Classifier, images: Tensor, classes: int) -> Tensor:
-    """The logits of all images, (IMAGES, classes)."""
+    """Logits of all images, (IMAGES, classes)."""
     logits = images.new_empty(0)
     for count in BATCHES:
         logits = _attempt(f"for a batch of {count}", classifier, images[:count])
@@ -130,7 +130,7 @@ def _check_gradients(classifier: Classifier, images: Tensor, weights: Tensor) ->
 
 
 def _gradient(classifier: Classifier, images: Tensor, weights: Tensor) -> Tensor | None:
-    """Of a weighted sum of the logits with respect to the pixels; None where nothing leads back to them."""
+    """Gradient of a weighted sum of the logits by the pixels; None if they are disconnected."""
     images = images.clone().requires_grad_()
     with torch.enable_grad():
         logits = _attempt("with gradients", classifier, images)
@@ -173,7 +173,7 @@ def _check_gpu(classifier: Classifier, images: Tensor, weights: Tensor, logits: 
 
 
 def _others(classifier: Classifier, images: Tensor, weights: Tensor) -> list[tuple[str, bool]]:
-    """Whether it can be run in float64, and in bfloat16 by autocast."""
+    """Whether it runs in float64, and in bfloat16 by autocast."""
     double = copy.deepcopy(classifier).double()
     with_autocast = torch.autocast("cpu", torch.bfloat16)
 
@@ -202,10 +202,10 @@ def _works(model: Callable[[Tensor], Tensor], images: Tensor, weights: Tensor) -
 
 
 def _attempt(how: str, call: Callable[[Tensor], Any], given: Tensor) -> Any:
-    """Run something of the program; whatever it raises is the program's fault, but for a lack of memory."""
+    """Runs part of the program; any error except out-of-memory is the program's."""
     try:
         return call(given)
     except (torch.OutOfMemoryError, MemoryError):
         raise
-    except Exception as error:  # an operator may raise anything at arguments that it does not take
+    except Exception as error:  # operators raise arbitrary errors for bad arguments
         raise Unfit(f"it cannot be run {how}: {type(error).__name__}: {str(error)[:SHOWN]}") from error

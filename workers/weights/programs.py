@@ -1,4 +1,4 @@
-"""Exported programs as classifiers: read from an uploaded file; their normalisation is inside them."""
+"""Exported programs as classifiers: read from an uploaded file, with the normalisation inside."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from assay.workers.jobs.failures import BadWeights
 
 
 def read_program(path: Path) -> Program:
-    """The program of an uploaded file.
+    """Read the program of an uploaded file.
 
     Raises:
-        BadWeights: the file is gone, is no exported program, or has what is not taken; the message says why.
+        BadWeights: the file is missing, is not an exported program, or is unsupported; the message says why.
     """
     if not path.is_file():
         raise BadWeights(f"the file {path.name} of job {path.parent.name} is gone")
@@ -30,18 +30,18 @@ def read_program(path: Path) -> Program:
 
 
 def as_classifier(program: Program) -> Classifier:
-    """A program with a normalisation that changes nothing: it takes pixels in [0, 1]."""
+    """A program with identity normalisation: it takes pixels in [0, 1]."""
     channels = program.signature.channels
     return Classifier(program, [0.0] * channels, [1.0] * channels)
 
 
 def load_classifier(path: Path, classes: int, channels: int) -> tuple[Classifier, str]:
-    """The classifier of an uploaded program for some data, and the sha256 of the file.
+    """Classifier of an uploaded program for some data, and the file's sha256.
 
     The file's hash, not that of its tensors: two programs may have the same weights and different graphs.
 
     Raises:
-        BadWeights: as `read_program`, or the program has other classes or channels.
+        BadWeights: as for `read_program`, or other classes or channels.
     """
     program = read_program(path)
     try:

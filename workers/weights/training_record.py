@@ -1,4 +1,4 @@
-"""What weights were trained on, as their file remembers it, and what that says about an evaluation."""
+"""Training data recorded in a weights file, and their consequences for an evaluation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from assay.workers.jobs.session import Loaded, Session
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """The training data of some weights.
+    """Training data of weights.
 
     Attributes:
         data: The data spec of the training job.
-        class_names: The meaning of each logit.
-        shared: How many training examples were evaluated at the end of the training too; 0 but for a data
-            set that was told not to keep them apart.
-        vocabulary: Of text, the sha256 of the words by their ids; None for images.
+        class_names: Meaning of each logit.
+        shared: Number of training examples also evaluated at the end of the training; 0 except for a data
+            set configured not to keep them apart.
+        vocabulary: For text, the sha256 of the words in id order; None for images.
     """
 
     data: ComponentReference
@@ -39,15 +39,15 @@ class TrainedOn:
 
 
 def trained_on(loaded: Loaded) -> TrainedOn | None:
-    """What the classifier's weights were trained on; None where their file does not say."""
+    """Training data of the classifier's weights; None if their file does not record them."""
     return parse_trained_on(loaded.metadata)
 
 
 def parse_trained_on(metadata: Mapping[str, str]) -> TrainedOn | None:
-    """The same from the header of a weights file.
+    """Parse the record from the header of a weights file.
 
     Raises:
-        JSONDecodeError, KeyError, TypeError: no training job has written it.
+        JSONDecodeError, KeyError, TypeError: not written by a training job.
     """
     text = metadata.get("trained_on")
     if text is None:
@@ -67,15 +67,15 @@ def doubts(
     """What is doubtful about evaluating a classifier on some examples; nothing is the rule.
 
     Args:
-        session: Has the data sets.
+        session: Source of the data sets.
         loaded: The classifier.
         spec: The data spec of the examples.
         examples: The data set.
-        ids: The examples that are evaluated.
+        ids: The evaluated examples.
 
     Returns:
-        `seen`: how many of them the weights were trained on, if any. `renamed`: how many classes have another
-        name than in the training, if any.
+        `seen`: number of them in the weights' training data, if any. `renamed`: number of classes with
+        another name than in training, if any.
     """
     source = trained_on(loaded)
     if source is None:

@@ -1,4 +1,4 @@
-"""What weights are that do not fit, by the names of their tensors: a reason beside the list of keys."""
+"""Diagnosis of weights that do not fit, and checks of their dtypes and finiteness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from assay.models.weights.layouts import Layout
 from assay.workers.weights.headers import Fit, resizable
 
 BY_TIMM = "evaluate it as the model 'timm' with its `architecture`"
-# A name that only such weights have, and what they are.
+# Distinctive tensor name, and what such weights are.
 KINDS: tuple[tuple[str, str], ...] = (
     (
         r"(^|\.)(dist_token|head_dist\.)",
@@ -39,17 +39,17 @@ KINDS: tuple[tuple[str, str], ...] = (
     ),
 )
 
-# By the names that the format has for them.
+# Dtypes by the format's names.
 PRECISIONS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 INTEGERS = frozenset({"I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"})
 
 
 def recognised(given: Mapping[str, Shape], found: Fit) -> Iterator[str]:
-    """Reasons why a file does not fit, as far as its names and shapes tell.
+    """Reasons why a file does not fit, from its names and shapes.
 
     Args:
-        given: the shapes of the file's tensors by name.
-        found: how it fits; nothing is said of one that does.
+        given: shapes of the file's tensors by name.
+        found: its fit; a fitting file has no reasons.
     """
     if not found.faults:
         return
@@ -69,7 +69,7 @@ def recognised(given: Mapping[str, Shape], found: Fit) -> Iterator[str]:
 
 
 def _of_attention(found: Fit) -> Iterator[str]:
-    """Which attention the weights have, when it is not the model's."""
+    """Attention of the weights, if it differs from the model's."""
     blocks = {3: "q, k, v (softmax attention, model 'vit')", 2: "k, v (symmetric attention, model 'symvit')"}
     for key, (given, wanted) in found.shapes.items():
         if key.endswith("attn.qkv.weight") and given[1:] == wanted[1:] and given[-1] > 0:
@@ -82,17 +82,17 @@ def _of_attention(found: Fit) -> Iterator[str]:
 
 
 def read_dtypes(path: Path) -> dict[str, str]:
-    """The dtype of each tensor of a safetensors file, by the format's names; no tensor is read."""
+    """Dtype of each tensor of a safetensors file, by the format's names; no tensor is read."""
     with safetensors.safe_open(path, framework="pt") as file:
         return {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
 
 
 def wrong_dtypes(given: Mapping[str, str], layout: Layout, state: Mapping[str, Tensor]) -> Iterator[str]:
-    """Each tensor of a file whose numbers are not of the kind that the model's are, in words.
+    """Messages for the tensors whose kind of numbers differs from the model's.
 
     Args:
-        given: the dtypes of the file's tensors.
-        layout: whose names the file has.
+        given: dtypes of the file's tensors.
+        layout: layout of the file's names.
         state: the Classifier's state dict, on any device.
     """
     for key, tensor in state.items():
@@ -110,10 +110,10 @@ def wrong_dtypes(given: Mapping[str, str], layout: Layout, state: Mapping[str, T
 
 
 def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[str]:
-    """Each tensor that has NaNs or infinities, in words; one after the other is looked at.
+    """Messages for the tensors with NaN or infinity, checked one at a time.
 
     Args:
-        tensors: names and tensors; those that are not floating are left out.
+        tensors: names and tensors; non-floating ones are skipped.
     """
     for name, tensor in tensors:
         if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:  # torch cannot ask float8

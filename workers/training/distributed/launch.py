@@ -59,7 +59,7 @@ def train_on_devices(request: TrainRequest, report: Report) -> Trained:
     with _shared_folder() as folder:
         (folder / REQUEST).write_text(json.dumps(request, default=str))
         os.mkfifo(folder / REPORTS, mode=0o600)
-        # Open for reading and writing, so that there is no end of file before the first writer.
+        # Opened before the first writer connects, so that polling reports no end of file yet.
         reports = os.open(folder / REPORTS, os.O_RDONLY | os.O_NONBLOCK)
         try:
             trained = _follow(_command(count, folder), reports, report)
