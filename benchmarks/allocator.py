@@ -1,8 +1,8 @@
-"""What the evaluators' memory settings gain on a CPU: `python -m benchmarks.allocator`.
+"""Gain of the evaluators' memory settings on a CPU: `python -m benchmarks.allocator`.
 
-Each kind of pass runs in processes of its own, in turns: plain Python, and with the environment that
+Each kind of pass runs in separate processes, alternating: plain Python, and with the environment that
 supervisors give evaluators (`workers.supervision.evaluator_process.ALLOCATOR`). Two networks on 32 x 32
-pixels, one thread, batch 128: a ViT of the size of `small_vit`, and four convolutions. Milliseconds are CPU
+pixels, one thread, batch 128: a ViT the size of `small_vit`, and four convolutions. Milliseconds are CPU
 time, the best of all repeats; page faults are those of the last pass.
 """
 
@@ -28,7 +28,7 @@ NETWORKS, KINDS = ("vit", "cnn"), ("forward", "input gradient", "training step")
 
 
 def network(name: str) -> nn.Module:
-    """An untrained network for 3 x 32 x 32 pixels and ten classes."""
+    """Untrained network for 3 x 32 x 32 pixels and ten classes."""
     torch.manual_seed(0)
     if name == "vit":
         vit: nn.Module = catalog.build("model", "vit", SHAPE)(10, 3)
@@ -73,7 +73,7 @@ def measured(name: str, kind: str) -> tuple[float, int]:
 
 
 def elsewhere(name: str, kind: str, environment: dict[str, str]) -> tuple[float, int]:
-    """The same in a process with this environment."""
+    """The same measurement in a process with this environment."""
     command = [sys.executable, "-m", "benchmarks.allocator", name, kind]
     answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603 (itself)
     seconds, faults = json.loads(answer)

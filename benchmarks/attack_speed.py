@@ -1,12 +1,12 @@
 """FGSM and PGD-40 against cleverhans, in one run on one machine: `python -m benchmarks.attack_speed`.
 
-Both sides do what a robust accuracy takes: a clean forward pass, the attack, a judgement. The library runs as
-its users run it, on fixed batches with the true labels. Handwritten digits and two kinds of networks,
+Both sides compute a robust accuracy: a clean forward pass, the attack, the verdict. The library runs as its
+users run it, on fixed batches with the true labels. Handwritten digits and two kinds of networks,
 convolutions and a ViT, trained as usual and on FGSM examples; the more examples break, the more early exit
-helps. CPU time of the process is what to compare; wall time depends on who else uses the machine.
+helps. Compare CPU time of the process; wall time depends on other load.
 
-The flags are compared in an extra run in which both sides begin at the same random starts. The library looks
-at the last iterate only, our kernel at all of them, so PGD may break examples that the library lets go.
+The flags are compared in an extra run in which both sides use the same random starts. The library checks the
+last iterate only, our kernel all of them, so PGD may break examples that the library misses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks.networks import cnn, digits, larger_vit, vit
 
 N, BATCH, STEPS, REPEATS = 256, 128, 40, 2
-# FGSM is over at once.
+# FGSM is fast, so it is repeated more often.
 MORE_REPEATS = 8
 NETWORKS: dict[str, Callable[[Tensor, Tensor], nn.Module]] = {
     "cnn": partial(cnn, epsilon=0.0),
@@ -53,7 +53,7 @@ CASES = [
 
 @dataclass(frozen=True)
 class Cost:
-    """The fastest of the repeats, in seconds."""
+    """Fastest of the repeats, in seconds."""
 
     cpu: float
     wall: float
@@ -85,7 +85,7 @@ def library(
 
 
 def costs(*works: Callable[[], object], repeats: int = REPEATS) -> list[Cost]:
-    """Times several works in turns."""
+    """Times several workloads in alternation."""
     times: list[list[tuple[float, float]]] = [[] for _ in works]
     for _ in range(repeats):
         for work, spent in zip(works, times, strict=True):

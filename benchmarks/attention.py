@@ -1,14 +1,14 @@
-"""What RPC-Attention costs against its symmetric baseline: `python -m benchmarks.attention`.
+"""Cost of RPC-Attention against its symmetric baseline: `python -m benchmarks.attention`.
 
-Two questions, on the GPU where there is one, else on one thread of the CPU:
+Two comparisons, on the GPU if available, else on one CPU thread:
 
 - whole models: SymViT-tiny at 224 pixels against RPC-SymViT-tiny with six iterations in the first layer;
-- one layer of ViT-tiny's width at 197 tokens, and a whole model: fused attention in every iteration, as the
-  mechanism is, against the released code's formula with its N x N matrices written out.
+- one layer of ViT-tiny's width at 197 tokens, and a whole model: fused attention in every iteration, as in
+  the mechanism, against the released code's formula with its N x N matrices written out.
 
 Passes of both sides alternate, and the best of all repeats counts. On the CPU it is CPU time of the process,
 with the memory settings of the evaluators (`workers.supervision.evaluator_process.ALLOCATOR`); on the GPU it
-is wall time from idle to idle. `saved MiB` is what a training step keeps for its backward pass.
+is wall time from idle to idle. `saved MiB` is the memory a training step keeps for its backward pass.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from assay.workers.supervision.evaluator_process import ALLOCATOR
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BATCH, REPEATS = {"cuda": (128, 30), "cpu": (8, 12)}[DEVICE]
 ITERATIONS, CLASSES, TOKENS, WIDTH, HEADS = 6, 1000, 197, 192, 3
-# Times the baseline, at most: training step and forward pass.
+# Max ratio to the baseline: training step and forward pass.
 GOALS = {"cuda": {"training step": 1.08, "forward": 1.10}, "cpu": {"training step": 1.15, "forward": 1.12}}
 FUSED_GOAL = 1.3
 MIB = 2**20
@@ -40,7 +40,7 @@ RPC = rpc_symvit.PRESETS["rpc_symvit_tiny"].build
 
 
 class Explicit(RPCAttention):
-    """The same function as Algorithm 1 and the released code have it, with N x N matrices and Y itself."""
+    """The same function as written in Algorithm 1 and the released code, with N x N matrices and Y itself."""
 
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
@@ -61,7 +61,7 @@ class Explicit(RPCAttention):
 
 
 def clock() -> float:
-    """Seconds: of the process on the CPU, on the wall with an idle GPU."""
+    """Seconds: process time on the CPU, wall time between idle states on the GPU."""
     if DEVICE == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
@@ -69,7 +69,7 @@ def clock() -> float:
 
 
 def fastest(passes: Mapping[str, Callable[[], None]]) -> dict[str, float]:
-    """The least seconds of each pass; they take turns, after one that does not count."""
+    """Min seconds of each pass, in alternation, after a warm-up."""
     spent: dict[str, list[float]] = {name: [] for name in passes}
     for repeat in range(REPEATS + 1):
         for name, run in passes.items():
@@ -104,7 +104,7 @@ def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[
 
 
 def saved(model: nn.Module, inputs: Tensor) -> float:
-    """MiB that one forward pass keeps for its backward pass, the model's parameters not counted."""
+    """MiB that one forward pass keeps for its backward pass, excluding the model's parameters."""
     held = {parameter.data_ptr() for parameter in model.parameters()}
     storages: dict[int, int] = {}
 
@@ -125,7 +125,7 @@ def written_out(model: nn.Module) -> nn.Module:
     twin = copy.deepcopy(model)
     for module in twin.modules():
         if isinstance(module, RPCAttention):
-            module.__class__ = Explicit  # the same parameters and attributes, another forward
+            module.__class__ = Explicit  # the same parameters and attributes, a different forward
     return twin
 
 

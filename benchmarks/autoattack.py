@@ -1,14 +1,14 @@
 """AutoAttack against the library (pyautoattack), stage by stage: `python -m benchmarks.autoattack`.
 
 Both sides run `standard` as users run it: the library on batches with its own draws, ours through the engine,
-with keyed draws, refilled batches and the second judgement of every success. Two small ViTs on handwritten
-digits, one trained as usual and one on FGSM examples: early exit helps where examples break, and where they
-hold out only the cost of a pass counts. Seconds are CPU time of the process, for each stage the least of
-several turns, in which both sides run one after the other: the machine is not equally fast at all times.
-Passes are images through the network (a wrapper counts the library's).
+with keyed draws, refilled batches and re-verification of every success. Two small ViTs on handwritten digits,
+one trained as usual and one on FGSM examples: early exit helps where examples break; where they hold out,
+only the cost of a pass counts. Seconds are CPU time of the process, for each stage the min of several turns,
+in which both sides alternate, because the machine's speed varies. Passes are images through the network (a
+wrapper counts the library's).
 
-The draws differ, so the examples that hold out may differ by a few; that the same draws break the same
-examples at every stage is what tests/workers/evaluation/test_autoattack.py shows.
+The draws differ, so the examples that hold out may differ by a few; that equal draws break the same examples
+at every stage is what tests/workers/evaluation/test_autoattack.py shows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Counted(nn.Module):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage took, and how many examples it left."""
+    """Cost of a stage, and the examples it left."""
 
     left: int
     seconds: float
@@ -70,7 +70,7 @@ class Cost:
 
 
 def ours(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> dict[str, Cost]:
-    """Runs our ensemble; the clean pass counts to the first stage."""
+    """Runs the native ensemble; the clean pass counts towards the first stage."""
     attack, costs, marks = autoattack(epsilon=epsilon), {}, [time.process_time()]
 
     def images_of(rows: Sequence[int]) -> Tensor:
@@ -90,7 +90,7 @@ def ours(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> di
 
 
 def theirs(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> dict[str, Cost]:
-    """Runs the library's own loop; its checks and its clean pass count to the first stage."""
+    """Runs the library's own loop; its checks and clean pass count towards the first stage."""
     counted, costs, marks = Counted(model), {}, [(time.process_time(), 0, 0)]
 
     def note(state: EvaluationState, attack: str) -> None:
@@ -108,7 +108,7 @@ def rows_of(
     network: str, epsilon: float, model: nn.Module, images: Tensor, labels: Tensor, turns: int
 ) -> list[list[str]]:
     """Measures both sides on one network in turns, and adds the whole."""
-    # As the library's users have it: parameters that want gradients, whether or not they are needed.
+    # As in common use of the library: parameters require gradients, needed or not.
     both = [
         (ours(model, epsilon, images, labels), theirs(model, epsilon, images, labels)) for _ in range(turns)
     ]
@@ -127,12 +127,12 @@ def rows_of(
 
 
 def fastest(turns: Sequence[dict[str, Cost]]) -> dict[str, Cost]:
-    """Each stage as it was in its fastest turn."""
+    """Each stage in its fastest turn."""
     return {name: min((turn[name] for turn in turns), key=lambda cost: cost.seconds) for name in turns[0]}
 
 
 def total(costs: dict[str, Cost]) -> Cost:
-    """The sum of all stages."""
+    """Sum of all stages."""
     every = list(costs.values())
     return Cost(
         every[-1].left,

@@ -1,4 +1,4 @@
-"""Does it matter that our random numbers are our own? `python -m benchmarks.compatible`.
+"""Effect of the native random numbers on AutoAttack: `python -m benchmarks.compatible`.
 
 AutoAttack `standard` on 1,000 handwritten digits, once with keyed draws (`native`) and once with those of
 the library on the library's batches (`compatible`, which breaks the same examples as pyautoattack). Prints

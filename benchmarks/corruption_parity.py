@@ -1,8 +1,8 @@
-"""How close the corruptions are to the released ones: `python -m benchmarks.corruption_parity`.
+"""Parity of the corruptions with the released ones: `python -m benchmarks.corruption_parity`.
 
-The reference is `imagecorruptions-imaug` with our draws. For each corruption, over all severities: the
-largest difference in levels, and the share of values that differ at all. Crops of 224 pixels of photographs
-of scikit-learn, or of the images below a folder (`--folder`, sorted, evenly spread).
+The reference is `imagecorruptions-imaug` with our draws. For each corruption, over all severities: the max
+difference in levels, and the fraction of values that differ at all. Crops of 224 pixels of photographs of
+scikit-learn, or of the images below a folder (`--folder`, sorted, evenly spread).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 
 def from_folder(folder: Path, count: int) -> Tensor:
-    """Levels (count, 3, SIZE, SIZE): the upper left of images that are large enough."""
+    """Levels (count, 3, SIZE, SIZE): upper-left crops of sufficiently large images."""
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpeg", ".jpg", ".png"))
     found = []
     for path in files[:: max(1, len(files) // count)][:count]:
@@ -35,7 +35,7 @@ def from_folder(folder: Path, count: int) -> Tensor:
 
 
 def compare(name: str, images: Tensor) -> tuple[int, float]:
-    """The largest difference in levels, and the share of values that differ."""
+    """Max difference in levels, and the fraction of values that differ."""
     ids = [str(number) for number in range(len(images))]
     largest, shares = 0, []
     for severity in SEVERITIES:

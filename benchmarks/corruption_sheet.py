@@ -1,7 +1,7 @@
-"""A contact sheet: every corruption at every severity, on one photograph.
+"""Contact sheet of every corruption at every severity, on one photograph.
 
 `python -m benchmarks.corruption_sheet docs/images/corruptions.png` makes the picture of docs/corruptions.md,
-from a photograph that comes with scikit-learn; `--image FILE` takes another one.
+from a photograph bundled with scikit-learn; `--image FILE` takes another one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLOURS = 256
 
 
 def tile(photograph: Image.Image) -> Tensor:
-    """The middle square of a photograph, (1, 3, TILE, TILE) in [0, 1]."""
+    """Central square of a photograph, (1, 3, TILE, TILE) in [0, 1]."""
     side = min(photograph.size)
     left, top = (photograph.width - side) // 2, (photograph.height - side) // 2
     square = photograph.convert("RGB").crop((left, top, left + side, top + side))
@@ -33,7 +33,7 @@ def tile(photograph: Image.Image) -> Tensor:
 
 
 def picture(images: Tensor) -> Image.Image:
-    """One image (1, 3, H, W) as a picture."""
+    """Converts one image (1, 3, H, W) to a picture."""
     return Image.fromarray((images[0] * 255).round().to(torch.uint8).permute(1, 2, 0).numpy())
 
 
@@ -65,7 +65,7 @@ def main() -> None:
     photograph = (
         Image.open(options.image) if options.image else Image.fromarray(load_sample_image("china.jpg"))
     )
-    # A palette makes a third of the bytes, and nobody sees it at this size.
+    # A palette takes a third of the bytes and is invisible at this size.
     sheet(tile(photograph)).quantize(COLOURS).save(options.file, optimize=True)
 
 

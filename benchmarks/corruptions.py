@@ -1,10 +1,10 @@
-"""The corruptions against `imagecorruptions-imaug`, in turns, in one run: `python -m benchmarks.corruptions`.
+"""Speed of the corruptions against `imagecorruptions-imaug`, in one run: `python -m benchmarks.corruptions`.
 
-Crops of the two photographs that scikit-learn has. The library is given one image after the other, as it
-wants them; ours a batch. On a CPU both sides have one thread, and CPU time of the process is what to
-compare: wall time depends on who else uses the machine. Each side's time is the fastest of its turns.
-With `--device cuda` ours runs on the GPU and wall time counts, up to the end of the GPU's work; images
-lie on the GPU already.
+Crops of scikit-learn's two photographs. The library gets one image at a time, as it requires; ours a batch.
+On a CPU both sides have one thread; compare CPU time of the
+process: wall time depends on other load. Each side's time is its fastest turn.
+With `--device cuda` ours runs on the GPU and wall time counts, up to the end of the GPU's work; the images
+are already on the GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXTRA = tuple(get_corruption_names("validation"))
 
 
 def crops(count: int, size: int) -> Tensor:
-    """Bytes (count, size, size, 3) from places spread over the photographs."""
+    """Byte images (count, size, size, 3) from positions spread over the photographs."""
     photographs = load_sample_images().images
     found = []
     for number in range(count):
@@ -40,7 +40,7 @@ def crops(count: int, size: int) -> Tensor:
 
 
 def ours(name: str, severity: int) -> Corruption:
-    """A corruption of ours."""
+    """Native corruption."""
     made: Corruption = getattr(importlib.import_module(f"assay.attacks.corruptions.{name}"), name)(
         severity=severity
     )
@@ -50,7 +50,7 @@ def ours(name: str, severity: int) -> Corruption:
 def compare(
     name: str, images: Tensor, severity: int, turns: int, device: torch.device
 ) -> tuple[float, float]:
-    """Seconds per image of the library and of ours, the fastest of the turns."""
+    """Seconds per image of the library and the native corruption, fastest turn of each."""
     corruption = ours(name, severity)
     batch = (images.permute(0, 3, 1, 2).float() / 255).contiguous().to(device)
     ids = [str(number) for number in range(len(images))]

@@ -1,12 +1,12 @@
 """Carlini and Wagner's L2 attack against cleverhans, in one run: `python -m benchmarks.cw_speed`.
 
 Both sides get the same 64 images and make 5 searches of 100 iterates, on the networks and digits of
-`benchmarks.networks`. The library runs as its users run it, on the whole batch. Passes are counted where
-the model is called. CPU time of the process is what to compare; wall time depends on who else is there.
+`benchmarks.networks`. The library runs as its users run it, on the whole batch. Passes are counted where the
+model is called. Compare CPU time of the process; wall time depends on other load.
 
-Five of ours: `shared` does what the library does, up to rounding; `own` gives each example its own constant,
-the default; `original` searches as the paper's authors do. With `abort` a search ends when its loss no longer
-falls: the authors' code does so, the library does not. Finished examples leave the batch.
+Five native variants: `shared` equals the library up to rounding; `own` gives each example its own constant,
+the default; `original` searches as the paper's authors do. With `abort` a search ends once its loss stops
+falling, as in the authors' code, but not in the library. Finished examples leave the batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ N, SEARCHES, ITERATIONS, LEARNING_RATE, CONFIDENCE = 64, 5, 100, 1e-2, 0.0
 
 
 class Counted(nn.Module):
-    """Counts the examples that pass forward and backward."""
+    """Counts forward and backward passes, in examples."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def theirs(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def described(model: nn.Module, images: Tensor, labels: Tensor, found: Tensor) -> tuple[Tensor, str]:
-    """Which examples are right afterwards, and the median distance of the others."""
+    """Mask of the examples still correct, and the median distance of the others."""
     right = model(found).argmax(1) == labels
     distances = (found - images).flatten(1).norm(dim=1)[~right]
     return right, f"{float(distances.median()):.4f}"

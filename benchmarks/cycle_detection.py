@@ -1,8 +1,8 @@
-"""What ending repeated runs saves in PGD, in model passes: `python -m benchmarks.cycle_detection`.
+"""Model passes saved by cycle detection in PGD: `python -m benchmarks.cycle_detection`.
 
 The same attack with and without cycle detection, on the digits and networks of `attack_speed`. Passes are of
-all examples, the clean one included. Early exit on success is on in both: what is saved is spent on examples
-that stay right. The flags of every example must be equal; so must the losses, up to rounding.
+all examples, the clean one included. Early exit on success is on in both: the savings are on examples that
+stay correct. The flags of every example must be equal, the losses equal up to rounding.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Pair:
     plain_cost: Cost
 
     def cells(self) -> list[str]:
-        """What the table says about it."""
+        """Cells of its table row."""
         found, plain = self.found, self.plain
         flags = ("prediction", "correct", "correct5")
         differ = torch.stack([getattr(found, key) != getattr(plain, key) for key in flags]).any(0)

@@ -1,4 +1,4 @@
-"""The small networks that attacks are timed on, and their digits."""
+"""Small networks for timing attacks, and their digits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGER_SHAPE = {"image_size": 32, "patch_size": 4, "depth": 4, "width": 128, "he
 
 
 def digits(size: int = 16) -> tuple[Tensor, Tensor]:
-    """Returns all digits at size x size, a multiple of 8, in [0, 1], and their classes."""
+    """All digits at size x size (a multiple of 8) in [0, 1], and their classes."""
     bunch = load_digits()
     pixels = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
     larger = nn.functional.interpolate(pixels, scale_factor=size // 8)
@@ -22,7 +22,7 @@ def digits(size: int = 16) -> tuple[Tensor, Tensor]:
 
 
 def cnn(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
-    """Trains a small convolutional network, on FGSM examples where epsilon is above 0."""
+    """Trains a small convolutional network, on FGSM examples if epsilon is above 0."""
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, padding=1), nn.ReLU()]
     layers += [nn.Conv2d(64, 64, 3, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 10)]
@@ -40,7 +40,7 @@ def trained(
     rate: float = 2e-3,
     batch: int = 64,
 ) -> nn.Module:
-    """Trains a network, on FGSM examples where epsilon is above 0."""
+    """Trains a network, on FGSM examples if epsilon is above 0."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
     for _ in range(epochs):
         for rows in torch.randperm(len(pixels)).split(batch):
@@ -57,14 +57,14 @@ def trained(
 
 
 def vit(pixels: Tensor, labels: Tensor, epsilon: float) -> nn.Module:
-    """Trains a small ViT, on FGSM examples where epsilon is above 0."""
+    """Trains a small ViT, on FGSM examples if epsilon is above 0."""
     torch.manual_seed(0)
     model: nn.Module = catalog.build("model", "vit", SHAPE)(10, 1)
     return trained(model, pixels, labels, epsilon, epochs=40 if epsilon else 20, decay=0.01)
 
 
 def larger_vit(pixels: Tensor, labels: Tensor) -> nn.Module:
-    """Trains a ViT of the size of `small_vit` at 32 x 32 pixels."""
+    """Trains a ViT the size of `small_vit` at 32 x 32 pixels."""
     torch.manual_seed(0)
     model: nn.Module = catalog.build("model", "vit", LARGER_SHAPE)(10, 1)
     return trained(model, pixels, labels, 0.0, epochs=9, decay=0.01, rate=5e-4, batch=32)

@@ -1,11 +1,11 @@
-"""How long the paper's sliding-window perplexity takes: one window at a time with all logits, and in batches.
+"""Speed of the paper's sliding-window perplexity: one window at a time with all logits, and in batches.
 
     python -m benchmarks.perplexity [--words 400] [--threads 1] [--device cpu]
 
 The protocol of the published code runs a batch of one window, computes the logits of all its positions, and
-keeps the last one's loss. `workers.evaluation.engine.likelihood` runs batches and computes the last
-position's loss alone. Both score the same words with the same random weights; the largest difference of a
-loss and of the perplexity is printed.
+keeps the last one's loss. `workers.evaluation.engine.likelihood` runs batches and computes only the last
+position's loss. Both score the same words with the same random weights; the max difference of a loss and of
+the perplexity is printed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def one_by_one(model: TokenModel, words: Tensor, length: int) -> Tensor:
 
 
 def timed(run: Callable[[], Tensor], device: str) -> tuple[Tensor, float]:
-    """What a run gives, and its seconds: on a CPU those of the process, whoever else uses the machine."""
+    """Result of a run, and its seconds: on a CPU process time, independent of other load."""
     clock = time.perf_counter if device == "cuda" else time.process_time
     begun = clock()
     found = run()

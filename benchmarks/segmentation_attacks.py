@@ -1,9 +1,9 @@
-"""SegPGD as it is run here, a plain loop, PGD and SEA: `python -m benchmarks.segmentation_attacks`.
+"""SegPGD of the engine, a plain loop, PGD and SEA: `python -m benchmarks.segmentation_attacks`.
 
 A small Segmenter is trained on `shapes`; then 64 test images are attacked. The plain loop does what released
 code usually does: `loss.backward()`, with gradients of the parameters too, and whole batches for all steps.
-Start and steps are the same. Both keep the iterate with the fewest right pixels, so the counts must agree but
-for rounding. Times are CPU times of this process, one thread; those of SEA and PGD are for scale.
+Start and steps are the same. Both keep the iterate with the fewest correct pixels, so the counts must agree
+except for rounding. Times are CPU times of this process, one thread; those of SEA and PGD are for scale.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MODEL = {
 
 
 def trained() -> nn.Module:
-    """A Segmenter after 20 epochs on `shapes`, with its normalisation inside."""
+    """Segmenter after 20 epochs on `shapes`, with its normalisation inside."""
     spec = validate(
         load(),
         {
@@ -64,7 +64,7 @@ def trained() -> nn.Module:
 
 
 def plain_segpgd(model: nn.Module, images: Tensor, maps: Tensor, start: Tensor, epsilon: float) -> Tensor:
-    """Right pixels of the worst iterate of each image, (N,); parameters get gradients, nobody leaves."""
+    """Correct pixels of each image's worst iterate, (N,); parameters get gradients, no early exit."""
     model.eval().requires_grad_(True)
     fewest = []
     for part in torch.arange(len(images)).split(BATCH):

@@ -1,8 +1,8 @@
-"""The service under load, in sizes, and its workers: `python -m benchmarks.service [PART ...]`.
+"""Load benchmarks of the service and its workers: `python -m benchmarks.service [PART ...]`.
 
 Parts, by default all: `requests` (latency at 100 requests a second), `sizes` (lists and status at 1,000 to
 100,000 jobs, with the plans of their queries), `shards` (time in which a busy worker is not evaluating) and
-`workers` (two against one). Other work on the machine makes all of it slower: say so with the numbers.
+`workers` (two against one). Other load on the machine slows down all of it: report it with the numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARTS: dict[str, Callable[[int], str]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the chosen parts, and prints each as soon as it is there."""
+    """Runs the chosen parts, and prints each when done."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--repeats", type=int, default=3)

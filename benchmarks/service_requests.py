@@ -1,7 +1,7 @@
-"""Latency at 100 requests a second: one in ten submits a job, the others look at one.
+"""Latency at 100 requests a second: one in ten submits a job, the others read one.
 
-Open loop: each request has its moment, whatever became of those before it, and its latency counts from that
-moment. So a service that stalls pays for every request that had to wait.
+Open loop: each request has a scheduled time, independent of earlier ones, and its latency counts from that
+time. A stalling service thus pays for every request that had to wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPEC: dict[str, Any] = {
 
 
 class Load:
-    """Sends requests at their moments from several threads, each with one connection."""
+    """Sends requests on schedule from several threads, each with one connection."""
 
     def __init__(self, running: Running, job_ids: list[str]) -> None:
         self._address = urlsplit(running.url).netloc
@@ -40,7 +40,7 @@ class Load:
         self.refused: list[int] = []
 
     def run(self, requests: int) -> float:
-        """Sends this many, and returns how many a second were answered."""
+        """Sends the given number of requests, and returns the answers per second."""
         draw = random.Random(0)
         start = time.perf_counter() + 0.2
         for number in range(requests):

@@ -1,4 +1,4 @@
-"""Rows for the benchmarks: jobs as they look after months of use, written past the store's own methods.
+"""Database rows for the benchmarks: jobs as after months of use, written directly, not through the store.
 
 Of 100 jobs one is queued, a fifth of one is running, two have failed, one was canceled, the others succeeded.
 Each has a plan shard and three evaluate shards, seven events and two tags. Job n is a function of n.

@@ -1,4 +1,4 @@
-"""What the benchmarks of the service run on: a PostgreSQL of their own, and a service in its own process."""
+"""Set-up of the service benchmarks: a separate PostgreSQL, and a service in its own process."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ START_SECONDS = 90
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[str]:
-    """The URL of an empty database on a server of its own that writes to the disk as in production."""
+    """URL of an empty database on a separate server that syncs to disk as in production."""
     with PrivatePostgresql() as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
-            # The tests do without; a benchmark of commits must not.
+            # The tests skip syncing; a benchmark of commits must not.
             connection.execute("ALTER SYSTEM SET fsync = on")
             connection.execute("SELECT pg_reload_conf()")
         yield server.url.replace("postgresql://", "postgresql+psycopg://")
 
 
 class Running(NamedTuple):
-    """A service in its own process."""
+    """Service in its own process."""
 
     url: str
     pid: int
     headers: dict[str, str]
 
     def cpu_seconds(self) -> float:
-        """What it has used so far, in all its threads; unlike latency, hardly touched by other work."""
+        """CPU time used so far, over all threads; unlike latency, hardly affected by other load."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -57,7 +57,7 @@ def service(database_url: str) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def embedded(database_url: str, **settings: str) -> Iterator[str]:
-    """The address of the whole service; `settings` are ASSAY_ variables without their prefix."""
+    """Address of an embedded service; `settings` are ASSAY_ variables without their prefix."""
     with _process("assay.workers.embedded", {"DATABASE_URL": database_url, **settings}) as (url, _):
         yield url
 
@@ -67,7 +67,7 @@ def _process(module: str, settings: dict[str, str]) -> Iterator[tuple[str, int]]
     with tempfile.TemporaryDirectory(prefix="assay-benchmark-") as folder:
         port = free_port()
         own = {"STATE": folder, "PORT": str(port), "LOG_LEVEL": "WARNING", **settings}
-        # With bytecode, like every installation: without it an evaluator needs twice as long to start.
+        # With bytecode, like every installation: without it an evaluator takes twice as long to start.
         dropped = ("ASSAY_", "PYTHONDONTWRITEBYTECODE")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         environment = (
@@ -96,7 +96,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """The value that this share of the values does not exceed."""
+    """Percentile of the values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 

@@ -1,8 +1,8 @@
-"""Workers on a real job, PGD on digits: what a shard costs beside its evaluation, and two against one.
+"""Workers on a real job, PGD on digits: overhead per shard, and two workers against one.
 
-The evaluator itself says how long it evaluated. What else a busy worker does between two shards (claim,
-request, the way of the outcome back and into the database) is measured on shards of a few seconds, and stated
-as a share of two minutes, which is what plans aim at.
+The evaluator reports its own evaluation time. The rest of a busy worker's time between two shards (claim,
+request, return of the outcome into the database) is measured on shards of a few seconds, and stated as a
+share of two minutes, the target of plans.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from assay.service.store.store import Store, open_store
 from assay.service.store.tables import outcomes
 from benchmarks.service_running import embedded, postgresql, table
 
-# As many evaluations as make a job of minutes, which is what two workers are for: an evaluator needs seconds
-# to start, and one worker plans while the other can only start its own.
+# Enough evaluations for a job of minutes, where two workers pay off: an evaluator needs seconds to start, and
+# one worker plans while the other can only start its own.
 NOMINAL_SECONDS, EVALUATIONS, GOAL_SHARE, GOAL_SPEEDUP = 120, 240, 5.0, 1.8
 # Nominal, for the time between many shards, and for few that last: they take a tenth or so, because an
 # untrained model is wrong on most examples.
@@ -30,7 +30,7 @@ MODEL = {"image_size": 32, "patch_size": 8, "depth": 4, "width": 96, "heads": 3}
 
 
 def overhead(repeats: int) -> str:
-    """The time between evaluations of a worker that always has a next shard."""
+    """Time between evaluations of a worker that always has a next shard."""
     with postgresql() as url, open_store(url) as store, embedded(url, **_settings(1, SHORT)) as address:
         gaps = _gaps(store, _run(address, evaluations=repeats)[0])
     middle, worst = statistics.median(gaps), max(gaps)
@@ -59,8 +59,8 @@ def _settings(workers: int, shard_seconds: int) -> dict[str, str]:
 
 
 def _run(address: str, evaluations: int) -> tuple[str, float]:
-    """Runs the job, and returns its id and the seconds that it took."""
-    # So small that nothing breaks, and every evaluation takes all its steps.
+    """Runs the job, and returns its id and its seconds."""
+    # So small that no example breaks and every evaluation takes all its steps.
     attacks = [
         {
             "name": "pgd",
@@ -84,7 +84,7 @@ def _run(address: str, evaluations: int) -> tuple[str, float]:
 
 
 def _gaps(store: Store, job_id: str) -> list[float]:
-    """Seconds between the end of one shard's record and the next one's, less what the evaluator evaluated."""
+    """Seconds between the end of one shard's record and the next one's, less the evaluator's own time."""
     statement = select(outcomes.c.created_at, outcomes.c.seconds).where(outcomes.c.job_id == job_id)
     with store._database.reading() as connection:
         rows = connection.execute(statement.order_by(outcomes.c.created_at)).all()

@@ -1,7 +1,7 @@
-"""Lists and status at 1,000, 10,000 and 100,000 jobs on PostgreSQL, and how the database finds the rows.
+"""Lists and status at 1,000, 10,000 and 100,000 jobs on PostgreSQL, and the database's query plans.
 
-Latency is that of one client that asks one thing after another over HTTP, the median and the 95th percentile.
-The plans are those of the statements that the store really sends, with the largest number of jobs.
+Latency is that of one client with sequential HTTP requests, median and 95th percentile. The plans are those
+of the store's actual statements, with the largest number of jobs.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _times(
 
 
 def explained(store: Store, ids: list[str]) -> str:
-    """What EXPLAIN (ANALYZE, BUFFERS) says of every statement of a look at a job and of the lists."""
+    """EXPLAIN (ANALYZE, BUFFERS) of every statement behind a job's status and the lists."""
     queued = store.jobs.page(state="queued")[0][-1]
     everything = TenantStore(store, View(None, everything=True))
     middle = encode_cursor(ids[len(ids) // 2])

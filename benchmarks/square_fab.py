@@ -2,8 +2,8 @@
 
 Same images, same networks, one batch; our kernels with the library's draws, so that the flags must be equal,
 and with their own. Two networks on handwritten digits at 16 x 16, one trained as usual, one on FGSM examples.
-CPU time of the process is what to compare; wall time depends on who else uses the machine. Passes are images,
-without the first and the second judgement of the engine.
+Compare CPU time of the process; wall time depends on other load. Passes are images, without the engine's
+clean pass and re-verification.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BALLS: list[tuple[Literal["Linf", "L2"], float]] = [("Linf", 0.15), ("L2", 1.0)]
 
 
 class Counted(nn.Module):
-    """A model that counts images: those that pass, and those that come back."""
+    """Model that counts images, forward and backward."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Counted(nn.Module):
 
 
 def ours(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> Tensor:
-    """Runs one batch of the examples that are right; which of all are wrong afterwards."""
+    """Runs one batch of the correct examples; returns the mask of wrong ones among all."""
     compatible = attack.backend == "compatible"
     randomness = LibraryStream(0) if compatible else Randomness(0, attack.name)
     setting = Setting([f"digit-{row}" for row in range(len(pixels))], randomness)
@@ -67,7 +67,7 @@ def ours(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> Te
 
 
 def theirs(attack: SquareAttack | FABAttack_PT, model: nn.Module, pixels: Tensor, labels: Tensor) -> Tensor:
-    """Runs the library, whose parameters want gradients, as its users leave them."""
+    """Runs the library with parameters that require gradients, as in common use."""
     model.requires_grad_(True)
     found = attack.perturb(pixels, labels)
     with torch.no_grad():
@@ -76,7 +76,7 @@ def theirs(attack: SquareAttack | FABAttack_PT, model: nn.Module, pixels: Tensor
 
 
 def measured(name: str, work: Callable[[Counted], Tensor], model: nn.Module) -> Tensor:
-    """Prints what the work costs, and returns its flags."""
+    """Prints the cost of a run, and returns its flags."""
     counted = Counted(model)
     begun = time.process_time()
     flags = work(counted)

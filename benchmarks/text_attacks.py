@@ -1,10 +1,10 @@
-"""Attacks on text with the questions of many examples in one batch, and one example after the other.
+"""Speed of text attacks: queries of many examples in one batch, against one example at a time.
 
     python -m benchmarks.text_attacks
 
 An untrained classifier (a transformer of 4 layers and width 128), sentences of 20 drawn words. Both sides ask
-the same questions in batches of at most 64; alone an example fills a batch with its own ones. One thread; the
-fastest of three turns in turn about.
+the same queries in batches of at most 64; a single example fills batches with its own. One thread; the
+fastest of three alternating turns.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ EXAMPLES, LENGTH, BATCH, TURNS = 64, 20, 64, 3
 
 
 def backbone(classes: int, channels: int) -> torch.nn.Module:
-    """The language model under the classifier."""
+    """Language model under the classifier."""
     return lm(classes, channels, width=128, depth=4, heads=4, hidden=256, length=64)
 
 
 def seconds(attack: TextAttack, sentences: Sequence[str], vocabulary: Vocabulary, together: int) -> float:
-    """How long it takes to attack all, so many at a time."""
+    """Seconds to attack all examples, the given number at a time."""
     torch.manual_seed(0)
     model = text_classifier(2, len(vocabulary), backbone=backbone).eval()
 
@@ -53,7 +53,7 @@ def seconds(attack: TextAttack, sentences: Sequence[str], vocabulary: Vocabulary
 
 
 def main() -> None:
-    """Print a line for each recipe."""
+    """Print one line per recipe."""
     torch.set_num_threads(1)
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(2000)]

@@ -1,10 +1,10 @@
-"""The word swap of language models, and TextAttack's augmenter: `python -m benchmarks.words`.
+"""Speed of the word swap of language models against TextAttack's augmenter: `python -m benchmarks.words`.
 
     python -m benchmarks.words --textattack /tmp/textattack/bin/python
 
 Ours swaps 250 000 words in 60 documents, in this process; the time is from lists of words to lists of words,
-and the slowest of the turns counts. The augmenter swaps the same share of fewer words in an environment of
-its own (`tests/support/textattack_reference.py` says how to make one); its import is not counted.
+and the slowest turn counts. The augmenter swaps the same share of fewer words in its own environment
+(`tests/support/textattack_reference.py` describes it); its import is not counted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def ours(turns: int) -> float:
 
 
 def main() -> None:
-    """Print a line for each size."""
+    """Print one line per size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--textattack", type=Path, help="Python of an environment with TextAttack")
     parser.add_argument("--sizes", type=int, nargs="+", default=[84, 168, 336])
@@ -70,7 +70,7 @@ def main() -> None:
         return
     command = [str(options.textattack), "-c", AUGMENTER, str(RATE), *map(str, options.sizes)]
     with tempfile.TemporaryDirectory() as folder:
-        stop_words = Path(folder) / "corpora" / "stopwords" / "english"  # else it would download them
+        stop_words = Path(folder) / "corpora" / "stopwords" / "english"  # otherwise it downloads them
         stop_words.parent.mkdir(parents=True)
         stop_words.write_text("\n".join(sorted(ENGLISH)))
         here = {**os.environ, "NLTK_DATA": folder}
