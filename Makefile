@@ -1,7 +1,7 @@
-# Everything that a developer or a user types. `make` alone lists it.
+# All commands for developers and users. `make` alone lists them.
 #
-# Every target that needs Python makes .venv first, from plain python3 and the hashed lock, and only
-# when the lock or pyproject.toml changed since.
+# Every target that needs Python first makes .venv from plain python3 and the hashed lock, but only
+# if the lock or pyproject.toml has changed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,7 @@ LOCK := requirements-dev.txt
 
 export UV_HTTP_TIMEOUT ?= 600
 export UV_PYTHON_DOWNLOADS ?= never
-# Compiling torch anew in each of many short processes is most of what they do.
+# Compiling torch's bytecode again would take most of the time of many short processes.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Two test processes; one thread of linear algebra in each.
@@ -58,7 +58,7 @@ fmt: $(STAMP) ## format the code and mend what lint can mend
 catalog: $(STAMP) ## write service/catalog/catalog.json from the components
 	@$(BIN)/python -m assay.workers.catalog
 
-# The locks name versions and hashes, and no place to fetch them from.
+# The locks have versions and hashes, but no index URLs.
 COMPILE := uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links $(UPGRADE) pyproject.toml
 

@@ -3,7 +3,7 @@
 #
 #   sh docker/secrets.sh [FOLDER]        default: secrets
 #
-# Nobody but you can enter the folder. The files themselves can be read by everybody, because Docker
+# Only you can enter the folder. The files themselves are world-readable, because Docker
 # mounts each one with its mode into containers whose processes are neither root nor you.
 set -eu
 
