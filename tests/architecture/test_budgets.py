@@ -15,7 +15,7 @@ PACKAGES = ["service", "workers", "models", "attacks"]
 FILE_LINES = 400
 FUNCTION_LINES = 60
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
-# A path, not a URL: these folders exist on somebody's machine only.
+# A path, not a URL: these folders exist on one machine only.
 SOMEBODYS_PATH = re.compile(r"""(?:^|[ "'=:(])/(?:work|farm|root|home)/""", re.MULTILINE)
 REGISTRY = re.compile(
     r"--(?:extra-)?index[-]url|--find[-]links|https?://[^ )\"]*/[s]imple(?:/|\"|$)", re.MULTILINE

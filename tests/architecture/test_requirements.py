@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Lock -> the extras that it was made from; the extras of ours that an extra names are part of it.
+# Lock -> its extras, including the project's extras named by an extra.
 LOCKS = {
     "requirements-service.txt": ["service"],
     "requirements-worker.txt": ["worker"],

@@ -35,7 +35,7 @@ def sources() -> dict[str, Path]:
 
 
 def imports(path: Path, known: dict[str, Path]) -> set[str]:
-    """The modules of ours that a file imports, at its top or in a function."""
+    """Project modules imported by a file, at its top or in a function."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:

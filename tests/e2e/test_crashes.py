@@ -17,7 +17,7 @@ LONG = [pgd("2/255", steps=50), pgd("4/255", steps=50), pgd("8/255", steps=50)]
 
 @pytest.fixture(scope="module")
 def calm(make_service: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """One worker, which nobody disturbs."""
+    """One undisturbed worker."""
     service = make_service(tmp_path_factory.mktemp("calm") / "state", ASSAY_WORKERS="1", **SHARDED)
     yield service.start()
     service.close()

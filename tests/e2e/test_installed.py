@@ -18,7 +18,7 @@ from tests.e2e.jobs import attacking
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-# Each is executed when something of ours imports it, and then the job or the service fails.
+# Each is executed if project code imports it, and then the job or the service fails.
 MINE = ("service", "workers", "models", "attacks", "tasks", "numpy", "torch")
 CLIENT = """
 import sys

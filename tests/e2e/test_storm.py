@@ -60,7 +60,7 @@ def _kill_node(cluster: Cluster) -> None:
 def test_a_killed_node_leaves_no_evaluator_and_its_shard_is_done_by_the_next(
     cluster: Cluster, store: Store, kill: Kill
 ) -> None:
-    """Of whole boxes `test_crashes.py` says the same."""
+    """`test_crashes.py` checks the same for whole boxes."""
     job_id = submit(store, "shards=1 evaluate:seconds=3")
     wait_for(lambda: store.jobs.get(job_id).state is JobState.RUNNING and _busy(store), 60)
     before = cluster.evaluators()

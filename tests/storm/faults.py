@@ -92,7 +92,7 @@ def freeze_worker(faults: Faults) -> bool:
 
 
 def cut_connections(faults: Faults) -> bool:
-    """Every connection to the database is ended, in whatever transaction it is."""
+    """Ends every connection to the database, even within transactions."""
     try:
         faults.cluster.servers.postgresql.cut_connections()
     except psycopg.OperationalError:

@@ -1,4 +1,4 @@
-"""The users of a storm: they submit, cancel, and retry what did not succeed, whatever breaks."""
+"""Users of a storm: they submit, cancel, and retry failed jobs, through all faults."""
 
 from __future__ import annotations
 

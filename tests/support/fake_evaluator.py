@@ -2,7 +2,7 @@
 
     ASSAY_EVALUATOR_COMMAND="python tests/support/fake_evaluator.py"
 
-What it does stands in the job's `name`, or in the environment variable FAKE_EVALUATOR, as words:
+The job's `name`, or the environment variable FAKE_EVALUATOR, scripts its behaviour in words:
 
     shards=K        shards of each evaluation (2)          examples=N     examples of each shard (5)
     seconds=S       each shard takes so long (0)           steps=N        steps of a training (10)
@@ -151,7 +151,7 @@ def accidents(request: Json, how: dict[str, str]) -> None:
 
 
 def _marked(request: Json) -> bool:
-    """Whether this shard has had its accident; the mark lies in the job's folder."""
+    """Whether this shard has had its accident, by a mark in the job's folder."""
     folder = Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / f"had-{request['kind']}-{request['evaluation']}-{request['start']}"

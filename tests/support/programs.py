@@ -39,7 +39,7 @@ class Net(nn.Module):
         return logits
 
     def forward(self, x: Tensor) -> Any:
-        """Whatever it was made for."""
+        """Passes for any signature."""
         return self.answer(self, x)
 
 

@@ -29,7 +29,7 @@ SENSES = (
 
 
 def vector(word: str, sense: int) -> list[float]:
-    """Of length 1: a direction of the sense, and one of the word."""
+    """Unit vectors: a direction of the sense, and one of the word."""
     parts = [weight("sense", sense, axis) + 0.75 * weight(word, axis) for axis in range(DIMENSIONS)]
     length = math.sqrt(math.fsum(part * part for part in parts))
     return [part / length for part in parts]

@@ -28,7 +28,7 @@ class Linear(nn.Module):
 
 
 class Scripted(nn.Module):
-    """Answers call by call with given logits, whatever the images."""
+    """Returns scripted logits call by call, for any images."""
 
     def __init__(self, answers: Sequence[Sequence[float]]) -> None:
         super().__init__()

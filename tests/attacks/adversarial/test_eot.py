@@ -76,7 +76,7 @@ def test_carlini_and_wagners_gradient_is_that_of_the_mean_hinge() -> None:
     setting, state = begun(attack, model)
     with torch.no_grad():
         attack.step(setting, model, state)
-    # Of x = (tanh(m + a) + 1) / 2 at x = 0.5, and Adam's first moment.
+    # For x = (tanh(m + a) + 1) / 2 at x = 0.5, and Adam's first moment.
     expected = 0.1 * 7 * (3 + 0 + 6) / 3 / 2
     assert state["moment"].item() == pytest.approx(expected, rel=1e-6)
     # The last pass answers: it is no success.

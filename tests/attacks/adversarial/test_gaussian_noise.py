@@ -27,7 +27,7 @@ def test_the_noise_is_normal_and_independent(run: Any) -> None:
     assert noise.std().item() == pytest.approx(1, abs=0.02)
     for quantile, value in [(0.0228, -2.0), (0.1587, -1.0), (0.8413, 1.0), (0.9772, 2.0)]:
         assert (noise < value).double().mean().item() == pytest.approx(quantile, abs=0.01)
-    # Of images and of pixels: off the diagonal there is only chance.
+    # Correlations of images and of pixels: only chance off the diagonal.
     for table in (noise, noise.T):
         correlation = torch.corrcoef(table)
         correlation.fill_diagonal_(0)

@@ -142,7 +142,7 @@ def test_noise(case: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     state = run(uniform_noise(epsilon=0.5), model, images, labels)
     start_at(draws_of("uniform_noise", images), monkeypatch)
     theirs = noise(images, 0.5, ORDER["Linf"], 0.0, 1.0)
-    # The library draws its noise in float32, whatever the images are.
+    # The library draws its noise in float32 for images of any dtype.
     torch.testing.assert_close(state["best"], theirs, rtol=0, atol=1e-7)
 
 

@@ -40,7 +40,7 @@ def test_every_switch_equals_the_algorithm(
 ) -> None:
     attention = build(
         iterations=iterations,
-        regularization=0.2,  # the sparse part is neither empty nor everything, whatever the switches
+        regularization=0.2,  # the sparse part is neither empty nor everything, for all switches
         threshold=threshold,
         mu_width=mu_width,
         dual_sign=dual_sign,

@@ -1,4 +1,4 @@
-"""An exported program gives what its network gives, wherever and in whatever type it runs."""
+"""An exported program equals its network on every device and in every dtype."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_timms_and_deits_vision_transformers_answer_as_ours(architecture: str) -
 
 @pytest.mark.slow
 def test_every_architecture_of_timm_with_our_names_computes_what_ours_does() -> None:
-    """Whatever fits by names and shapes, at any size, has timm's plain blocks: nothing fits by accident."""
+    """Every model that fits by names and shapes, at any size, has timm's plain blocks: no accidental fits."""
     from timm import list_models
 
     fitting = [name for name in list_models(["vit_*", "deit*", "test_vit*", "flexivit*"]) if fits(name)]

@@ -1,4 +1,4 @@
-"""Whatever is posted, the answer is a documented one: never a 500, always the envelope."""
+"""Every posted body gets a documented answer: never a 500, always the envelope."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.serving import LiveServer
 
 SUBMISSIONS, KEYS, CLIENTS, SERVERS = 1000, 200, 16, 2
-# Of every tenth key, one submission in five has another body.
+# For every tenth key, one submission in five has another body.
 ODD_KEY, ODD_BODY = 10, 5
 SPEC: dict[str, Any] = {
     "kind": "evaluate",

@@ -51,7 +51,7 @@ def slow_rms(confidence: list[float], correct: list[float], size: int, last: boo
 
 
 def slow_aurra(correct: list[float]) -> float:
-    """Of answers from the surest one."""
+    """Answers sorted from the surest one."""
     return sum(sum(correct[:k]) / k for k in range(1, len(correct) + 1)) / len(correct)
 
 

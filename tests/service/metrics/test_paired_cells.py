@@ -46,7 +46,7 @@ def job(name: str, right: float, rows: Sequence[int], **values: float) -> JobRes
     )
     target, texts = counts(right, rows)
     columns: dict[str, Sequence[Any]] = {"id": [f"image {row}" for row in rows], "target": target}
-    # Of the images as they are, which no metric here is made of.
+    # Columns of the clean images, unused by the metrics here.
     columns |= {"intersection": target, "predicted": target, "corrupted_pixels": texts}
     return JobResults(
         name,

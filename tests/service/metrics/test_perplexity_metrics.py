@@ -30,7 +30,7 @@ def test_the_interval_narrows_with_the_number_of_documents_and_repeats_bit_for_b
 
 
 def test_the_interval_is_that_of_the_standard_error() -> None:
-    """Of documents of one word the logarithm of the perplexity is a mean."""
+    """For documents of one word the logarithm of the perplexity is a mean."""
     n = 400
     metric = perplexity_metrics({"nll": [3.0, 5.0] * (n // 2), "tokens": [1] * n})["perplexity"]
     half = 1.96 / math.sqrt(n)

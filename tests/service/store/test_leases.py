@@ -115,7 +115,7 @@ def test_a_lease_holds_until_it_ends_and_renewing_extends_it(store: Store) -> No
     assert store.shards.expire() == 1
     assert only(store.shards.running()).id == kept.shard_id
     assert store.shards.expire() == 0
-    # A worker that is only slow keeps its shard as long as nobody has taken it back.
+    # A slow worker keeps its shard until it is reclaimed.
     again = claim(store, lease_seconds=-1)
     assert (again.shard_id, again.fence, again.losses) == (given_up.shard_id, 2, 1)
     assert store.shards.renew(again, 60) == "run"

@@ -45,7 +45,7 @@ def live(server: PrivateRedis, client: redis.Redis) -> Iterator[Live]:
 
 @pytest.fixture
 def patient(server: PrivateRedis, client: redis.Redis) -> Iterator[Live]:
-    """Leaves a server alone for ever that did not answer once."""
+    """Never retries a server after one missing answer."""
     opened = Live(server.url, away_seconds=FOR_EVER)
     yield opened
     opened.close()
@@ -53,7 +53,7 @@ def patient(server: PrivateRedis, client: redis.Redis) -> Iterator[Live]:
 
 @pytest.fixture(scope="module")
 def held(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
-    """A claim with its job: what stands in the database is not of interest to most tests."""
+    """A claim with its job; the database contents do not matter to most tests."""
     copy = tmp_path_factory.mktemp("live") / "assay.sqlite"
     shutil.copy(sqlite_template, copy)
     with open_store(f"sqlite:///{copy}", migrate=False) as store:

@@ -2,7 +2,7 @@
 
 `tests/vectors/states` has a small state of commit 7c210ed on each kind of database, as SQL, with its answers:
 the results of every job, and comparisons of some. All numbers come from stored outcomes, so they do not
-depend on the processor. What has been added to answers since then stands in `ADDED`; anything else that
+depend on the processor. Later additions to answers are in `ADDED`; anything else that
 differs is wrong.
 """
 

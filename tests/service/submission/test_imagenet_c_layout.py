@@ -79,7 +79,7 @@ def test_what_is_too_much_or_empty_is_named(root: Path) -> None:
         "1 classes have no image (cat); 1 folders are none of the classes (fog/1: dog); "
         "1 folders lie inside a class (fog/1: ant/more)"
     )
-    # Of a user's own classes nobody knows which are right.
+    # The right classes of a user's own set are unknown.
     assert str(gaps(root)).startswith("3 class folders are missing (fog/2: dog; snow/1: dog; snow/2: dog)")
 
 

@@ -29,7 +29,7 @@ def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> Calla
 
 
 def test_the_lists_are_imagenets() -> None:
-    # Of the folder names, a line each: known before the lists were written.
+    # Hash of the folder names, a line each; known before the lists were written.
     digest = hashlib.sha256("".join(f"{wnid}\n" for wnid in WNIDS).encode()).hexdigest()
     assert digest == "70002b0ff5de60a3a17a82dbfcff291931f96225ddf941ad2e182fc39e183d15"
     for name in TITLES:

@@ -127,7 +127,7 @@ def test_differences_of_all_pairs() -> None:
 def test_divisions_by_zero_are_left_out_and_counted() -> None:
     keys, values = drawn(1, 1, N, D), drawn(1, 1, N, D, seed=1)
     keys[...] = keys[:, :, :1] * torch.tensor([1.0, 1, 1, -1, -1, -1], dtype=torch.float64)[:, None]
-    # Of these keys g is the same everywhere, so that a is V less its mean.
+    # For these keys g is constant, so a is V less its mean.
     values[0, 0, :, 0] = torch.tensor([1.0, 2, 0, 0, -1, -2])
     values[0, 0, :, 1] = 0.0
     found = check(gram_matrix(keys), values)

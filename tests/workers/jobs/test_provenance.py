@@ -38,7 +38,7 @@ def fresh() -> Iterator[None]:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small source tree in place of ours."""
+    """A small source tree in place of the project's."""
     monkeypatch.delenv("ASSAY_COMMIT", raising=False)
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
     rooms = (f"{folder}/some.py" for folder in provenance.CODE if folder.startswith("service/"))
@@ -79,7 +79,7 @@ def test_the_hash_changes_with_a_file_of_every_folder(tree: Path, folder: str) -
 
 
 def test_the_hash_covers_all_code_that_computes() -> None:
-    """What the code that measures imports of ours; the store only keeps numbers."""
+    """Project modules imported by the measuring code; the store only keeps numbers."""
     sources = [path for folder in MEASURING for path in (ROOT / folder).rglob("*.py")]
     assert len(sources) > 100
     found = {name for path in sources for name in imports(path) if name.startswith("assay.")}

@@ -244,7 +244,7 @@ def test_a_model_that_rolls_dice_is_noticed(bench: Bench) -> None:
 
 
 def test_a_model_that_rolls_dice_rolls_the_same_again(bench: Bench) -> None:
-    """Whatever ran before in the process, in the same job or outside; in one shard or several."""
+    """Independent of earlier work in the process, in or outside the job, in one shard or several."""
     model, attack = Dice(), {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 5, "eot": 2}}
 
     def outcomes(*evaluations: Mapping[str, Any], **options: Any) -> list[dict[str, str]]:

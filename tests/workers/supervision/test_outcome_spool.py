@@ -85,7 +85,7 @@ def test_own_and_dead_workers_files_are_recorded_whole(
 def test_other_workers_files_are_left_to_them_until_they_are_old(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container that was replaced has another host name: nobody can see that its process is gone."""
+    """A replaced container has another host name: the end of its process is invisible."""
     path = left_behind(store, tmp_path / "spool", monkeypatch, OTHER_MACHINE)
     spool = Spool(tmp_path / "spool", store, ME)
     assert list(spool.flush()) == []

@@ -1,4 +1,4 @@
-"""Files go when their job has ended long ago, and never when somebody still needs them."""
+"""Files are deleted long after the end of their job, and never while needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One shard, whatever happens to its evaluator, its lease or the database meanwhile."""
+"""One shard, through failures of its evaluator, its lease or the database."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_an_evaluator_that_cannot_be_started_fails_the_job(store: Store, tmp_pat
 def test_a_lost_lease_writes_nothing(
     either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another worker has claimed the shard: whatever comes here is not recorded, nor counted."""
+    """Another worker has claimed the shard: results of this one are neither recorded nor counted."""
     store, claim = either_store, either_store.shards.claim
     job_id = submit(store, "shards=1 evaluate:seconds=600")
     with supervising(store, settings(tmp_path)) as (supervisor,):
@@ -170,7 +170,7 @@ def test_a_database_that_is_away_loses_nothing(
 def test_a_progress_report_that_is_not_recorded_never_mixes_up_two_shards(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every outcome holds the examples of its own shard, whatever the database did meanwhile."""
+    """Every outcome holds the examples of its own shard, through database failures."""
     flaky = iter(range(10_000))
     real = store.shards.progress
 
@@ -201,7 +201,7 @@ def test_a_deleted_job_does_not_stop_the_supervisor(store: Store, tmp_path: Path
 def test_an_outcome_whose_answer_was_lost_is_recorded_once_and_merged(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection broke after the commit: the worker must not think that somebody else has the shard."""
+    """The connection broke after the commit: the worker must not conclude that another has the shard."""
     job_id = submit(store, "shards=1")
     monkeypatch.setattr(store.shards, "finish", unanswered(1, store.shards.finish))
     with supervising(store, settings(tmp_path)):

@@ -270,7 +270,7 @@ def test_the_reaper_and_a_supervisor_together_lose_no_job(store: Store, tmp_path
 def test_a_claim_whose_answer_was_lost_is_claimed_again(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker lives and does not know that it holds a shard: nobody should wait for its lease."""
+    """The worker is alive but unaware of its shard: its lease must not be waited for."""
     job_id = submit(store, "shards=2")
     monkeypatch.setattr(store.shards, "claim", unanswered(1, store.shards.claim))
     with supervising(store, settings(tmp_path, lease_seconds=3600)):

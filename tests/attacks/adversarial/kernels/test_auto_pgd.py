@@ -118,7 +118,7 @@ def test_restarts_draw_like_the_library(cases: dict[str, Case]) -> None:
 
 
 class Given(Randomness):
-    """Answers with the same draws whatever the key."""
+    """Returns the same draws for every key."""
 
     def __init__(self, draws: Tensor) -> None:
         super().__init__(0, "given")

@@ -191,7 +191,7 @@ def test_a_slot_that_is_over_stays_as_it_is(
 
 
 class Falling(nn.Module):
-    """Answers with logits whose difference is what it is told, pass by pass, whatever the images."""
+    """Returns logits with a scripted difference per pass, for any images."""
 
     def __init__(self, differences: list[float]) -> None:
         super().__init__()

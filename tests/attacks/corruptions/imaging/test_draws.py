@@ -132,7 +132,7 @@ def test_offsets_are_uniform_and_within_reach() -> None:
 
 
 def statistics(images: Tensor) -> Tensor:
-    """Of each image its mean, its deviation, and its correlation with itself one pixel further on, (n, 3)."""
+    """Mean, deviation and one-pixel autocorrelation of each image, (n, 3)."""
     flat = images.double().mean(1)
     centred = flat - flat.mean((1, 2), keepdim=True)
     variance = (centred**2).mean((1, 2))

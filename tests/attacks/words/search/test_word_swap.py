@@ -71,7 +71,7 @@ def test_any_change_will_do(change: WordChange) -> None:
     found = swap(WORDS[:2000], "d")
     assert swap(WORDS[:1000], "d").words == found.words[:1000]
     assert all(len(word) == len(before) for word, before in zip(found.words, WORDS, strict=False))
-    # Of equal words not all become the same.
+    # Equal words do not all become the same.
     assert len({word for word, before in zip(found.words, WORDS, strict=False) if before == "word3"}) > 2
 
 

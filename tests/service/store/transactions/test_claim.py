@@ -1,4 +1,4 @@
-"""Who gets which shard, when, and that nobody else gets it."""
+"""Claims of shards: who gets which one, when, and exclusively."""
 
 from __future__ import annotations
 

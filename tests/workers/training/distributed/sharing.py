@@ -104,7 +104,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "maps": {"recipe": replace(PLAIN, augmentation=AFFINE), "data": maps(), "model": {"dense": True}},
     "crops": {"recipe": replace(PLAIN, crops=CROPS), "data": maps(), "model": {"dense": True}},
     "sgd": {"recipe": replace(PLAIN, optimiser="sgd", momentum=0.9)},
-    # Of gradients that are small enough: which steps overflow depends on what is summed where.
+    # With gradients small enough: overflowing steps depend on the order of summation.
     "float16": {
         "recipe": replace(PLAIN, optimiser="sgd"),
         "dtype": torch.float16,
