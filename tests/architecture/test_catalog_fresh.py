@@ -1,4 +1,4 @@
-"""`catalog.json` says what the components say. `make catalog` mends what fails here."""
+"""`catalog.json` matches the components. `make catalog` fixes failures here."""
 
 from __future__ import annotations
 

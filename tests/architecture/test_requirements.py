@@ -1,4 +1,4 @@
-"""The locks hold what pyproject.toml asks for, with hashes, and say nothing of where it comes from."""
+"""The locks satisfy pyproject.toml, with hashes and without index URLs."""
 
 from __future__ import annotations
 

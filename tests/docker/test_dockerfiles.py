@@ -1,4 +1,4 @@
-"""The Dockerfiles: hadolint has nothing to say, and what they copy is let through by .dockerignore."""
+"""The Dockerfiles: hadolint is silent, and .dockerignore admits the copied files."""
 
 from __future__ import annotations
 

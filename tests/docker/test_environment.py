@@ -80,7 +80,7 @@ def test_the_environment_of_the_service_image(environment: Path, tmp_path: Path)
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> dict[str, str]:
-    """Variables that put a uv on PATH which only writes down what it is asked."""
+    """Variables that put a uv on PATH that only records its arguments."""
     program = tmp_path / "bin" / "uv"
     program.parent.mkdir()
     program.write_text(RECORDER)

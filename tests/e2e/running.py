@@ -1,4 +1,4 @@
-"""A real service in processes of its own, spoken to over HTTP, killed when a test says so.
+"""A real service in separate processes, used over HTTP and killed on demand.
 
 `RunningService` is the embedded one, `RunningBox` the distributed one: an API process and a box of Celery
 nodes, over PostgreSQL and a Redis of its own. Tests that take either get them from `conftest.py`.
@@ -169,7 +169,7 @@ def processes() -> dict[int, int]:
 
 
 def command_line(pid: int) -> str:
-    """How a process was called; empty when it is gone."""
+    """Command line of a process; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:

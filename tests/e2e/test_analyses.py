@@ -1,4 +1,4 @@
-"""Analyses through the real service: beside an attack, with their plots, and compared."""
+"""Analyses through the real service: with an attack, with their plots, and in a comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docker compose up` without Docker: every service as docker-compose.yml says, a job, and the end."""
+"""`docker compose up` without Docker: all services of docker-compose.yml, a job, and the shutdown."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def calm(make_service: Start, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def rough(make_service: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """Two workers, which are killed; what they train is on disk three times a second."""
+    """Two workers, which are killed; trainings checkpoint three times a second."""
     folder = tmp_path_factory.mktemp("rough")
     often = {"ASSAY_WORKERS": "2", "ASSAY_CHECKPOINT_SECONDS": "0.3"}
     service = make_service(folder / "state", **often, **SHARDED)
@@ -64,7 +64,7 @@ def test_same_bits_with_one_worker_two_workers_and_kills(
 
 
 def test_killed_training_resumes_with_the_same_weights(calm: RunningService, rough: RunningService) -> None:
-    """From its checkpoint, not anew: and the weights are those of an undisturbed run, bit for bit."""
+    """Resumes from its checkpoint; the weights are bit-identical to those of an undisturbed run."""
     spec = training(epochs=20)
     expected = calm.client.submit(spec).id
     job_id = rough.client.submit(spec).id

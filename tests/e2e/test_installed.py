@@ -39,7 +39,7 @@ def build(kind: str, source: Path, out: Path) -> Path:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """The interpreter of a fresh environment with the wheel; what Assay needs comes from this one's."""
+    """Interpreter of a fresh environment with the wheel; dependencies come from this one's."""
     archive = build("sdist", ROOT, tmp_path / "sdist")
     with tarfile.open(archive) as opened:
         opened.extractall(tmp_path / "source", filter="data")

@@ -48,7 +48,7 @@ def known(
 
 @pytest.fixture(scope="module")
 def program(known: tuple[str, Classifier], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That network as a program, which normalises by itself."""
+    """That network as a program with its normalisation inside."""
     folder = tmp_path_factory.mktemp("program")
     return export(known[1], folder / "mine.pt2", shape=(1, SIZE, SIZE))
 

@@ -1,4 +1,4 @@
-"""What the service ends by itself while no worker is there."""
+"""Jobs that the service ends without any worker."""
 
 from __future__ import annotations
 

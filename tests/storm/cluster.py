@@ -67,7 +67,7 @@ class Servers:
 
 
 def sqlalchemy_url(url: str) -> str:
-    """The URL as the store wants it."""
+    """The URL in the store's form."""
     return url.replace("postgresql://", "postgresql+psycopg://")
 
 

@@ -63,7 +63,7 @@ def kill_evaluator(faults: Faults) -> bool:
 
 
 def kill_supervisor(faults: Faults) -> bool:
-    """kill -9 of the process that claims shards; its evaluator has to notice by itself."""
+    """kill -9 of the process that claims shards; its evaluator must notice on its own."""
     return _kill(faults, faults.cluster.supervisors())
 
 
@@ -73,7 +73,7 @@ def kill_node(faults: Faults) -> bool:
 
 
 def kill_box(faults: Faults) -> bool:
-    """kill -9 of all processes of a box but the evaluators; after a moment another box comes."""
+    """kill -9 of all processes of a box except the evaluators; another box joins after a moment."""
     box = faults.pick(faults.cluster.boxes())
     if box is not None:
         faults.cluster.kill_box(box)
@@ -83,7 +83,7 @@ def kill_box(faults: Faults) -> bool:
 
 
 def freeze_worker(faults: Faults) -> bool:
-    """A worker stands still for longer than its lease, and goes on as if nothing had happened."""
+    """Freezes a worker for longer than its lease, then resumes it."""
     pid = faults.pick(faults.cluster.supervisors())
     if pid is None:
         return False
@@ -101,7 +101,7 @@ def cut_connections(faults: Faults) -> bool:
 
 
 def restart_database(faults: Faults) -> bool:
-    """The database is stopped, cleanly or not, stays away for a while, and comes back."""
+    """Stops the database, cleanly or not, and restarts it after a while."""
     server = faults.cluster.servers.postgresql
     server.stop(faults.draw.choice(["fast", "immediate"]))
     time.sleep(faults.draw.uniform(0, 2.0))
@@ -110,7 +110,7 @@ def restart_database(faults: Faults) -> bool:
 
 
 def lose_redis(faults: Faults) -> bool:
-    """Redis is killed, stays away for a while, and comes back empty."""
+    """Kills Redis and restarts it empty after a while."""
     faults.cluster.servers.redis.kill()
     time.sleep(faults.draw.uniform(0, 2.0))
     faults.cluster.servers.redis.start()

@@ -1,4 +1,4 @@
-"""The services of a compose file as processes of this machine, for tests where there is no Docker engine.
+"""Services of a compose file as local processes, for tests without a Docker engine.
 
 Command lines, environments, order and health checks are those of the file. What a container has to itself
 is put where a process can have it: host names and ports become this machine's, mounted folders lie under

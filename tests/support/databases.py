@@ -116,7 +116,7 @@ def fresh_database(server: str) -> Iterator[str]:
 
 
 def _plain(url: str) -> str:
-    """The URL as psycopg itself wants it."""
+    """The URL in psycopg's own form."""
     return url.replace("postgresql+psycopg://", "postgresql://")
 
 

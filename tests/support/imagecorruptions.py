@@ -20,7 +20,7 @@ from assay.attacks.corruptions.shot_noise import PHOTONS
 
 
 def released(corruption: Corruption, levels: Tensor, draws: Draws, monkeypatch: pytest.MonkeyPatch) -> Tensor:
-    """What the library makes of one image with the draws of one example.
+    """The library's corruption of one image with the draws of one example.
 
     Args:
         corruption: Ours; its name and severity choose the library's.
@@ -58,7 +58,7 @@ def _shot(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, corrup
 
 
 def _impulse(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, corruption: Corruption) -> None:
-    """One word says whether a value is replaced and by what; the library draws two numbers."""
+    """One word decides whether and by what a value is replaced; the library draws two numbers."""
     chance = draws[0].double().permute(1, 2, 0).numpy() / 2**32 + 0.5
     amount = (0.03, 0.06, 0.09, 0.17, 0.27)[corruption.severity - 1]
     answers = iter([chance, np.where(chance < amount / 2, 0.0, 1.0)])

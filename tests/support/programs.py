@@ -52,7 +52,7 @@ def export(
     batch: Any = True,
     dtype: torch.dtype = torch.float32,
 ) -> Path:
-    """Writes a program with a dynamic batch (or as `batch` says) of images of a shape; the path."""
+    """Writes a program with a dynamic batch (or `batch`) for images of a shape; returns its path."""
     sizes = {0: torch.export.Dim("batch", min=1)} if batch is True else batch
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about its own calls

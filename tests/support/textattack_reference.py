@@ -1,4 +1,4 @@
-"""What plain TextAttack makes of some sentences: `tests/vectors/textattack.json`.
+"""Reference results of plain TextAttack: `tests/vectors/textattack.json`.
 
 Runs in an environment of its own, because TextAttack holds other packages back. From the root of the
 checkout:
@@ -100,7 +100,7 @@ class Source:
 
 
 def wrapper(asked: list[str]) -> Any:
-    """The model, which notes what it is asked."""
+    """Model that records its queries."""
     import torch
     from textattack.models.wrappers import ModelWrapper
 

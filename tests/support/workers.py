@@ -80,7 +80,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
 
 
 def running(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Whether a process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""How the embedded service starts, refuses to start, and ends: exit codes and what it says."""
+"""Start, refused start and end of the embedded service: exit codes and messages."""
 
 from __future__ import annotations
 

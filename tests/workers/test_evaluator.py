@@ -1,4 +1,4 @@
-"""What the evaluator says of its GPU, and that it never minds one that says nothing."""
+"""The evaluator's report on its GPU, and its tolerance of one without information."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.workers.evaluator import Reporter, gpu_memory
 
 
 def torch_with(**functions: Any) -> Any:
-    """A torch with a GPU, as far as it is asked."""
+    """Fake torch with a GPU."""
     cuda = {
         "is_initialized": lambda: True,
         "mem_get_info": lambda: (6, 10),

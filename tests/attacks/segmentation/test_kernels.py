@@ -40,7 +40,7 @@ def network(seed: int = 1) -> nn.Module:
 
 
 def examples(model: nn.Module, seed: int = 2) -> PixelExamples:
-    """Images whose maps are mostly what the model says, with some pixels ignored."""
+    """Images whose maps mostly match the model's prediction, with some pixels ignored."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.rand(N, 2, SIDE, SIDE, generator=generator, dtype=torch.float64)
     maps = model(images).argmax(1)

@@ -35,7 +35,7 @@ def recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
 
 
 def attack(recipe: Recipe, number: int) -> tuple[Finding, list[str]]:
-    """What a recipe makes of a sentence, and what it asks, each text once."""
+    """Result of a recipe on a sentence, and its distinct queries."""
     sentence, label = SENTENCES[number]
     session, asked = recipe.attack(sentence, str(number), SEED), dict[str, None]()
     wanted = next(session)

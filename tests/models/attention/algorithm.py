@@ -28,7 +28,7 @@ def pursue(
     causal: bool = False,
     prefix: bool = False,
 ) -> np.ndarray:
-    """L of the last iteration, (N, D); `q` stays as it is (asymmetric), `prefix` has a mu for each token."""
+    """L of the last iteration, (N, D); `q` is fixed (asymmetric), `prefix` has a mu for each token."""
     tokens = len(k)
     mu: np.ndarray | float = tokens * width / (4 * np.abs(k).sum())
     if prefix:

@@ -1,4 +1,4 @@
-"""The fused mechanisms hold no N x N matrix: neither in any tensor that they make, nor in what they save."""
+"""The fused mechanisms hold no N x N matrix, neither as a temporary nor for the backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Redis adds to the answers of the API, and what it does not."""
+"""Contribution of Redis to the answers of the API."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def run(
 
 @pytest.fixture
 def pair(train_body: Any, evaluate_body: Any) -> list[dict[str, Any]]:
-    """A training, and an attack on what it trains."""
+    """A training, and an attack on its model."""
     attack = evaluate_body(name="attacked")
     attack["model"] = {"name": "tiny_vit", "weights": {"job": "@trained"}}
     return [train_body(name="trained"), attack]
@@ -138,7 +138,7 @@ def validated(path: Path) -> list[dict[str, Any]]:
 
 
 def without_size(model: str) -> str:
-    """What a model is called without the size that its name says."""
+    """Name of a model without its size."""
     return re.sub("_(tiny|small|base)$", "", model)
 
 

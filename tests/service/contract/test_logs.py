@@ -1,4 +1,4 @@
-"""One line for each record, with what it is about, and no secrets in it."""
+"""One line per record, with its subject and without secrets."""
 
 from __future__ import annotations
 

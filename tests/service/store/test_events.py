@@ -1,4 +1,4 @@
-"""The events of a job: what is told, in which order, and how little of it is kept for long jobs."""
+"""Events of a job: content, order, and thinning for long jobs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from assay.service.store.ids import is_id, new_id
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has made no ids yet; what it makes here does not disturb the tests that follow."""
+    """A process without ids yet; its ids do not disturb later tests."""
     monkeypatch.setattr(ids._sequence, "last", 0)
 
 

@@ -1,4 +1,4 @@
-"""Cancel, time out, fail, retry, delete: what they do to a job and its shards."""
+"""Cancel, time-out, failure, retry and deletion: effects on a job and its shards."""
 
 from __future__ import annotations
 

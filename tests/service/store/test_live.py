@@ -1,4 +1,4 @@
-"""Redis in front of the database: what it adds, and that its loss costs nothing but freshness."""
+"""Redis in front of the database: its additions, and that its loss only costs freshness."""
 
 from __future__ import annotations
 

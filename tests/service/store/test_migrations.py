@@ -29,7 +29,7 @@ def database(empty_database_url: str) -> Iterator[Database]:
 
 
 def schema(connection: Connection) -> dict[str, Any]:
-    """Everything that the database knows of its tables, as text that can be compared."""
+    """The database's full schema as comparable text."""
     inspector = inspect(connection)
     found = {}
     for table in inspector.get_table_names():

@@ -1,4 +1,4 @@
-"""Suites at submission: what is left out, and that the user is told; the committed catalog."""
+"""Suites at submission: left-out parts and their report; the committed catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evaluation under corruptions: what it measures, and that batches and ranges do not matter."""
+"""Evaluation under corruptions: its metrics, and independence of batches and ranges."""
 
 from __future__ import annotations
 

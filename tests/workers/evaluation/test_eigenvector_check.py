@@ -96,7 +96,7 @@ def test_planted_eigenvectors_are_found() -> None:
 
 
 def test_all_eigenvalues_together_are_at_most_one() -> None:
-    """So the published 648.46 is none of this matrix."""
+    """The published 648.46 is thus not an eigenvalue of this matrix."""
     for scale in (0.0, 0.3, 3.0, 30.0):
         assert 0 <= float(gram_matrix(scale * drawn(1, 1, N, D)).trace) <= 1
 

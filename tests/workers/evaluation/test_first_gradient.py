@@ -1,4 +1,4 @@
-"""FGSM's passes: its gradient comes with the clean answer, its one judgement is the engine's."""
+"""FGSM's passes: its gradient comes from the clean pass, its only judgement is the engine's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[..., ExampleOutcomes]
 
 
 class Apart:
-    """The same attack, whose gradient has to be asked for by itself."""
+    """The same attack, with a separate pass for its gradient."""
 
     def __init__(self, attack: Any) -> None:
         self.attack = attack

@@ -41,7 +41,7 @@ def trained() -> dict[str, nn.Module]:
 
 @pytest.fixture(scope="session")
 def attacked(trained: dict[str, nn.Module]):
-    """Runs PGD with a random start; remembers what it has run."""
+    """Runs PGD with a random start and caches the results."""
     data = digits(None, "train")
     order = evaluation_order(data.name, data.ids, EXAMPLES)
 

@@ -20,7 +20,7 @@ ATTACK = {"epsilon": 0.05, "norm": "Linf", "attack": "pgd", "steps": 2, "restart
 def trained(
     folder: Path, spec: dict[str, Any], job: str, seed: int, **params: Any
 ) -> tuple[dict[str, Any], str]:
-    """What a request says of a training job, and the hash of its weights; a model with random ones does."""
+    """A request's entry for a training job, with the hash of its weights; random ones suffice."""
     model = {**spec["model"], "params": spec["model"]["params"] | params}
     own = copy.deepcopy(spec) | {"kind": "train", "seed": seed, "model": model}
     loaded = Session().classifier(own, device="cpu", weights=None)

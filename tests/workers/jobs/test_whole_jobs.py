@@ -167,7 +167,7 @@ class Masked(Plain):
 
 
 class Backdoor(Plain):
-    """Says 0 when the first pixel is grey. No gradient leads there."""
+    """Predicts 0 if the first pixel is grey. No gradient leads there."""
 
     def forward(self, images: Tensor) -> Tensor:
         logits = self._logits(images.flatten(1))

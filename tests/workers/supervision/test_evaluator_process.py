@@ -1,4 +1,4 @@
-"""Evaluators as processes, fake and real: what they get, what they may do, and that none is left."""
+"""Evaluator processes, fake and real: their inputs, their permissions, and that none survives."""
 
 from __future__ import annotations
 

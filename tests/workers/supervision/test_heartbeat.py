@@ -1,4 +1,4 @@
-"""How often a shard speaks to the database, and that Redis never decides anything."""
+"""Frequency of a shard's database updates, and that Redis decides nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def live(redis: PrivateRedis) -> Iterator[Live]:
 
 
 class Clock:
-    """Time that passes when it is told to; round, so that sums of it are exact."""
+    """Manual clock; round steps, so that sums are exact."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = ROUND

@@ -62,7 +62,7 @@ def test_a_reused_process_number_is_another_process() -> None:
     ids=["other boot", "other host", "empty", "celery", "short boot", "not a number", "too long"],
 )
 def test_nothing_is_known_about_other_kernels_and_other_names(elsewhere: str) -> None:
-    """Another machine may have this host's name; another container may count its processes anew."""
+    """Another machine may have this host's name; another container may reuse its process ids."""
     assert not lease_owner.is_dead(elsewhere)
 
 

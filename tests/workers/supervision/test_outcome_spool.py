@@ -194,7 +194,7 @@ def test_a_full_disk_does_not_keep_an_outcome_from_the_database(
 def test_another_machines_file_is_recorded_once_its_claim_has_run_out(
     either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_back: bool
 ) -> None:
-    """Whoever comes first records it, long before the file is old: else it would be measured again."""
+    """The first worker records it, long before the file is old; otherwise it would be measured again."""
     path = left_behind(
         either_store, tmp_path / "spool", monkeypatch, OTHER_MACHINE, worker=OTHER_MACHINE, lease_seconds=-1
     )

@@ -86,7 +86,7 @@ def classifier(seed: int = 0) -> nn.Module:
 
 
 class Overflowing(nn.Module):
-    """Its gradients leave the range of float16 when the loss is scaled by 2 ** 16, as it is at first."""
+    """Its gradients overflow float16 at the initial loss scale of 2 ** 16."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ def generators_restored() -> Iterator[None]:
 
 
 class Recording(nn.Module):
-    """Notes what comes in, and the mask of its dropout; no answer depends on what comes in."""
+    """Records its inputs and dropout mask; its outputs do not depend on the inputs."""
 
     def __init__(self) -> None:
         super().__init__()

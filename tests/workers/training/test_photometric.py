@@ -13,7 +13,7 @@ from assay.workers.training.photometric import distort
 
 
 class Scripted(random.Random):
-    """Says which parts happen, and gives the end of every range."""
+    """Scripted choice of parts, with the end of every range."""
 
     def __init__(self, happens: Sequence[bool], *, upper: bool = True) -> None:
         super().__init__(0)

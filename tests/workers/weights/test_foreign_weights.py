@@ -247,7 +247,7 @@ def test_what_fits_is_not_resized(tmp_path: Path, load: Any) -> None:
 
 
 def test_one_tensor_at_a_time_is_read(tmp_path: Path, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is never whole in memory: each tensor is gone before the next one comes."""
+    """The file is never whole in memory: each tensor is freed before the next is read."""
     import weakref
 
     from assay.workers.weights import load as load_module

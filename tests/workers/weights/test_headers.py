@@ -1,4 +1,4 @@
-"""How weights files are read, compared with models, and what they tell."""
+"""Headers of weights files: reading, comparison with models, and derived facts."""
 
 from __future__ import annotations
 

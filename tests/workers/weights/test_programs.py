@@ -197,7 +197,7 @@ def _raises(_: Tensor) -> Tensor:
 def test_a_program_has_to_run_on_the_gpu_too(
     plain: Path, monkeypatch: pytest.MonkeyPatch, there: Callable[[Tensor], Tensor] | None, reason: str | None
 ) -> None:
-    """The GPU is the CPU here, where a program behaves as `there` says."""
+    """The CPU poses as the GPU, on which a program behaves as `there`."""
 
     def moved(module: torch.nn.Module) -> torch.nn.Module:
         run = module.backbone._run  # type: ignore[union-attr]

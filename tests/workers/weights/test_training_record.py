@@ -1,4 +1,4 @@
-"""Evaluating on what was trained on, or on other classes, is told."""
+"""Warnings on evaluating training examples, or other classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans are written once, shards count once, and the last one says so."""
+"""Plans are written once, shards count once, and the last one is reported."""
 
 from __future__ import annotations
 

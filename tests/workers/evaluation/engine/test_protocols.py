@@ -278,7 +278,7 @@ def test_bfloat16_is_autocast_and_float32_outside(shard: Any) -> None:
 
 
 class Odd(nn.Module):
-    """Says class 0 to all; gradients are zero, or NaN where the first pixel is bright."""
+    """Predicts class 0 for all; gradients are zero, or NaN if the first pixel is bright."""
 
     def forward(self, points: Tensor) -> Tensor:
         first = points.flatten(1)[:, 0]

@@ -1,4 +1,4 @@
-"""The engine of attacks on segmentation models: what it counts, refuses, notes and leaves alone."""
+"""Engine of attacks on segmentation models: counts, rejections, records and untouched cases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run(
 
 @dataclass(frozen=True)
 class Given:
-    """An attack whose only iterate is what it is told, and that says of it what it is told."""
+    """Attack with a scripted single iterate and scripted claims about it."""
 
     images: Tensor
     right: int

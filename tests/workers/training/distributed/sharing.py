@@ -114,7 +114,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
 
 
 def run(folder: Path, name: str, processes: Processes, **changes: Any) -> None:
-    """Do one training; its weights are float64 unless it says otherwise."""
+    """Run one training, with float64 weights by default."""
     torch.manual_seed(0)
     training = dict(TRAININGS[name])
     model = Network(**training.pop("model", {}))

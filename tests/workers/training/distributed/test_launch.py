@@ -1,4 +1,4 @@
-"""A training in several processes of one box: what it leaves, and what happens when one of them dies."""
+"""Training in several processes of one machine: its results, and the death of a process."""
 
 from __future__ import annotations
 
