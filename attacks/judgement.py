@@ -1,4 +1,4 @@
-"""What a classifier's logits say about an example. Ties go to the lower class index, on every device."""
+"""Verdict of a classifier's logits on an example. Ties go to the lower class index, on every device."""
 
 from __future__ import annotations
 

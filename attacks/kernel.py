@@ -52,7 +52,7 @@ Forward = Callable[[Tensor], Tensor]
 """The attacked model: images (B, C, H, W) to logits (B, classes)."""
 
 Objective = Callable[[Tensor], Tensor]
-"""What an attack maximises: logits (B, classes) to values (B,), each from its own row only."""
+"""Objective of an attack: logits (B, classes) to values (B,), each from its own row only."""
 
 State = dict[str, Tensor]
 

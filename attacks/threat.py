@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 Norm = Literal["Linf", "L2"]
-"""The norms that an attack lets its users choose from."""
+"""Norms that users of an attack may choose."""
 BallNorm = Literal["Linf", "L2", "L1"]
-"""The norms that a perturbation can be measured in. L1 belongs to attacks that are made for it."""
+"""Norms of a perturbation. L1 is for dedicated attacks."""
 Fraction = Annotated[float, "fraction"]
-"""A number that JSON may also write as text: `"8/255"`. Components receive the float."""
+"""Number that JSON may also give as text: `"8/255"`. Components receive the float."""
 
 Box = tuple[float, float]
 PIXELS: Box = (0.0, 1.0)

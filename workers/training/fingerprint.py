@@ -47,7 +47,7 @@ def _digest(value: object) -> str:
 
 
 def environment() -> dict[str, object]:
-    """Environment that affects the rounding of a step; a change warns, but is no error."""
+    """Environment that affects the rounding of a step; a change is a warning, not an error."""
     return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
 
 

@@ -8,7 +8,7 @@ from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.word_change import WordChange
 
 AtPlace = Callable[[str, int, Draws], Sequence[str]]
-"""From a word, an index of it and draws to what the word may become by a change at that index."""
+"""Maps a word, an index into it and draws to the candidates of a change at that index."""
 
 
 def at_places(

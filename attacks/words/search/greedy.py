@@ -36,9 +36,9 @@ class Answer(NamedTuple):
 
 
 Asking = Generator[list[Text], Sequence[Answer], tuple[Text, Answer]]
-"""A search: it yields texts, is sent an answer for each, and returns the text that counts with its answer."""
+"""Search: yields texts, receives an answer for each, returns the text that counts with its answer."""
 Search = Callable[[Moves, Answer], Asking]
-"""From an example's moves and the answer to its unchanged text to a search."""
+"""Maps an example's moves and the answer to its unchanged text to a search."""
 Ranking = Generator[list[Text], Sequence[Answer], list[float]]
 
 

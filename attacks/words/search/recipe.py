@@ -16,9 +16,9 @@ from assay.attacks.words.search.text import Text
 from assay.attacks.words.search.word_change import WordChange
 
 Ahead = Callable[[Sequence[str]], None]
-"""Told the texts before they are attacked, for what is found faster for all of them together."""
+"""Receives the texts before the attack, for work done faster on all of them together."""
 Session = Generator[list[Text], Sequence[Answer], "Finding"]
-"""The attack on one example: it yields texts, is sent an answer for each, and returns what it found."""
+"""Attack on one example: yields texts, receives an answer for each, returns its finding."""
 
 
 @dataclass(frozen=True)

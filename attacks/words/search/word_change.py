@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from assay.attacks.words.search.draws import Draws
 
 Candidates = Callable[[str, Draws], Sequence[str]]
-"""From a word and its draws to what it may become; the word itself may be among them."""
+"""Maps a word and its draws to its candidates, which may include the word itself."""
 
 
 @dataclass(frozen=True)
