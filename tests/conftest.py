@@ -1,4 +1,4 @@
-"""What holds for every test: no network, one thread, a fixed seed, no training without its mark."""
+"""Rules of every test: no network, one thread, a fixed seed, no training without its mark."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ LOCAL_NAMES = {"", "localhost"}
 
 
 class NetworkBlockedError(RuntimeError):
-    """A test reached for an address that is not on this machine."""
+    """A test accessed an address outside this machine."""
 
 
 class UnmarkedTrainingError(RuntimeError):
-    """A test trained a network, and its mark does not say so."""
+    """A test trained a network without the mark."""
 
 
 def _is_local(host: object) -> bool:

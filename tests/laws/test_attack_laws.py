@@ -1,4 +1,4 @@
-"""What holds for every attack on classifiers in the catalog: a new one is covered by being there.
+"""Laws of every attack on classifiers in the catalog; new ones are covered automatically.
 
 Those on segmentation models have laws of their own (`test_segmentation_attack_laws.py`).
 """
@@ -35,7 +35,7 @@ N = networks.REGULARISED_FROM
 IDS = [f"digit-{number:04d}" for number in range(N)]
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
-# What may break nothing here.
+# Attacks that break no example here.
 WEAK = ("transfer", "uniform_noise")
 # Cheaper parameters for attacks whose defaults take thousands of passes.
 QUICK: dict[str, dict[str, Any]] = {
@@ -158,7 +158,7 @@ def run(
 
 @pytest.fixture(scope="module")
 def usual(network: Network, digits: tuple[Tensor, Tensor]) -> Callable[..., Any]:
-    """The outcomes under a protocol, in batches of 16; they are needed by several laws, and run once."""
+    """Outcomes under a protocol, in batches of 16; shared by several laws and computed once."""
     found: dict[tuple[str, Any], Any] = {}
 
     def outcomes(
@@ -178,7 +178,7 @@ def make(module: ModuleType, name: str, params: dict[str, Any]) -> Attack:
 
 
 class Surrogate(nn.Module):
-    """Another model, for the attack that needs one: the class is where the ink is."""
+    """Another model, for the attack that needs one: predicts the position of the ink."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.flatten(1)[:, 20:30]

@@ -1,4 +1,4 @@
-"""Laws that every attention mechanism obeys; a new file in `models/attention` gets them by being there.
+"""Laws of every attention mechanism; new files in `models/attention` are covered automatically.
 
 A mechanism that depends on the order or the number of tokens says so with the class attributes
 `permutation_equivariant = False` and `padding_invariant = False`. One whose constructor takes `causal` is
@@ -29,7 +29,7 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 0.05}  #
 
 
 def other_form(name: str) -> bool:
-    """Whether a mechanism is causal if that is asked for, and else not."""
+    """Whether a mechanism is causal on request only."""
     causal = inspect.signature(MECHANISMS[name]).parameters.get("causal")
     return causal is not None and causal.default is False
 

@@ -1,4 +1,4 @@
-"""What holds for every corruption in the catalog: a new one is covered by being there."""
+"""Laws of every corruption in the catalog; new ones are covered automatically."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SEVERITIES = (1, 2, 3, 4, 5)
 IDS = ("a", "b", "c", "d")
 # Their severities are not steps of one scale: pale, paler, then garish; rain, then mud.
 NO_SCALE = {"saturate", "spatter"}
-# Greys have no colours to saturate.
+# Greys have no saturation.
 NOTHING_ON_GREY = {"saturate"}
 # Colour channels are hit independently, so that a grey image is not a channel of a colour image.
 NOISE = {"gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"}
-# These have colours of their own.
+# These add their own colours.
 COLOURED = {"frost", "spatter", "saturate"}
 
 

@@ -1,4 +1,4 @@
-"""What holds for every data set of images; those of text have `test_text_laws.py`.
+"""Laws of every data set of images; `test_text_laws.py` has those of text.
 
 A new data set is found by its module's `__all__`. Its own test, tests/workers/data/test_MODULE.py, brings
 `law_case(root, monkeypatch, change)`: it writes a tiny set below `root` (with one pixel or one label of each

@@ -1,4 +1,4 @@
-"""What the service accepts of a model can be built, and answers: no wrong combination fails a job later.
+"""Every model accepted by the service can be built and run: no combination fails a job later.
 
 Parameters are drawn from the schemas of the committed catalog, a few away from their defaults at a time.
 Large models are built on the meta device, where nothing is computed; small ones answer too. What timm refuses
@@ -34,7 +34,7 @@ SMALL = {
     "rpc_layers": "first",
 }
 SMALL_PARAMETERS = 300_000
-# What is drawn: many combinations are right and many are wrong, and all are quick.
+# Drawn values: many valid and many invalid combinations, all quick.
 NUMBERS = (1, 2, 3, 4, 5, 8, 16, 24, 48, 65, 0, 0.3)
 DRAWN: Mapping[str, Sequence[Any]] = {
     "image_size": (8, 16, 24, 32, 33, 64),
@@ -78,7 +78,7 @@ def value_of(schema: Mapping[str, Any], rng: random.Random) -> Any:
         fitting = [
             one.name for one in load().list(schema["component"]) if schema.get("having") in (one.facts or {})
         ]
-        # Now and then one that is refused.
+        # Occasionally an invalid one.
         name = rng.choice(fitting if fitting and rng.random() < 0.8 else load().names(schema["component"]))
         return {"name": name, "params": drawn(schema["component"], name, rng)}
     if "enum" in schema:
@@ -87,7 +87,7 @@ def value_of(schema: Mapping[str, Any], rng: random.Random) -> Any:
 
 
 def accepted(model: str, params: Mapping[str, Any], task: str) -> dict[str, Any] | None:
-    """The model's parameters as a training job would have them, or None where it is refused."""
+    """The model's parameters as in a training job, or None if refused."""
     body = {
         "kind": "train",
         "model": {"name": model, "params": params},
@@ -120,7 +120,7 @@ def check(model: str, task: str, params: Mapping[str, Any], classes: int, channe
     assert answer(torch.zeros(2, channels, size, size)).shape[:2] == (2, classes)
 
 
-# What an exported program is, its file says: no job has one by its parameters.
+# An exported program is defined by its file, not by parameters.
 @pytest.mark.parametrize("model", [name for name in load().names("model") if name != EXPORTED])
 def test_what_is_accepted_can_be_built_and_answers(model: str) -> None:
     rng = random.Random(model)

@@ -1,4 +1,4 @@
-"""What holds for every attack on segmentation models in the catalog: a new one is covered by being there."""
+"""Laws of every attack on segmentation models in the catalog; new ones are covered automatically."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPONENTS = [one for one in load().list("attack") if "segmentation" in one.task
 
 
 def variants(name: str) -> list[dict[str, Any]]:
-    """Few steps, and every loss that there is to choose from."""
+    """Few steps, and every available loss."""
     common = {"epsilon": EPSILON, "steps": 10}
     offered = load().find("attack", name).parameters["properties"].get("loss")
     return [common] if offered is None else [common | {"loss": loss} for loss in offered["enum"]]
@@ -122,7 +122,7 @@ def test_it_stays_in_its_ball_and_in_the_range_and_accuracy_does_not_rise(
     assert found.adversarial.min() >= 0
     assert found.adversarial.max() <= 1
     assert float((found.adversarial - images).abs().max()) <= EPSILON + 1e-12
-    # What is reported is what the kept images give.
+    # The report matches the kept images.
     with torch.no_grad():
         prediction = network(found.adversarial).argmax(1)
     counted = ((prediction == maps) & (maps != IGNORE)).flatten(1).sum(1)

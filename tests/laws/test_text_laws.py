@@ -1,4 +1,4 @@
-"""What holds for every data set of text: documents for language models, labelled sentences for classifiers.
+"""Laws of every data set of text: documents for language models, labelled sentences for classifiers.
 
 As for images, the set's own test brings `law_case(root, monkeypatch, change)`: it writes a tiny set below
 `root` (with one word or one label of each split changed, for change = "word" or "label"; a text for language

@@ -1,4 +1,4 @@
-"""What holds for every change of words in the catalog: a new one is covered by being there."""
+"""Laws of every word change in the catalog; new ones are covered automatically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the storm rages over: PostgreSQL, Redis, a state folder, and worker boxes, all of the test's own."""
+"""Cluster under the storm: the test's own PostgreSQL, Redis, state folder and worker boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service's doorbell in bad hands: some rings are dropped, some come many times."""
+"""Unreliable doorbell of the service: some rings are dropped, some repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMES = 20
 
 
 class BadDoorbell:
-    """Rings as the service does, but not as often as it should, or more often.
+    """Rings like the service, but less or more often than it should.
 
     Attributes:
         done: how many rings were dropped, passed on and repeated.
@@ -24,7 +24,7 @@ class BadDoorbell:
         self.done: Counter[str] = Counter()
 
     def ring(self, job_id: str) -> None:
-        """Tell the workers of a job, or not, or again and again."""
+        """Notify the workers of a job never, once or repeatedly."""
         luck = self._draw.random()
         kind = "dropped" if luck < DROPPED else "repeated" if luck < DROPPED + REPEATED else "passed on"
         self.done[kind] += 1

@@ -1,4 +1,4 @@
-"""What can happen to a service of many machines, one function each, and the order in which it happens."""
+"""Faults of a distributed service, one function each, and their order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fault = Callable[["Faults"], bool]
 
 
 class Faults:
-    """Does harm to a cluster, in an order that follows from the seed.
+    """Injects faults into a cluster, in an order determined by the seed.
 
     What is hit by a fault depends on what runs at that moment, so that two storms of one seed are alike, and
     not the same.
@@ -43,12 +43,12 @@ class Faults:
             self.done[name] += 1
 
     def freeze(self, pid: int, seconds: float) -> None:
-        """Stop a process for a while; meanwhile other things may happen."""
+        """Stop a process for a while, without blocking other faults."""
         self._frozen.append(threading.Thread(target=_freeze, args=(pid, seconds)))
         self._frozen[-1].start()
 
     def end(self) -> None:
-        """Wait until nothing stands still any more."""
+        """Wait until no process is frozen."""
         for thread in self._frozen:
             thread.join()
 
@@ -58,7 +58,7 @@ class Faults:
 
 
 def kill_evaluator(faults: Faults) -> bool:
-    """kill -9 of an evaluator: the operating system wanted its memory."""
+    """kill -9 of an evaluator, as by the out-of-memory killer."""
     return _kill(faults, faults.cluster.evaluators())
 
 

@@ -1,4 +1,4 @@
-"""Many jobs on several workers while everything around them breaks; then everything has to be there, once.
+"""Many jobs on several workers under faults; afterwards every result must exist exactly once.
 
     python -m tests.storm.storm [--jobs 200] [--shards 20] [--workers 4] [--seed N] [--keep FOLDER]
 
@@ -36,7 +36,7 @@ GONE_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Plan:
-    """How large a storm is.
+    """Size of a storm.
 
     Attributes:
         faults: after so many the sky clears, so that what is left can be finished. They come in step with the
@@ -60,13 +60,13 @@ class Plan:
 
     @property
     def shards_between(self) -> float:
-        """How many shards are finished between two faults, on average: the last tenth is left in peace."""
+        """Mean number of shards finished between two faults; the last tenth is undisturbed."""
         return 0.9 * self.jobs * self.shards / max(1, self.faults)
 
 
 @dataclass
 class Report:
-    """What a storm was and did."""
+    """Report of a storm."""
 
     plan: Plan
     calm_seconds: float = 0.0
@@ -125,7 +125,7 @@ def run(plan: Plan, folder: Path) -> Report:
 def _undisturbed(
     servers: Servers, plan: Plan, folder: Path, asked: list[Wish], report: Report
 ) -> dict[str, object]:
-    """Two supervisors of this process, as the embedded mode has them, and nothing else."""
+    """Only two supervisors in this process, as in the embedded mode."""
     site = Site(servers, "calm", folder)
     chosen = settings(
         site.state, evaluator_command=site.evaluator, shard_seconds=float(SETTINGS["ASSAY_SHARD_SECONDS"])
@@ -180,7 +180,7 @@ def _lull(watch: _Watch, plan: Plan, share: float) -> None:
 
 
 class _Watch:
-    """Notices when nothing is finished any more."""
+    """Detects when no shard finishes any more."""
 
     def __init__(self, site: Site, patience: float) -> None:
         self._site, self._patience = site, patience
@@ -220,7 +220,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=None)
     given = parser.parse_args()
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
-    # So that the servers and workers are ended on the way out.
+    # So that servers and workers are stopped on exit.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     for name in ("alembic", "workers"):  # the undisturbed run works in this process

@@ -52,7 +52,7 @@ class Users(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Be users until all jobs have succeeded, or `stop`."""
+        """Act until all jobs have succeeded, or `stop`."""
         try:
             for wish in self._wishes:
                 self._submit(wish)
@@ -81,7 +81,7 @@ class Users(threading.Thread):
                 spec = spec_of(wish, self.ids)
                 row, _ = self._insist(partial(self._store.jobs.add, spec, **same))
             except InvalidSpec:
-                # The training whose weights it wants has just failed: it is retried first.
+                # The training it depends on has just failed: it is retried first.
                 self._meddle()
                 time.sleep(POLL_SECONDS)
             else:
@@ -91,7 +91,7 @@ class Users(threading.Thread):
                 return
 
     def _meddle(self) -> None:
-        """Retry what has ended badly; now and then cancel a job that is at work."""
+        """Retry failed jobs; occasionally cancel a running one."""
         for job in self._insist(self._all):
             if job.state is JobState.SUCCEEDED:
                 self.succeeded.add(job.id)

@@ -1,4 +1,4 @@
-"""Is everything there, once, and the same as without a storm? Asked of the database itself, in plain SQL."""
+"""Check that every result exists once and equals the undisturbed run, in plain SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.storm.cluster import Site
 from tests.storm.jobs import Wish
 
 Row = dict[str, Any]
-# What the times of a run decide, and the job's own ids; everything else must be equal.
+# Time-dependent values and job ids; everything else must be equal.
 OF_THE_RUN = ("times", "spec")
 # Lines of the workers' logs that are counted.
 COUNTED = {
@@ -54,7 +54,7 @@ def rows(url: str, query: str, *values: object) -> list[Row]:
 
 
 def problems(site: Site, wishes: list[Wish], ids: Mapping[str, str]) -> list[str]:
-    """What is not as it should be after a storm in which every job has succeeded."""
+    """Problems after a storm in which every job has succeeded."""
     found = [f"{wish.key} was never submitted" for wish in wishes if wish.key not in ids]
     jobs = {row["id"]: row for row in rows(site.url, QUERIES["jobs"])}
     if len(jobs) != len(ids):
@@ -99,7 +99,7 @@ def differences(calm: Mapping[str, Any], storm: Mapping[str, Any]) -> list[str]:
 
 
 def counts(site: Site) -> Counter[str]:
-    """What the logs and the database tell of the storm."""
+    """Counts of the storm from the logs and the database."""
     found: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
     for line in _log_lines(site.logs):
         for name, pattern in COUNTED.items():

@@ -11,7 +11,7 @@ from assay.workers.catalog import resolve
 
 
 def foreign(kind: str) -> dict[str, Any]:
-    """Name to function or class of the components of a kind that other packages bring."""
+    """Map from name to function or class of other packages' components of a kind."""
     return {one.name: resolve(one) for one in load().list(kind) if one.package is not None}
 
 

@@ -18,7 +18,7 @@ VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:-|:\?)([^}]*))?\})")
 
 
 class Missing(ValueError):
-    """A variable that the file demands with `:?` is not set."""
+    """A variable required with `:?` is not set."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -45,7 +45,7 @@ def load(*names: str, environment: Mapping[str, str] | None = None) -> dict[str,
 
 
 def variables(name: str) -> set[str]:
-    """Every variable that a compose file takes from its surroundings."""
+    """Every environment variable used by a compose file."""
     text = (ROOT / name).read_text()
     passed_on: set[str] = set()
     for service in load(name)["services"].values():

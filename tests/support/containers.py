@@ -70,7 +70,7 @@ class Containers:
             done.append(ready[0])
 
     def up(self) -> None:
-        """Start everything; each waits until what it depends on is healthy or has ended well."""
+        """Start all services, each after its dependencies are healthy or have ended well."""
         for name in self.order():
             for needed, how in self.services[name].get("depends_on", {}).items():
                 if how["condition"] == "service_healthy":
@@ -106,7 +106,7 @@ class Containers:
         )
 
     def environment(self, name: str) -> dict[str, str]:
-        """What the service's processes see; nothing of this process's but where programs are."""
+        """Environment of the service's processes; from this process only PATH."""
         given = self.services[name].get("environment", {})
         ours = {key: self._moved(value) for key, value in given.items() if value is not None}
         if "assay_redis_password" in self.services[name].get("secrets", ()):
@@ -123,7 +123,7 @@ class Containers:
         }
 
     def healthy(self, name: str) -> bool:
-        """Whether the health check of the file says so."""
+        """Result of the file's health check."""
         kind, *test = self.services[name]["healthcheck"]["test"]
         moved = [self._moved(word) for word in test]
         return self.run(name, *(["sh", "-c", *moved] if kind == "CMD-SHELL" else moved)).returncode == 0
@@ -150,7 +150,7 @@ class Containers:
         return codes
 
     def kill(self) -> None:
-        """End what is left and remove what was written."""
+        """Kill remaining processes and remove their files."""
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -162,7 +162,7 @@ class Containers:
         return AssayClient(self.url, key=key)
 
     def log(self, name: str) -> str:
-        """What a service wrote."""
+        """Log of a service."""
         return self._log(name).read_text()
 
     def _log(self, name: str) -> Path:

@@ -60,7 +60,7 @@ def read(requests: queue.SimpleQueue[Json]) -> None:
 
 
 def words(request: Json) -> dict[str, str]:
-    """The behaviour for this request: word -> what stands after its equals sign."""
+    """Behaviour for this request: word -> value after its equals sign."""
     found = {}
     for word in f"{os.environ.get('FAKE_EVALUATOR', '')} {request['spec']['name']}".split():
         kind, _, rest = word.rpartition(":")

@@ -1,4 +1,4 @@
-"""Weights from elsewhere without a file: what `workers.weights.load` does, on tensors in memory."""
+"""Foreign weights without a file: `workers.weights.load` on tensors in memory."""
 
 from __future__ import annotations
 

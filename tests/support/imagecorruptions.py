@@ -1,4 +1,4 @@
-"""The released corruptions (`imagecorruptions-imaug`), with our draws in the place of theirs."""
+"""The released corruptions (`imagecorruptions-imaug`), with Assay's draws in place of theirs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _noise(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, corru
 
 
 def _shot(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, corruption: Corruption) -> None:
-    """The counts behind our levels: the smallest that give them."""
+    """Counts behind Assay's levels: the smallest that give them."""
     photons = PHOTONS[corruption.severity - 1]
     of_count = (torch.arange(photons + 1, dtype=torch.float64) / photons * 255).floor()
     counts = torch.searchsorted(of_count, corruption.apply(levels[None], draws[0][None])[0].double())
@@ -103,7 +103,7 @@ def _frost(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, corru
 
 
 def _uniform_stream(patch: pytest.MonkeyPatch, chance: np.ndarray[Any, Any]) -> None:
-    """Uniform numbers, given in [-1, 1], in the order in which they are asked for."""
+    """Uniform numbers, given in [-1, 1], in request order."""
     used = 0
 
     def draw(low: float, high: float, size: Any) -> np.ndarray[Any, Any]:

@@ -60,14 +60,14 @@ def add(store: Store, spec: dict[str, Any]) -> str:
 
 
 def claim(store: Store, worker: str = WORKER, **options: Any) -> Claim:
-    """Claims a shard that must be there."""
+    """Claims a shard that must exist."""
     found = store.shards.claim(worker, ["cpu"], lease_seconds=options.pop("lease_seconds", 60), **options)
     assert found is not None, "nothing to claim"
     return found
 
 
 def plan(*evaluations: int, size: int = 10, device: str = "cpu") -> dict[str, Any]:
-    """A plan with this many shards of `size` examples for each evaluation."""
+    """A plan with this many shards of `size` examples per evaluation."""
     shards = [
         {"evaluation": e, "number": i, "start": i * size, "stop": (i + 1) * size, "cost": 2.5}
         for e, count in enumerate(evaluations)
