@@ -1,4 +1,4 @@
-"""What is installed is `assay`, and nothing under a general name."""
+"""Only `assay` is installed, and no general names."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def network() -> nn.Module:
 
 
 def finished(state: State) -> Tensor:
-    """Which slots the engine would let go, (B,)."""
+    """Slots that the engine would release, (B,)."""
     return state["done"] | state["broken"] | state.get("settled", state["broken"])
 
 

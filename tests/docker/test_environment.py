@@ -33,7 +33,7 @@ def install(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 def uv_folder() -> str:
-    """Where `make install` found uv, or put it."""
+    """Path of the uv that `make install` found or installed."""
     found = shutil.which("uv")
     return str(Path(found).parent if found else ROOT / ".bootstrap" / "bin")
 

@@ -49,7 +49,7 @@ def kept(
 
 @pytest.fixture
 def data_root(kept: RunningService) -> Path:
-    """Where the shared service finds folders of data."""
+    """Data root of the shared service."""
     return kept.state.parent / "data"
 
 

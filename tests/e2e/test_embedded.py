@@ -1,4 +1,4 @@
-"""What only the embedded mode has: one service to a state folder."""
+"""Specific to the embedded mode: one service per state folder."""
 
 from __future__ import annotations
 

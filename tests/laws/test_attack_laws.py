@@ -35,7 +35,7 @@ N = networks.REGULARISED_FROM
 IDS = [f"digit-{number:04d}" for number in range(N)]
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
 EPSILON = {"Linf": 0.1, "L2": 0.8}
-# Attacks that break no example here.
+# Attacks that may break no example here.
 WEAK = ("transfer", "uniform_noise")
 # Cheaper parameters for attacks whose defaults take thousands of passes.
 QUICK: dict[str, dict[str, Any]] = {

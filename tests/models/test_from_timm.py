@@ -76,7 +76,7 @@ def test_images_must_not_be_too_small() -> None:
 
 
 class Stub(nn.Module):
-    """What timm gives back for pretrained weights."""
+    """timm's return value for pretrained weights."""
 
     def __init__(self, height: int = 224) -> None:
         super().__init__()

@@ -73,7 +73,7 @@ def test_no_word_changes_what_is_predicted_before_it(attention: Any) -> None:
 
 
 def of(attention: Any) -> Any:
-    """What a worker passes for a reference: the mechanism with its parameters."""
+    """A worker's argument for a reference: the mechanism with its parameters."""
     if isinstance(attention, str):
         return attention
     return functools.partial(LearnedScaledAttention, patches=attention["patches"])

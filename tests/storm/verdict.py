@@ -45,7 +45,7 @@ QUERIES = {
 
 
 def rows(url: str, query: str, *values: object) -> list[Row]:
-    """What a query finds; JSON is kept as text in the database."""
+    """Rows of a query; JSON is text in the database."""
     with psycopg.connect(url, row_factory=dict_row) as connection:
         found = connection.execute(query, values).fetchall()
     for row in found:
@@ -72,7 +72,7 @@ def problems(site: Site, wishes: list[Wish], ids: Mapping[str, str]) -> list[str
 
 
 def results(site: Site, ids: Mapping[str, str]) -> dict[str, Any]:
-    """What each job measured, by key: results, tables of outcomes and hashes, without times and job ids."""
+    """Measurements of each job, by key: results, tables of outcomes and hashes, without times and job ids."""
     found: dict[str, Any] = {}
     merged, files = _of_jobs(site, "results"), _of_jobs(site, "artifacts")
     known = {row["id"]: row["provenance"] for row in rows(site.url, QUERIES["jobs"])}
@@ -88,7 +88,7 @@ def results(site: Site, ids: Mapping[str, str]) -> dict[str, Any]:
 
 
 def differences(calm: Mapping[str, Any], storm: Mapping[str, Any]) -> list[str]:
-    """Where two runs of the same wishes differ."""
+    """Differences of two runs of the same wishes."""
     found = [f"{key} is in one run only" for key in sorted(calm.keys() ^ storm.keys())]
     for key in sorted(calm.keys() & storm.keys()):
         for part, expected in calm[key].items():

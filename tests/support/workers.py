@@ -129,7 +129,7 @@ def unanswered(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def losses_and_failures(store: Store, job_id: str) -> tuple[int, int]:
-    """How often the job's shards were lost, and failed."""
+    """Losses and failures of the job's shards."""
     shards = store.shards.of(job_id)
     return sum(s.losses for s in shards), sum(s.failures for s in shards)
 

@@ -28,7 +28,7 @@ def network(name: str) -> nn.Module:
 
 @dataclass(frozen=True)
 class Found:
-    """What an attack found, one row per example; the passes are those of the attack alone."""
+    """Result of an attack, one row per example; passes exclude the clean one."""
 
     broken: Tensor
     best: Tensor

@@ -61,7 +61,7 @@ def bounds(box: Box | None) -> dict[str, float]:
 
 
 def rounding(model: nn.Module, images: Tensor, labels: Tensor, epsilon: float) -> Tensor:
-    """How far rounding may move the result of an attack along normalized gradients, (B, 1, 1, 1).
+    """Bound on rounding effects in an attack along normalized gradients, (B, 1, 1, 1).
 
     The gradient of an example of confidence p is a difference of numbers near 1, which leaves 1 - p: its
     direction has an error of about a unit in the last place over 1 - p. Up to 3.3 times that was seen.

@@ -1,4 +1,4 @@
-"""Where frost's photographs come from, and what happens where they are not."""
+"""Source of frost's photographs, and the error without them."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_it_agrees_on_flat_black_and_white_images(name: str, monkeypatch: pytest
 
 
 def draw_offsets(generator: Any, glass: tuple[float, int, int], height: int, width: int) -> NDArray[np.int8]:
-    """What the released loop draws, in its order, by place: (rounds, 2, rows, columns)."""
+    """Draws of the released loop, in its order, by position: (rounds, 2, rows, columns)."""
     _, reach, rounds = glass
     drawn = np.zeros((rounds, 2, height - 2 * reach, width - 2 * reach), np.int8)
     for step in range(rounds):

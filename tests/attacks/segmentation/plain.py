@@ -14,7 +14,7 @@ Weights = tuple[float, ...] | None
 def pixels_lost(
     logits: Tensor, labels: Tensor, name: str, step: int, steps: int, weights: Weights
 ) -> tuple[Tensor, Tensor]:
-    """What is differentiated, and what Auto-PGD follows; step counts from 1. (1, K, H, W) and (H, W)."""
+    """The differentiated loss and the one tracked by Auto-PGD; step starts at 1. (1, K, H, W) and (H, W)."""
     there = labels < 255
     u, y = logits[0].permute(1, 2, 0)[there], labels[there].long()  # (N, K), (N,)
     p = u.softmax(1)

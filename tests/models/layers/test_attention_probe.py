@@ -1,4 +1,4 @@
-"""What softmax attends with: the output follows from it, for every mechanism and model that offers it."""
+"""Probed q, k and v reproduce the output, for every mechanism and model that offers them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many uploads a tenant may keep, lists in pages, and uploads that cannot end."""
+"""Quota of a tenant's uploads, paged lists, and uploads that cannot finish."""
 
 from __future__ import annotations
 

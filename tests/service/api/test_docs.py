@@ -13,7 +13,7 @@ POLICY_OF_SCRIPTS = re.compile(r"default-src 'self';(?!.*script-src)")
 
 
 def addresses(page: str) -> list[str]:
-    """What a browser would fetch or follow from the page."""
+    """URLs that a browser would fetch or follow from the page."""
     return re.findall(r"(?:src|href)\s*=\s*[\"']?([^\"' >]+)", page)
 
 

@@ -1,4 +1,4 @@
-"""What an upload states of a file from elsewhere: normalisation, position embeddings, heads."""
+"""Upload statements about a foreign file: normalisation, position embeddings, heads."""
 
 from __future__ import annotations
 

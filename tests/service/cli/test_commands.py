@@ -296,7 +296,7 @@ def test_compare(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> Non
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
-    """What the command would have become."""
+    """Captured `execve` calls: arguments and changed environment variables."""
     seen: list[tuple[list[str], dict[str, str]]] = []
 
     def execve(path: str, arguments: list[str], environment: dict[str, str]) -> None:

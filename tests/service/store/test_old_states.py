@@ -77,7 +77,7 @@ def unpacked(name: str) -> str:
 
 
 def differences(old: Any, new: Any, where: str = "") -> list[str]:
-    """Where two answers differ, but for keys that were added; floats may differ in their last digits."""
+    """Differences of two answers, except added keys; floats may differ in their last digits."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = (old.keys() | new.keys()) - (ADDED - old.keys())
         return [

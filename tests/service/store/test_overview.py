@@ -57,7 +57,7 @@ def test_workers_bring_what_they_measure(store: Store) -> None:
 
 
 def plan_of(store: Store, statement: Any) -> str:
-    """What the database would do, with its aversion to indexes of small tables taken away."""
+    """Query plan with the planner's preference for scans and sorts of small tables disabled."""
     with store._database.writing() as connection:  # one transaction, for SET LOCAL
         text = str(
             statement.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})

@@ -1,4 +1,4 @@
-"""What a tree of stored corrupted images lacks is counted and named, in one text."""
+"""Missing parts of a tree of stored corrupted images are counted and named in one text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not fit the sets of ImageNet is refused at submission, with the reason: the committed catalog."""
+"""Jobs that do not fit the ImageNet sets are refused at submission, with the reason."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from assay.service.submission.validate import validate
 
 
 def problems(data: dict[str, Any], root: Path | None = None) -> dict[str, ErrorDetail]:
-    """What is wrong with the data of a training job, by place."""
+    """Problems with the data of a training job, by location."""
     body = {"kind": "train", "model": {"name": "vit"}, "data": data, "recipe": {"name": "small_vit"}}
     with pytest.raises(InvalidSpec) as caught:
         validate(load(), body, data_root=root)

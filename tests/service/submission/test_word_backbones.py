@@ -1,4 +1,4 @@
-"""Which language models' weights a text classifier can begin with."""
+"""Language models whose weights fit a text classifier's backbone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model costs, against what is known on paper."""
+"""Cost of a model, against values known on paper."""
 
 from __future__ import annotations
 

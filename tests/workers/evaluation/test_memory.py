@@ -1,4 +1,4 @@
-"""What an attack keeps for its backward passes: that of one batch, however many examples there are."""
+"""Memory kept for backward passes: that of one batch, for any number of examples."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ VECTORS = Path(__file__).resolve().parents[2] / "vectors"
 
 
 def vector(name: str) -> tuple[dict[str, Tensor], float]:
-    """What `parts` finds on a stored input, and the stored value of the released code."""
+    """Result of `parts` on a stored input, and the stored value of the released code."""
     stored = np.load(VECTORS / f"{name}.npz")
     layer = StandardizedSoftmaxAttention(12, 3).double()
     weights = {key[2:]: torch.from_numpy(stored[key]).double() for key in stored if key.startswith("w.")}
@@ -100,7 +100,7 @@ def test_another_batch_changes_rounding_only() -> None:
 
 
 def test_progress_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where memory runs out in the middle of a pass, nothing is seen twice."""
+    """After running out of memory in the middle of a pass, no example is counted twice."""
     model = Classifier(vit(4, 1, image_size=16, patch_size=4, depth=2, width=16, heads=2), (0.5,), (0.5,))
     images = torch.rand(5, 1, 16, 16)
     data = Given([str(row) for row in range(5)], images=lambda rows: images[list(rows)])

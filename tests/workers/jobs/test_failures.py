@@ -1,4 +1,4 @@
-"""Which failures are the user's to mend, and which may pass by themselves."""
+"""Classification of failures: the user's, and transient ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a number was computed with."""
+"""Provenance of a number."""
 
 from __future__ import annotations
 

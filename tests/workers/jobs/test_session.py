@@ -1,4 +1,4 @@
-"""What an evaluator keeps, and how weights get into a model."""
+"""Caches of an evaluator, and loading of weights into a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training job answers with."""
+"""Result of a training job."""
 
 from __future__ import annotations
 

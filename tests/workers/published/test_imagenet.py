@@ -82,7 +82,7 @@ def left_out(cell: Cell) -> bool:
 
 
 def stated() -> Iterator[tuple[Cell, float]]:
-    """What stands next to measured rows, by the paper's names."""
+    """References of measured rows, by the paper's names."""
     yield from _of_images()
     yield from _of_segmentation()
     yield from _of_text()

@@ -1,4 +1,4 @@
-"""What supervisors and the reaper count arrives in the database, once."""
+"""Counts of supervisors and the reaper reach the database exactly once."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_pat
 def test_a_lost_merge_of_a_job_that_then_fails_is_made_up_for_at_a_retry(
     either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was measured is kept, and not measured again."""
+    """Measured outcomes are kept, not measured again."""
     store, chosen = either_store, settings(tmp_path)
     job_id = submit(store, "shards=1", evaluations=2)
     with monkeypatch.context() as patch:

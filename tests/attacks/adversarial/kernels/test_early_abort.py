@@ -46,7 +46,7 @@ def traced(attack: Any, model: nn.Module, images: Tensor, labels: Tensor) -> lis
 
 
 def end_by_the_rule(losses: list[float], every: int) -> int:
-    """How many iterates of a search are looked at, by the rule of the authors' code for one example."""
+    """Number of iterates visited in a search, by the rule of the authors' code for one example."""
     before = float("inf")
     for number, loss in enumerate(losses):
         if number % every == 0:

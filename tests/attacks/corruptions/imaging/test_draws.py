@@ -1,4 +1,4 @@
-"""What chance decides has the distribution that the released code draws from."""
+"""Random draws have the distributions of the released code."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_eight_threads_claim_each_shard_once(store: Store) -> None:
 
 
 def drain_alone(url: str, worker: str, start: Barrier, claimed: Queue[list[str]]) -> None:
-    """What a worker process does: opens its own store, and drains it together with the others."""
+    """Worker process: opens its own store, and drains it together with the others."""
     with open_store(url) as store:
         start.wait(60)
         claimed.put(drain(store, worker))

@@ -180,7 +180,7 @@ class Life:
             self.store.shards.finish(held, outcome(held))
 
     def check(self) -> None:
-        """What must hold between any two calls."""
+        """Invariants between any two calls."""
         for job_id in self.jobs:
             job, parts = self.store.jobs.get(job_id), self.store.shards.of(job_id)
             standing = {part.state for part in parts}

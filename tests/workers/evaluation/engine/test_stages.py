@@ -1,4 +1,4 @@
-"""What the engine adds to an attack: stages, a second judgement, memory, flags that come late."""
+"""Additions of the engine to an attack: stages, verification, memory, late flags."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def sharing() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes have left of each training."""
+    """Results of two processes for each training."""
     folder = tmp_path_factory.mktemp("two")
     environment = os.environ | LOOPBACK | {"OMP_NUM_THREADS": "1"}
     both = [
