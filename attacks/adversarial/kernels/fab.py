@@ -10,6 +10,12 @@ alpha_max), equation 9,
 
 and, where x' is misclassified, the next point is x0 + beta (x' - x0).
 
+The hyperplane is that of the nearest class by equation 7: with f_k = z_k - z_label and 1/p + 1/q = 1,
+
+    s = argmin over k != label of  |f_k(x)| / |grad f_k(x)|_q
+
+with one backward pass for each class; only the nearest boundary is kept, not a gradient for every class.
+
 FAB looks for the smallest perturbation; inside AutoAttack it counts only where that is at most epsilon. Here
 an example is broken by the first such point, which leaves the flags as they are. As in the reference code
 (pyautoattack 0.2.0) only x' is judged, by a forward pass of its own: points lie on the boundary and are moved
@@ -30,7 +36,6 @@ import torch
 from torch import Tensor
 
 from assay.attacks.adversarial.kernels.hyperplane import way_to_hyperplane
-from assay.attacks.adversarial.nearest_boundary import nearest_boundary
 from assay.attacks.kernel import (
     Examples,
     Forward,
@@ -214,3 +219,53 @@ def _difference(labels: Tensor, target: Tensor) -> Objective:
         return pair[:, 1] - pair[:, 0]
 
     return value
+
+
+def nearest_boundary(
+    model: Forward, points: Tensor, labels: Tensor, norm: Norm
+) -> tuple[Tensor, Tensor, int]:
+    """Linearises a model around points.
+
+    Args:
+        model: The attacked model; in parts where it says that memory asks for it.
+        points: (B, C, H, W).
+        labels: The classes to get away from, (B,).
+        norm: Norm of distances.
+
+    Returns:
+        f_s (B,), its gradient like the points, and the number of classes. Where no class has a finite
+        distance, both are zero.
+    """
+    in_parts = getattr(model, "in_parts", None)
+
+    def part(rows: Tensor) -> tuple[Tensor, Tensor, int]:
+        return _nearest(model, points[rows], labels[rows], norm)
+
+    rows = torch.arange(len(points), device=points.device)
+    parts: list[tuple[Tensor, Tensor, int]] = [part(rows)] if in_parts is None else in_parts(rows, part)
+    return torch.cat([one[0] for one in parts]), torch.cat([one[1] for one in parts]), parts[0][2]
+
+
+def _nearest(model: Forward, points: Tensor, labels: Tensor, norm: Norm) -> tuple[Tensor, Tensor, int]:
+    points = points.detach().requires_grad_(True)
+    with torch.enable_grad():
+        logits = model(points)
+    classes = logits.shape[1]
+    least = torch.full_like(logits[:, 0], torch.inf)
+    offset, weights = torch.zeros_like(least), torch.zeros_like(points)
+    for other in range(classes):
+        with torch.enable_grad():
+            values = logits[:, other] - logits.gather(1, labels[:, None]).squeeze(1)
+            (gradient,) = torch.autograd.grad(values.sum(), points, retain_graph=other < classes - 1)
+        values = values.detach()
+        distance = values.abs() / (TINY + _dual(gradient, norm))
+        closer = (distance < least) & (labels != other)
+        least = torch.where(closer, distance, least)
+        offset = torch.where(closer, values, offset)
+        weights = torch.where(as_column(closer, points), gradient, weights)
+    return offset, weights, classes
+
+
+def _dual(gradient: Tensor, norm: Norm) -> Tensor:
+    flat = gradient.flatten(1)
+    return flat.abs().sum(1) if norm == "Linf" else flat.square().sum(1).sqrt()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from assay.attacks.adversarial.fab import fab
 from assay.attacks.adversarial.fab_t import fab_t
-from assay.attacks.adversarial.nearest_boundary import nearest_boundary
+from assay.attacks.adversarial.kernels.fab import nearest_boundary
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Norm, sizes
