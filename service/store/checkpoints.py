@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, insert, select, update
+from sqlalchemy import Connection, Row, Select, select, update
 from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.checkpoints import NAME_PATTERN
@@ -18,26 +18,22 @@ from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.problems import readable
 from assay.service.contract.records import VerdictRecord
 from assay.service.contract.states import RETRYABLE, JobState
-from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference, WeightsReference
+from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference
 from assay.service.contract.weights_options import WeightsReading
-from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.ids import decode_cursor, encode_cursor, new_id
+from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.quotas import Quota, check_room, one_at_a_time, size_left
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
 from assay.service.store.tables import checkpoints, dependencies, jobs
 from assay.service.store.transactions.claim import retake
 from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import end_job
-from assay.service.store.transactions.event_log import record_state_event
 from assay.service.store.transactions.finish import complete
 from assay.service.store.transactions.release import fail
 from assay.service.store.transactions.retry import retry_job
-from assay.service.store.transactions.submit import add_first_shard, job_values
+from assay.service.store.transactions.submit_check import submit_check
 from assay.service.store.transactions.transitions import lock_claim, lock_job
 
-# Checks are short, and other jobs wait for them.
-PRIORITY = 9
 # The error of a check that found the weights wrong; its other errors are accidents.
 BAD_WEIGHTS = "bad_weights"
 # What an upload may state about how its file is read (`contract.reading`).
@@ -93,7 +89,7 @@ class Checkpoints:
                     if known is None:
                         if quota is not None:
                             check_room(connection, tenant, quota, size)
-                        job_id = _add(connection, name, model, sha256, size, tenant, reading)
+                        job_id = submit_check(connection, name, model, sha256, size, tenant, reading)
                     else:
                         job_id = known.job_id
                         _check_same(known, model, sha256, reading)
@@ -245,43 +241,6 @@ def _reading(row: Row[Any]) -> WeightsReading:
     spec: CheckJobSpec = row.spec
     weights = spec["model"]["weights"] or {}
     return {"normalization": weights.get("normalization"), "positions": weights.get("positions")}
-
-
-def _add(
-    connection: Connection,
-    name: str,
-    model: ComponentReference,
-    sha256: str,
-    size: int,
-    tenant: str | None,
-    reading: WeightsReading,
-) -> str:
-    created_at = connection.execute(select(now())).scalar_one()
-    job_id = new_id(created_at)
-    weights: WeightsReference = {
-        "checkpoint": name,
-        "sha256": sha256,
-        "normalization": reading["normalization"],
-        "positions": reading["positions"],
-    }
-    spec: CheckJobSpec = {
-        "kind": "check",
-        "name": name,
-        "seed": 0,
-        "tags": [],
-        "priority": PRIORITY,
-        "timeout_seconds": None,
-        "model": {**model, "weights": weights},
-        "execution": {"device": "auto"},
-    }
-    job = job_values(job_id, spec, created_at) | {"state": str(JobState.QUEUED), "tenant": tenant}
-    connection.execute(insert(jobs).values(**job))
-    record_state_event(connection, job_id)
-    add_first_shard(connection, job_id, "check", spec)
-    row = {"tenant": tenant or "", "name": name, "job_id": job_id, "model": model}
-    stored = {"sha256": sha256, "size": size, "created_at": created_at}
-    connection.execute(insert(checkpoints).values(**row, **stored))
-    return job_id
 
 
 def _row(row: Row[Any]) -> CheckpointRow:

@@ -38,7 +38,7 @@ import torch
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
 from assay.workers.catalog import build
-from assay.workers.jobs.plan import preparation_seconds
+from assay.workers.jobs.cost import preparation_seconds
 
 item = {"name": "corruptions", "params": {"corruptions": ["posterize", "fog"], "severities": [3]}}
 spec = validate(load(), {

@@ -103,6 +103,8 @@ def test_the_service_names_no_component() -> None:
     assert {"pgd", "fog"} <= names
     found = {}
     for path in (ROOT / "service").rglob("*.py"):
+        if "migrations" in path.parts:  # they say what the tables were
+            continue
         texts = {
             node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
         }

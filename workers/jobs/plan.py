@@ -9,16 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from statistics import fmean
 from typing import cast
 
-import torch
-from torch.utils.flop_counter import FlopCounterMode
-
-from assay.models.layers.token_model import TokenModel
-from assay.service.catalog.catalog import load
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.contract.corruption_cells import cells_of, content_label
+from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label
@@ -31,6 +25,7 @@ from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.evaluation.engine.shard import FolderReader
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.evaluation.perplexity import Perplexity
+from assay.workers.jobs.cost import choose_batch_size, example_seconds, measure_cost
 from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session, data_root, examples_of
 from assay.workers.jobs.sources import planned_sources
@@ -38,27 +33,6 @@ from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
 from assay.workers.weights.fit import check_fit, check_vocabulary
 from assay.workers.weights.training_record import doubts, trained_on
-
-# Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
-NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
-# What one batch may keep for the backward pass, and the largest automatic batch.
-BATCH_BYTES = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
-MAX_BATCH = {"cpu": 64, "cuda": 512}
-BACKWARD_COST = 2.0
-
-# Corruptions state the CPU `milliseconds` for an image of so many pixels at severity 3 on one thread, batches
-# of 16: `python -m benchmarks.corruptions --turns 2`, 2026-11-22, AMD EPYC.
-MEASURED_PIXELS = 224 * 224
-# What does not shrink with the pixels: at 32 x 32 the fifteen took 1.11 ms, not the 0.45 ms of their pixels.
-FIXED = 0.05
-# To decode a JPEG file of ImageNet-C's size: the same machine and day, one thread.
-READING = 0.9
-# How much faster than one thread of a CPU: what is asked of corruptions on a GPU, and a few threads that
-# decode. Assumed, not measured.
-FASTER_MAKING = {"cpu": 1.0, "cuda": 20.0}
-FASTER_READING = {"cpu": 1.0, "cuda": 4.0}
-# Of images that are corrupted in their files' own size, which only the files know: about those of ADE20K.
-WHOLE_IMAGE = 512 * 683
 
 
 def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport], None]) -> PlanReport:
@@ -180,20 +154,6 @@ def cut(evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds:
     ]
 
 
-def example_seconds(item: EvaluationItem, flops: float, device: str, image_size: int) -> float:
-    """Nominal seconds (above 0) for one example of an evaluation.
-
-    Args:
-        item: The evaluation; it declares its passes.
-        flops: Operations of one forward pass.
-        device: "cpu" or "cuda".
-        image_size: Of the model, in pixels; corrupted images are made at it.
-    """
-    passes = catalog.passes(item["name"], item["params"])
-    work = max(passes.forward + BACKWARD_COST * passes.backward, 1.0)
-    return flops * work / NOMINAL_FLOPS[device] + preparation_seconds(item, image_size, device)
-
-
 def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> float:
     """How many windows a document of a text has on average; 1 for everything that is no document."""
     if examples.task != "language":
@@ -201,77 +161,3 @@ def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> fl
     made = catalog.build("evaluation", item["name"], item["params"])()
     stride = made.windows(loaded.image_size).stride if isinstance(made, Perplexity) else loaded.image_size
     return max(1.0, cast(LanguageSet, examples).mean_tokens / stride)
-
-
-def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
-    """The asked batch size; for "auto" the largest power of two whose saved tensors fit the budget."""
-    if asked != "auto":
-        return int(asked)
-    fitting = max(1, BATCH_BYTES[device] // max(saved_bytes, 1))
-    return int(min(MAX_BATCH[device], 2 ** int(math.log2(fitting))))
-
-
-def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> tuple[float, int]:
-    """Operations of one forward pass of one example, and the bytes it saves for the backward pass.
-
-    Args:
-        loaded: The model.
-        data: What it is for. Of text an example is as long as the model takes.
-        size: Height and width of the images in pixels; None for the model's own.
-    """
-    run = _run_once(loaded, data, size)
-    storages: dict[int, int] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    weights = {p.untyped_storage().data_ptr() for p in loaded.classifier.parameters()}
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        run()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        run()
-    saved = sum(size for pointer, size in storages.items() if pointer not in weights)
-    return max(float(counter.get_total_flops()), 1.0), saved
-
-
-def _run_once(loaded: Loaded, data: ExampleSet, size: int | None) -> Callable[[], torch.Tensor]:
-    """A pass of one example through the model; what it is does not matter."""
-    side = size or loaded.image_size
-    if is_text(data):
-        model = cast(TokenModel, loaded.classifier)
-        tokens = torch.ones(1, side, dtype=torch.int64, device=loaded.device)
-        if data.task == "language":
-            return lambda: model.negative_log_likelihood(tokens, tokens)
-        return lambda: model(tokens)
-    pixels = torch.zeros(1, data.channels, side, side, device=loaded.device)
-    pixels = pixels.to(loaded.classifier.mean.dtype).requires_grad_()
-    return lambda: loaded.classifier(pixels)
-
-
-def preparation_seconds(item: EvaluationItem, image_size: int, device: str) -> float:
-    """Nominal seconds for the corrupted images of one example; 0 of evaluations without corruptions.
-
-    Args:
-        item: an evaluation of a spec: {"name", "params"}.
-        image_size: of the model, in pixels.
-        device: "cpu" or "cuda".
-    """
-    params = item["params"]
-    if not {"corruptions", "severities"} <= params.keys():
-        return 0.0
-    cells = cells_of(params)
-    if params.get("source") == "stored":
-        return 1e-3 * READING * len(cells) / FASTER_READING[device]
-    pixels = WHOLE_IMAGE if "window" in params else image_size**2
-    stated = stated_milliseconds()
-    unknown = fmean(stated.values())
-    milliseconds = sum(FIXED + stated.get(name, unknown) * pixels / MEASURED_PIXELS for name, _ in cells)
-    return 1e-3 * milliseconds / FASTER_MAKING[device]
-
-
-def stated_milliseconds() -> dict[str, float]:
-    """What the corruptions of the catalog that state it cost, by name."""
-    found = ((entry.name, (entry.facts or {}).get("milliseconds")) for entry in load().list("corruption"))
-    return {name: float(cost) for name, cost in found if cost is not None}

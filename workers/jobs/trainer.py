@@ -20,7 +20,7 @@ from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.perplexity import Perplexity
-from assay.workers.jobs.plan import choose_batch_size, measure_cost
+from assay.workers.jobs.cost import choose_batch_size, measure_cost
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.training.batch_workers import worker_count
 from assay.workers.training.distributed.processes import ALONE, Processes

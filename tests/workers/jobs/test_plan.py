@@ -14,15 +14,9 @@ from torch import nn
 from assay.models.layers.layers import Classifier
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.jobs import plan
-from assay.workers.jobs.plan import (
-    BATCH_BYTES,
-    MAX_BATCH,
-    choose_batch_size,
-    cut,
-    example_seconds,
-    measure_cost,
-)
+from assay.workers.jobs import cost, plan
+from assay.workers.jobs.cost import BATCH_BYTES, MAX_BATCH, choose_batch_size, example_seconds, measure_cost
+from assay.workers.jobs.plan import cut
 from assay.workers.jobs.session import Loaded, Session
 from tests.support.wordnet_files import write_wordnet
 
@@ -133,7 +127,7 @@ def test_seconds_grow_with_the_passes_and_are_never_zero() -> None:
         for steps in (5, 50)
     ]
     assert 0 < clean < pgd[0] < pgd[1]
-    assert clean == pytest.approx(1e9 / plan.NOMINAL_FLOPS["cpu"])
+    assert clean == pytest.approx(1e9 / cost.NOMINAL_FLOPS["cpu"])
 
 
 def request(spec: dict[str, Any], shard_seconds: float = 1e-4) -> dict[str, Any]:

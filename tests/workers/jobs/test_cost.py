@@ -11,7 +11,8 @@ from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.corruption_cells import SEVERITIES
 from assay.workers.jobs import plan
-from assay.workers.jobs.plan import FIXED, cut, example_seconds, preparation_seconds, stated_milliseconds
+from assay.workers.jobs.cost import FIXED, example_seconds, preparation_seconds, stated_milliseconds
+from assay.workers.jobs.plan import cut
 
 ALL = {"corruptions": [*FIFTEEN], "severities": [*SEVERITIES], "source": "generated"}
 

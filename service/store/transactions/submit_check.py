@@ -1,0 +1,55 @@
+"""A new check of an uploaded file: a job that no route shows, its one shard, and the checkpoint's row."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, insert, select
+
+from assay.service.contract.states import JobState
+from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference, WeightsReference
+from assay.service.contract.weights_options import WeightsReading
+from assay.service.store.clock import now
+from assay.service.store.ids import new_id
+from assay.service.store.tables import checkpoints, jobs
+from assay.service.store.transactions.event_log import record_state_event
+from assay.service.store.transactions.submit import add_first_shard, job_values
+
+# Checks are short, and other jobs wait for them.
+PRIORITY = 9
+
+
+def submit_check(
+    connection: Connection,
+    name: str,
+    model: ComponentReference,
+    sha256: str,
+    size: int,
+    tenant: str | None,
+    reading: WeightsReading,
+) -> str:
+    """Writes the job that checks an uploaded file, and the checkpoint's row; returns the job's id."""
+    created_at = connection.execute(select(now())).scalar_one()
+    job_id = new_id(created_at)
+    weights: WeightsReference = {
+        "checkpoint": name,
+        "sha256": sha256,
+        "normalization": reading["normalization"],
+        "positions": reading["positions"],
+    }
+    spec: CheckJobSpec = {
+        "kind": "check",
+        "name": name,
+        "seed": 0,
+        "tags": [],
+        "priority": PRIORITY,
+        "timeout_seconds": None,
+        "model": {**model, "weights": weights},
+        "execution": {"device": "auto"},
+    }
+    job = job_values(job_id, spec, created_at) | {"state": str(JobState.QUEUED), "tenant": tenant}
+    connection.execute(insert(jobs).values(**job))
+    record_state_event(connection, job_id)
+    add_first_shard(connection, job_id, "check", spec)
+    row = {"tenant": tenant or "", "name": name, "job_id": job_id, "model": model}
+    stored = {"sha256": sha256, "size": size, "created_at": created_at}
+    connection.execute(insert(checkpoints).values(**row, **stored))
+    return job_id
