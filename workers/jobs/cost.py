@@ -16,7 +16,8 @@ from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.stored_specs import EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.data.formats.text import is_text
+from assay.workers.data.formats.text import LanguageSet, is_text
+from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.jobs.session import Loaded
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
@@ -53,6 +54,15 @@ def example_seconds(item: EvaluationItem, flops: float, device: str, image_size:
     passes = catalog.passes(item["name"], item["params"])
     work = max(passes.forward + BACKWARD_COST * passes.backward, 1.0)
     return flops * work / NOMINAL_FLOPS[device] + preparation_seconds(item, image_size, device)
+
+
+def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> float:
+    """How many windows a document of a text has on average; 1 for everything that is no document."""
+    if examples.task != "language":
+        return 1.0
+    made = catalog.build("evaluation", item["name"], item["params"])()
+    stride = made.windows(loaded.image_size).stride if isinstance(made, Perplexity) else loaded.image_size
+    return max(1.0, cast(LanguageSet, examples).mean_tokens / stride)
 
 
 def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:

@@ -11,23 +11,19 @@ import math
 from collections.abc import Callable
 from typing import cast
 
-from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label
-from assay.service.contract.stored_specs import EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import LanguageSet, is_text
-from assay.workers.evaluation.engine.shard import FolderReader
 from assay.workers.evaluation.engine.stages import COMPATIBLE
-from assay.workers.evaluation.perplexity import Perplexity
-from assay.workers.jobs.cost import choose_batch_size, example_seconds, measure_cost
+from assay.workers.jobs.cost import choose_batch_size, example_seconds, measure_cost, windows_of
 from assay.workers.jobs.segmentation_attacks import class_pixels
-from assay.workers.jobs.session import Loaded, Session, data_root, examples_of
+from assay.workers.jobs.session import Session, check_folders, examples_of
 from assay.workers.jobs.sources import planned_sources
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
@@ -99,20 +95,6 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     return {"type": "plan", "plan": plan}
 
 
-def check_folders(item: EvaluationItem) -> None:
-    """Refuse, before anything is measured, an evaluation whose folders are not there.
-
-    Raises:
-        MissingData: one is not; says how to fill it.
-        CorruptData: what is in it cannot be read.
-        ValueError: a name leads out of the data root.
-    """
-    component = load_catalog().find_evaluation(item["name"])
-    if any(part.get("folder") for part in component.parameters["properties"].values()):
-        reader: FolderReader = catalog.build("evaluation", item["name"], item["params"])()
-        reader.check(data_root())
-
-
 def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
     """What the merge must know of the data.
 
@@ -152,12 +134,3 @@ def cut(evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds:
         }
         for start in range(0, n, length)
     ]
-
-
-def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> float:
-    """How many windows a document of a text has on average; 1 for everything that is no document."""
-    if examples.task != "language":
-        return 1.0
-    made = catalog.build("evaluation", item["name"], item["params"])()
-    stride = made.windows(loaded.image_size).stride if isinstance(made, Perplexity) else loaded.image_size
-    return max(1.0, cast(LanguageSet, examples).mean_tokens / stride)

@@ -16,6 +16,7 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_words
+from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.messages import ModelSource
 from assay.service.contract.records import AssumedNormalization
@@ -33,6 +34,7 @@ from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import TextSet, is_text
+from assay.workers.evaluation.engine.shard import FolderReader
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.training.files import content_sha256
 from assay.workers.weights.backbone import load_backbone
@@ -327,3 +329,17 @@ def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -
     """
     data = session.data(item["data"] or spec["data"], "test")
     return data.of_cells(cells_of(item["params"])) if isinstance(data, StoredCorruptions) else data
+
+
+def check_folders(item: EvaluationItem) -> None:
+    """Refuse, before anything is measured, an evaluation whose folders are not there.
+
+    Raises:
+        MissingData: one is not; says how to fill it.
+        CorruptData: what is in it cannot be read.
+        ValueError: a name leads out of the data root.
+    """
+    component = load_catalog().find_evaluation(item["name"])
+    if any(part.get("folder") for part in component.parameters["properties"].values()):
+        reader: FolderReader = catalog.build("evaluation", item["name"], item["params"])()
+        reader.check(data_root())

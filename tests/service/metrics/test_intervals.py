@@ -181,7 +181,7 @@ def test_same_seed_same_bits_in_any_order_and_process() -> None:
     assert bootstrap_mean(values[::-1], seed="job/0", resamples=200) == first
     assert bootstrap_mean(values, seed="job/1", resamples=200) != first
     script = (
-        "import math; from service.metrics.intervals import bootstrap_mean as b;"
+        "import math; from assay.service.metrics.intervals import bootstrap_mean as b;"
         "print(repr(tuple(b([math.sin(i) for i in range(100)], seed='job/0', resamples=200))))"
     )
     done = subprocess.run(

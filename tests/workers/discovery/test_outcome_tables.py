@@ -81,7 +81,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 def reason() -> str:
-    found, left_out = packages.walk(load_with("").list(), packages.installed())
+    found, left_out = packages.components_of(load_with("").list(), packages.installed())
     assert found == []
     return left_out["ext_norms 1.0"]
 
@@ -174,5 +174,5 @@ def test_a_worker_without_the_package_says_so(
 
 def test_a_package_may_state_one_of_assay_s_tables(write: Write) -> None:
     write("classification")
-    [component] = packages.walk(load_with("").list(), packages.installed())[0]
+    [component] = packages.components_of(load_with("").list(), packages.installed())[0]
     assert catalog.outcome_table(component, ["classification"]) is TABLES["classification"]

@@ -33,6 +33,14 @@ def {name}(*, steps: int = 3):
     """A probe."""
     return steps
 '''
+MODEL = '''
+__all__ = ["net"]
+
+
+def net(classes=0, channels=0, *, steps: int = 3):
+    """A network."""
+    return steps
+'''
 INVERT = '''
 from assay.attacks.corruptions.imaging.corruption import Corruption, Severity
 
@@ -94,7 +102,7 @@ def test_modules_and_packages_called_after_kinds_have_components(write: Write) -
 
 
 def test_presets_are_components_too(write: Write) -> None:
-    source = PROBE.format(name="net").replace("*,", "classes=0, channels=0, *,") + (
+    source = MODEL + (
         "\n\nfrom assay.models.layers.presets import Preset\n"
         'PRESETS = {"net_tiny": Preset(net, "Tiny.", {"steps": 5}),\n'
         '           "net_base": Preset(net, "Base.", {"steps": 9})}\n'
@@ -172,7 +180,7 @@ def test_a_corruption_of_a_package_can_be_named_and_the_provenance_has_the_packa
     spec = validate(load(), body).spec
     assert spec["evaluations"][0]["params"]["corruptions"] == ["invert", "fog"]
     assert packages.packages_of(spec, load()) == {"ext_one": "1.0"}
-    made = catalog.build("evaluation", "corruptions", params)(seed=0)
+    made = catalog.build("evaluation", "corruptions", params)()
     assert [kernel.name for kernel in made.kernels] == ["invert", "fog"]
     image = torch.rand(1, 1, 8, 8).mul(255).round() / 255
     torch.testing.assert_close(made.kernels[0](image, ["a"], 0), 1 - image)

@@ -10,7 +10,7 @@ import pytest
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.corruption_cells import SEVERITIES
-from assay.workers.jobs import plan
+from assay.workers.jobs import cost
 from assay.workers.jobs.cost import FIXED, example_seconds, preparation_seconds, stated_milliseconds
 from assay.workers.jobs.plan import cut
 
@@ -43,7 +43,7 @@ def test_it_grows_with_cells_and_pixels_and_is_that_of_reading_where_images_are_
 def test_a_corruption_that_states_no_cost_has_the_mean_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     fog = load().find("corruption", "fog")
     other = fog.model_copy(update={"name": "posterize", "facts": None})
-    monkeypatch.setattr(plan, "load", lambda: Catalog([*load().list(), other]))
+    monkeypatch.setattr(cost, "load", lambda: Catalog([*load().list(), other]))
     mean = fmean(stated_milliseconds().values())
     assert mean != stated_milliseconds()["fog"]
     seconds = preparation_seconds(corruptions(corruptions=["posterize"], severities=[1]), 224, "cpu")

@@ -76,7 +76,7 @@ def test_what_a_process_says_is_the_reason(
 ) -> None:
     """As `rank` does it, in place of torchrun: the batch is too small for two."""
     program = (
-        "import sys; from pathlib import Path; from workers.training.distributed.rank import _tell;"
+        "import sys; from pathlib import Path; from assay.workers.training.distributed.rank import _tell;"
         " _tell(Path(sys.argv[1]), ValueError('batches are too small')); sys.exit(1)"
     )
     monkeypatch.setattr(launch, "_command", lambda _, folder: [sys.executable, "-c", program, str(folder)])
