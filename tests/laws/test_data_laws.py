@@ -191,11 +191,9 @@ def test_examples_are_whole_and_at_their_own_size(build: Build, split: str) -> N
         assert pixels.shape == (data.channels, *labels.shape)
         assert data.size is None or labels.shape == data.size
         assert labels[labels != IGNORE].max() < data.classes
-        (again, same), (part, alike) = load(split).example(index), data.subset([index]).example(0)
+        again, same = load(split).example(index)
         assert torch.equal(pixels, again)
         assert torch.equal(labels, same)
-        assert torch.equal(pixels, part)
-        assert torch.equal(labels, alike)
         pixels.zero_()
         labels.zero_()
         assert torch.equal(data.example(index)[1], same)
@@ -274,18 +272,6 @@ def test_impossible_requests_are_refused(build: Build) -> None:
             data.images([index], 8)
     with pytest.raises(ValueError, match="got 0"):
         data.images([0], 0)
-
-
-@each_set
-def test_subset_is_a_part(build: Build) -> None:
-    data = build()("test")
-    part = data.subset([2, 0])
-    assert list(part.ids) == [data.ids[2], data.ids[0]]
-    assert torch.equal(truth(part, [0, 1]), truth(data, [2, 0]))
-    assert torch.equal(truth(part.subset([1]), [0]), truth(data, [0]))
-    assert torch.equal(part.images([0, 1], 8), data.images([2, 0], 8))
-    assert part.content_sha256() != data.content_sha256()
-    assert (part.name, part.classes, part.channels) == (data.name, data.classes, data.channels)
 
 
 @each_part

@@ -91,20 +91,6 @@ def test_splits_share_the_vocabulary_and_no_example(build: Build) -> None:
     assert load("train").class_names == load("test").class_names
 
 
-@each_set
-def test_subset_is_a_part(build: Build, component: tuple[str, str]) -> None:
-    data = build()("test")
-    part = data.subset([1, 0])
-    assert list(part.ids) == [data.ids[1], data.ids[0]]
-    assert part.vocabulary is data.vocabulary
-    assert part.content_sha256() != data.content_sha256()
-    if component in LABELLED:
-        assert torch.equal(part.tokens([0, 1], 9), data.tokens([1, 0], 9))
-        assert part.labels.tolist() == [int(data.labels[1]), int(data.labels[0])]
-    else:
-        assert part.words(0) == data.words(1)
-
-
 CHANGES = [(component, "word") for component in SETS] + [(component, "label") for component in LABELLED]
 
 

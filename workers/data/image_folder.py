@@ -19,7 +19,7 @@ from annotated_types import Gt, Le
 from PIL import Image
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import CorruptData, Subset, checked_indices, checked_size
+from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, find_images
 from assay.workers.data.formats.pictures import in_threads, open_picture, resize_and_crop
@@ -156,7 +156,3 @@ class ImageFolder:
                 raise CorruptData(f"{self.folder / path} cannot be read ({error})") from error
             digest.update(f"{identifier}\0{content} {label}\n".encode())
         return digest.hexdigest()
-
-    def subset(self, indices: Sequence[int]) -> Subset:
-        """The examples at these indices, in this order."""
-        return Subset(self, indices)

@@ -67,9 +67,6 @@ class Stripes:
     def content_sha256(self) -> str:
         return "0" * 64
 
-    def subset(self, indices: Sequence[int]) -> Stripes:
-        raise NotImplementedError
-
 
 def classifier(seed: int = 0) -> nn.Module:
     """Has what a checkpoint must not forget: buffers, and layers that draw random numbers."""

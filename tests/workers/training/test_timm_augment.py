@@ -101,10 +101,11 @@ def test_crops_are_cut_from_the_file_at_its_own_size(tmp_path: Path) -> None:
     with library_generators_restored():
         seed_libraries(5)
         expected = torch.from_numpy(np.array(crop(Image.fromarray(noise)))).permute(2, 0, 1)
-        for chosen in (data, data.subset([1, 0])):
-            found = TimmExamples(chosen, Augmentation(smallest_crop=0.3), SIDE).make(1, seed=5)
+        examples = TimmExamples(data, Augmentation(smallest_crop=0.3), SIDE)
+        for index in (1, 0):
+            found = examples.make(index, seed=5)
             assert torch.equal(found.image, expected)
-            assert found.truth == chosen.labels[1]
+            assert found.truth == data.labels[index]
 
 
 def test_erasing_changes_one_rectangle_of_some_images() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import Subset, checked_indices, checked_size, resize
+from assay.workers.data.formats.dataset import checked_indices, checked_size, resize
 
 # Below this many bytes all images are resized once and cached; above it, on each call.
 CACHE_BYTES = 64 * 2**20
@@ -91,7 +91,3 @@ class ArrayDataSet:
                 digest.update(f"{self.ids[index]} {labels[index]}\n".encode())
                 digest.update(pixels.tobytes())
         return digest.hexdigest()
-
-    def subset(self, indices: Sequence[int]) -> Subset:
-        """The examples at these indices, in this order."""
-        return Subset(self, indices)

@@ -5,11 +5,9 @@ Legend: n examples, C channels, H height, W width, S requested side.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import torch
 from PIL.Image import Image
 from torch import Tensor
 from torch.nn import functional
@@ -59,9 +57,6 @@ class ExampleSet(Protocol):
     def content_sha256(self) -> str:
         """Hash of the examples' content; the same in every process and on every machine."""
 
-    def subset(self, indices: Sequence[int]) -> ExampleSet:
-        """The examples at these indices, in this order."""
-
 
 class ImageSet(ExampleSet, Protocol):
     """Images of some classes, read lazily. All tensors live on the CPU."""
@@ -90,9 +85,6 @@ class ImageSet(ExampleSet, Protocol):
     def content_sha256(self) -> str:
         """Hash of ids, labels and pixels (or files); the same in every process and on every machine."""
 
-    def subset(self, indices: Sequence[int]) -> ImageSet:
-        """The examples at these indices, in this order."""
-
 
 class DataSet(ImageSet, Protocol):
     """Images with one label each."""
@@ -100,9 +92,6 @@ class DataSet(ImageSet, Protocol):
     @property
     def labels(self) -> Tensor:
         """int64 (n,), in [0, classes)."""
-
-    def subset(self, indices: Sequence[int]) -> DataSet:
-        """The examples at these indices, in this order."""
 
 
 def model_class_names(data: ExampleSet) -> tuple[str, ...]:
@@ -128,65 +117,6 @@ def chosen_logits(data: ExampleSet) -> list[int] | None:
         return None
     places = {name: place for place, name in enumerate(names)}
     return [places[name] for name in data.class_names]
-
-
-class ImageSubset:
-    """Subset of an image set. Only the ids are copied.
-
-    Raises:
-        IndexError: an index is outside [0, n).
-        ValueError: an index occurs twice (ids would not be unique).
-    """
-
-    def __init__(self, parent: ImageSet, indices: Sequence[int]) -> None:
-        self._images_of = parent
-        self.indices = checked_indices(indices, len(parent))
-        if len(set(self.indices)) != len(self.indices):
-            raise ValueError("a subset holds every example at most once; an index was given twice")
-        self.name = parent.name
-        self.task = parent.task
-        self.classes = parent.classes
-        self.class_names = parent.class_names
-        self.model_class_names = model_class_names(parent)
-        self.channels = parent.channels
-        self.mean = parent.mean
-        self.std = parent.std
-        self.size = parent.size
-        self.ids: Sequence[str] = [parent.ids[index] for index in self.indices]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def images(self, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1], float32 (len(indices), C, size, size)."""
-        return self._images_of.images(self._in_parent(indices), size)
-
-    def picture(self, index: int) -> Image | None:
-        """The image as stored in its file; see `original`."""
-        return original(self._images_of, self._in_parent([index])[0])
-
-    def content_sha256(self) -> str:
-        """Hash of the parent's content and of the chosen examples, in order."""
-        digest = hashlib.sha256(f"subset of {self._images_of.content_sha256()}\n".encode())
-        for identifier in self.ids:
-            digest.update(f"{identifier}\n".encode())
-        return digest.hexdigest()
-
-    def _in_parent(self, indices: Sequence[int]) -> list[int]:
-        return [self.indices[index] for index in checked_indices(indices, len(self))]
-
-
-class Subset(ImageSubset):
-    """Subset of a labelled data set."""
-
-    def __init__(self, parent: DataSet, indices: Sequence[int]) -> None:
-        super().__init__(parent, indices)
-        self.parent = parent
-        self.labels = parent.labels[torch.tensor(self.indices, dtype=torch.int64)]
-
-    def subset(self, indices: Sequence[int]) -> Subset:
-        """The examples at these indices of this subset, in this order."""
-        return Subset(self, indices)
 
 
 def original(data: ImageSet, index: int) -> Image | None:

@@ -17,7 +17,6 @@ from assay.workers.data.formats.dataset import (
     DataSet,
     ExampleSet,
     ImageSet,
-    ImageSubset,
     checked_indices,
     checked_size,
     resize,
@@ -47,9 +46,6 @@ class SegmentationSet(ImageSet, Protocol):
             CorruptData: a file cannot be read, or has an undefined value.
         """
 
-    def subset(self, indices: Sequence[int]) -> SegmentationSet:
-        """The examples at these indices, in this order."""
-
 
 def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
     """Ground truth of `data.images(indices, size)`.
@@ -60,27 +56,6 @@ def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
     if data.task == "segmentation":
         return cast(SegmentationSet, data).label_maps(indices, size)
     return cast(DataSet, data).labels[torch.tensor(list(indices), dtype=torch.int64)]
-
-
-class SegmentationSubset(ImageSubset):
-    """Subset of a segmentation set."""
-
-    def __init__(self, parent: SegmentationSet, indices: Sequence[int]) -> None:
-        super().__init__(parent, indices)
-        self.parent = parent
-
-    def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
-        """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size)."""
-        return self.parent.label_maps(self._in_parent(indices), size)
-
-    def example(self, index: int) -> tuple[Tensor, Tensor]:
-        """One image at its own size, uint8 (C, H, W), and its label map, uint8 (H, W)."""
-        (place,) = self._in_parent([index])
-        return self.parent.example(place)
-
-    def subset(self, indices: Sequence[int]) -> SegmentationSubset:
-        """The examples at these indices of this subset, in this order."""
-        return SegmentationSubset(self, indices)
 
 
 class SegmentationArrays:
@@ -152,7 +127,3 @@ class SegmentationArrays:
             digest.update(pixels.numpy().tobytes())
             digest.update(labels.numpy().tobytes())
         return digest.hexdigest()
-
-    def subset(self, indices: Sequence[int]) -> SegmentationSubset:
-        """The examples at these indices, in this order."""
-        return SegmentationSubset(self, indices)

@@ -19,7 +19,6 @@ from assay.service.submission.data_folders import IMAGE_SUFFIXES
 from assay.workers.data.formats.dataset import CorruptData, MissingData, checked_indices, checked_size
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
-from assay.workers.data.formats.segmentation import SegmentationSubset
 
 # Files listed in a message.
 LISTED = 5
@@ -226,7 +225,3 @@ class SegmentationFiles:
                     raise CorruptData(f"{self.folder / name} cannot be read ({error})") from error
                 digest.update(f"{name}\0{content}\n".encode())
         return digest.hexdigest()
-
-    def subset(self, indices: Sequence[int]) -> SegmentationSubset:
-        """The examples at these indices, in this order."""
-        return SegmentationSubset(self, indices)

@@ -30,7 +30,7 @@ from assay.service.submission.imagenet_c_layout import (
     folder_names,
     image_names,
 )
-from assay.workers.data.formats.dataset import CorruptData, MissingData, Subset, checked_indices, checked_size
+from assay.workers.data.formats.dataset import CorruptData, MissingData, checked_indices, checked_size
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, STD
 
@@ -185,10 +185,6 @@ class StoredCorruptions:
                     identifier, _, label = self._files[row]
                     total.update(f"{cell[0]}/{cell[1]}/{identifier}\0{content} {label}\n".encode())
         return total.hexdigest()
-
-    def subset(self, indices: Sequence[int]) -> Subset:
-        """The examples at these indices, in this order, in the first cell."""
-        return Subset(self, indices)
 
     def _present(self) -> list[Cell]:
         every = [(name, severity) for name in corruption_names() for severity in SEVERITIES]

@@ -51,9 +51,6 @@ class LanguageSet(TextSet, Protocol):
     def starts(self) -> list[int]:
         """Offsets of the documents in the stream, and its end, (n + 1,)."""
 
-    def subset(self, indices: Sequence[int]) -> LanguageSet:
-        """The documents at these indices, in this order, with the same vocabulary."""
-
 
 class SentenceSet(TextSet, Protocol):
     """Texts with one label each; words are separated by single spaces."""
@@ -75,9 +72,6 @@ class SentenceSet(TextSet, Protocol):
             IndexError: an index is outside [0, n).
             ValueError: the length is not positive.
         """
-
-    def subset(self, indices: Sequence[int]) -> SentenceSet:
-        """The examples at these indices, in this order."""
 
 
 def is_text(data: ExampleSet) -> bool:
@@ -151,16 +145,6 @@ class Documents:
             digest.update(f"{identifier}\n{' '.join(self._read(index))}\n".encode())
         return digest.hexdigest()
 
-    def subset(self, indices: Sequence[int]) -> Documents:
-        """The documents at these indices, in this order, as a separate text."""
-        places = checked_indices(indices, len(self))
-        return Documents(
-            name=self.name,
-            ids=[self.ids[place] for place in places],
-            read=lambda index: self._read(places[index]),
-            vocabulary=self.vocabulary,
-        )
-
 
 class Sentences:
     """Labelled texts in memory."""
@@ -220,18 +204,6 @@ class Sentences:
         for identifier, label, sentence in rows:
             digest.update(f"{identifier}\n{label}\n{sentence}\n".encode())
         return digest.hexdigest()
-
-    def subset(self, indices: Sequence[int]) -> Sentences:
-        """The examples at these indices, in this order."""
-        chosen = checked_indices(indices, len(self))
-        return Sentences(
-            name=self.name,
-            class_names=self.class_names,
-            ids=[self.ids[index] for index in chosen],
-            sentences=[self.sentences[index] for index in chosen],
-            labels=self.labels[torch.tensor(chosen, dtype=torch.int64)].tolist(),
-            vocabulary=self.vocabulary,
-        )
 
 
 def padded(rows: Sequence[Tensor]) -> Tensor:
