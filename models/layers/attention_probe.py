@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-SOFTMAX = "softmax"
-
 
 class QueriesKeysValues(NamedTuple):
     """Queries, keys and values of one layer, each (B, H, N, D)."""

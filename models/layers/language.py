@@ -9,9 +9,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-# Special words; the others follow, by frequency.
+# Id of padding, in every vocabulary.
 PAD = 0
-UNKNOWN = 1
 
 
 @runtime_checkable

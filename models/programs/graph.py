@@ -21,7 +21,6 @@ from assay.models.programs.payload import DTYPES, STRIDED
 from assay.models.programs.reading import field, integer, listed, of_type, real, refuse, shown, union
 
 MAX_NODES = 100_000
-POSITIONAL = (None, 0, 1)
 MEMORY_FORMATS = {
     1: torch.contiguous_format,
     2: torch.channels_last,

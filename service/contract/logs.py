@@ -45,11 +45,6 @@ def about(**fields: str) -> Iterator[None]:
         _about.reset(token)
 
 
-def context() -> Mapping[str, str]:
-    """The fields that a record would get here."""
-    return _about.get()
-
-
 class TextFormatter(logging.Formatter):
     """A line for people, its exception below it."""
 

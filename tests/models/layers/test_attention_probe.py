@@ -9,7 +9,6 @@ from torch import nn
 from assay.models.fan_vit import fan_vit
 from assay.models.layers.attention_lookup import attentions
 from assay.models.layers.attention_probe import (
-    SOFTMAX,
     QueriesKeysValues,
     SoftmaxLayer,
     observed,
@@ -23,8 +22,8 @@ from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
 
 WIDTH, HEADS, TOKENS = 12, 3, 7
-OFFERED = sorted(c.name for c in load().list("attention") if SOFTMAX in c.offers)
-MODELS = sorted(c.name for c in load().list("model") if SOFTMAX in c.offers)
+OFFERED = sorted(c.name for c in load().list("attention") if "softmax" in c.offers)
+MODELS = sorted(c.name for c in load().list("model") if "softmax" in c.offers)
 SMALL = {"image_size": 32, "patch_size": 8, "width": 12, "heads": 3, "depth": 2}
 
 

@@ -41,8 +41,6 @@ from assay.workers.evaluation.engine.verification import out_of_ball, out_of_box
 ROUNDING = 0.01
 SEEN = ("seen_gradient", "zero_gradient", "nonfinite_gradient")
 FLAGS = (*SEEN, "nonfinite", "unconverged", "unverified", "out_of_ball", "out_of_box")
-# What judging adds to the passes of an attack with one loss.
-FORWARD_PASSES = 1
 
 
 def attack_segmentation(

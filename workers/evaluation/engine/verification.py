@@ -19,8 +19,6 @@ from assay.attacks.threat import Ball, Box, sizes
 KEPT = ("row", "images", "best", "truth", "prediction", "rank", "loss", "nonfinite")
 # What rounding of float32 may add to a norm.
 ABSOLUTE, RELATIVE = 1e-6, 1e-5
-# What it adds to the passes of an attack: the image, and the image rounded to 8 bits.
-FORWARD_PASSES = 2
 REASONS = ("unverified", "out_of_ball", "out_of_box")
 
 
