@@ -45,8 +45,8 @@ def create_app(
 
     Args:
         settings: where to listen, where the state is, the caps.
-        store: an open store, which stays the caller's to close; None opens the one of the settings.
-        dispatcher: the doorbell; None rings nobody (workers poll).
+        store: an open store, which the caller closes; None opens the one named by the settings.
+        dispatcher: the doorbell; None: no doorbell, workers poll.
         catalog: None loads the committed `catalog.json`.
 
     Returns:

@@ -88,7 +88,7 @@ def wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log:
     """Return when the service answers.
 
     Raises:
-        SystemExit: it ended instead.
+        SystemExit: the service ended instead.
     """
     deadline = time.monotonic() + 60
     while not client.ready():
@@ -128,7 +128,7 @@ def submit(client: AssayClient, epochs: int) -> dict[str, str]:
 
 
 def evaluations() -> list[dict[str, Any]]:
-    """Clean, and every attack over the epsilon grid."""
+    """The clean evaluation, and every attack over the epsilon grid."""
     grid: list[dict[str, Any]] = [{"name": "clean"}]
     for attack in ("uniform_noise", "fgsm", "pgd"):
         grid += [{"name": attack, "params": {"epsilon": epsilon}} for epsilon in EPSILONS]
@@ -136,7 +136,7 @@ def evaluations() -> list[dict[str, Any]]:
 
 
 def follow(client: AssayClient, jobs: dict[str, str]) -> dict[str, Job]:
-    """Draw a bar for every job until all have ended."""
+    """Draw a progress bar per job until all have ended."""
     bars = Bars(list(jobs))
     while True:
         now = {label: client.job(job_id) for label, job_id in jobs.items()}
@@ -207,24 +207,24 @@ def table(results: dict[str, Results], comparison: dict[str, Any]) -> str:
 
 
 def row_key(name: str, params: dict[str, Any]) -> str:
-    """One evaluation with its parameters."""
+    """Table label of an evaluation with its parameters."""
     return json.dumps([name, params], sort_keys=True)
 
 
 def percent(value: float | None) -> str:
-    """A proportion as people read it."""
+    """A proportion as a percentage."""
     return "-" if value is None else f"{100 * value:.1f}"
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal."""
+    """Print to the terminal."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

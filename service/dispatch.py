@@ -1,7 +1,7 @@
 """The doorbell: a hint to the workers that a job may be claimable.
 
-Rows in state `queued` are the truth; a lost doorbell costs time, never a job. So ringing never waits and
-never fails: whoever submits a job must not notice that Redis is slow or away.
+Rows in state `queued` are the truth; a lost doorbell costs time, never a job. Ringing therefore never waits
+and never fails: a slow or absent Redis must not affect submissions.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from assay.service.contract.doorbell import SERIALIZER, TRANSPORT, listeners, se
 logger = logging.getLogger(__name__)
 AWAY_SECONDS = 2.0
 CLOSE_SECONDS = 5.0
-# The first ring goes out at once; those that follow it closely go together: sending one takes milliseconds.
+# The first ring goes out at once; those close behind it are batched: sending one takes milliseconds.
 BETWEEN_SECONDS = 0.25
 
 
 class Dispatcher(Protocol):
-    """Whoever can wake the workers."""
+    """Interface: wakes the workers."""
 
     def ring(self, job_id: str, device: str, /) -> None:
         """Tells the workers for a device ("auto": all) that the job with this id may be claimable."""
@@ -30,7 +30,7 @@ class Dispatcher(Protocol):
 
 
 class NullDispatcher:
-    """For a service without workers of its own: whoever works polls the database."""
+    """For a service without workers of its own: workers poll the database."""
 
     def ring(self, job_id: str, device: str, /) -> None:
         """Does nothing."""
@@ -42,7 +42,7 @@ class CeleryDispatcher:
     Rings that come while one is being sent are sent as one: it only says "look into the database".
 
     Args:
-        redis_url: with the password.
+        redis_url: address of Redis, with the password.
     """
 
     def __init__(self, redis_url: str) -> None:
@@ -60,13 +60,13 @@ class CeleryDispatcher:
         self._thread.start()
 
     def ring(self, job_id: str, device: str, /) -> None:
-        """Notes the ring; it is sent at once, and dropped when Redis is away."""
+        """Queues the ring; it is sent at once, and dropped when Redis is away."""
         with self._wake:
             self._pending.update(dict.fromkeys(listeners(device), job_id))
             self._wake.notify()
 
     def close(self) -> None:
-        """Sends what is pending and ends the thread."""
+        """Sends pending rings and ends the thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -88,7 +88,7 @@ class CeleryDispatcher:
                 self._pause(AWAY_SECONDS)
 
     def _next(self) -> dict[str, str]:
-        """What is to be rung, waiting for it; empty when the dispatcher was closed."""
+        """Waits for the next rings; empty when the dispatcher was closed."""
         with self._wake:
             self._wake.wait_for(lambda: self._pending or self._closed)
             pending, self._pending = self._pending, {}

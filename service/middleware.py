@@ -23,7 +23,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class ErrorBoundary:
-    """The outermost layer: whatever is raised below leaves as the error envelope."""
+    """The outermost layer: every exception from below leaves as the error envelope."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -51,7 +51,7 @@ class ErrorBoundary:
 
 
 def known(error: Exception, scope: Scope) -> AssayError:
-    """The error itself when the user may see it, else an `Internal` whose id is in the log."""
+    """The error itself when it is meant for the user, else an `Internal` whose id is in the log."""
     if isinstance(error, AssayError):
         return error
     error_id = secrets.token_hex(6)
@@ -71,7 +71,7 @@ class HostGuard:
         self.allowed = frozenset(allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Checks `Host`, and `Origin` for calls that change something."""
+        """Checks `Host`, and `Origin` of calls that change state."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             self._check_host(headers.get("host", ""))
@@ -101,12 +101,12 @@ def host_name(host: str) -> str | None:
 
 
 class BodyCap:
-    """Refuses bodies over a number of bytes, announced or not, before they are in memory.
+    """Refuses bodies over a size limit, announced or not, before they are in memory.
 
     Args:
-        app: what is guarded.
-        max_bytes: for all calls but those in `others`.
-        others: other numbers, by method and path.
+        app: the guarded application.
+        max_bytes: limit of all calls but those in `others`.
+        others: other limits, by method and path.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class BodyCap:
         self.others = others or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Checks the announced length at once and the received length as it comes."""
+        """Checks the announced length at once and the received length as it arrives."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -1,9 +1,9 @@
-"""Brings the database to the newest revision, and ends.
+"""Migrates the database to the newest revision, then exits.
 
     python -m assay.service.migrate
 
-It runs once before a new version of the service and the workers starts. It waits for a database that is
-not up yet.
+Run it once before starting a new version of the service and the workers. It waits for a database that is not
+up yet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(wait_seconds: float = WAIT_SECONDS) -> int:
     """Migrate the database of the settings.
 
     Returns:
-        0 when it is at the newest revision, 1 when it cannot be reached, 2 for wrong settings.
+        0 at the newest revision, 1 when the database cannot be reached, 2 for wrong settings.
     """
     try:
         settings = Connections()

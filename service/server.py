@@ -2,7 +2,7 @@
 
     python -m assay.service.server
 
-Any number of them may run on one database. It starts, and says 503, while the database is away.
+Any number of them may run on one database. Without the database it starts all the same, and answers 503.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def main() -> int:
 
 
 def _settle() -> None:
-    """Keep answers quick while others are worked on.
+    """Keep latency low under concurrent requests.
 
-    What was built at the start stays for ever, so the garbage collector need not look through it again; and
-    a thread that computes hands over after a millisecond, so that the others' answers are not held up.
+    Objects built at startup live as long as the process, so the garbage collector need not scan them again; a
+    computing thread yields after a millisecond, so that other requests are not held up.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The HTTP server of both modes: uvicorn, which ends the event streams when it is told to stop."""
+"""The HTTP server of both modes: uvicorn, which ends event streams on shutdown."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WRONG_SETTINGS = 2
 
 
 class CannotStart(Exception):
-    """Something outside this process keeps the service from starting; the message says what."""
+    """An external condition prevents the service from starting; the message names it."""
 
 
 class Server(uvicorn.Server):
-    """Serves an application of `create_app`.
+    """Serves an application made by `create_app`.
 
-    Left alone, uvicorn waits for open answers until the graceful shutdown has timed out and then
-    cuts them off; an event stream is open as long as its job runs.
+    By default uvicorn waits for open answers until the graceful shutdown times out and then cuts them off; an
+    event stream is open as long as its job runs.
     """
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
@@ -33,14 +33,14 @@ class Server(uvicorn.Server):
         self._app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the streams, whose clients come again, and then shuts down."""
+        """Ends the streams, whose clients reconnect, and then shuts down."""
         feed: Feed = self._app.state.feed
         feed.close()
         await super().shutdown(sockets)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on this host and port.
+    """A socket listening on this host and port.
 
     Raises:
         CannotStart: the port is taken or may not be used.
@@ -85,7 +85,7 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
 
 
 def unwind(number: int, frame: object) -> None:
-    """SIGTERM unwinds the stack like SIGINT does, so that the workers are stopped on the way out.
+    """Handler that makes SIGTERM unwind the stack as SIGINT does, so that workers are stopped on the way out.
 
     uvicorn handles the signal while it serves, and raises it again when it has finished.
     """

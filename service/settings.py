@@ -17,7 +17,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Settings(Connections):
-    """What the service reads; what only workers read is in `workers.settings`. Paths are made absolute."""
+    """Settings of the service; those of workers alone are in `workers.settings`. Paths are made absolute."""
 
     data_root: Path | None = Field(None, description="folder with the data sets")
 
@@ -44,7 +44,7 @@ class Settings(Connections):
 
     @property
     def keys_required(self) -> bool:
-        """Whether every call but those of health needs an API key: wherever others could call."""
+        """Whether every call but health checks needs an API key: true wherever other machines could call."""
         return self.require_keys or self.mode == "distributed" or not is_loopback(self.host)
 
     @field_validator("allowed_hosts")

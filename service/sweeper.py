@@ -1,7 +1,7 @@
-"""Ends what should have ended, also when no worker is left to do it: expired leases, overdue jobs.
+"""Ends expired leases and overdue jobs, even when no worker is left to do it.
 
-Workers do the same and more (`workers.supervision.reaper`). Without any of them a canceled job would be
-`canceling` until one comes.
+Workers do the same and more (`workers.supervision.reaper`). Without workers and sweeper a canceled job would
+stay `canceling` until a worker starts.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Sweeper(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Sweep until closed; a database that is away is waited for, and no error ends it."""
+        """Sweep until closed; waits while the database is away, and survives every error."""
         while not self._stopping.wait(self._seconds):
             try:
                 self.sweep()
             except (DBAPIError, PoolTimeout):
-                log.debug("the database is away")  # whoever asks the service is told
+                log.debug("the database is away")  # the service's answers report it
             except Exception:
                 log.exception("sweeper: unexpected error, going on")
 

@@ -1,8 +1,8 @@
 """Every request gets an id, is measured, and leaves one line in the log.
 
-Pure ASGI, around everything else, so that what the other layers refuse is counted too. Paths are counted by
-their route (`/api/v1/jobs/{job_id}`): what a client makes up never becomes a label, and bodies, queries and
-headers are never logged.
+Pure ASGI, around all other layers, so that refused requests are counted too. Paths are counted by their route
+(`/api/v1/jobs/{job_id}`): a path made up by a client never becomes a label, and bodies, queries and headers
+are never logged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from assay.service.contract import logs
 log = logging.getLogger("assay.service.access")
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# Asked for every few seconds by machines: only said when somebody debugs.
+# Polled every few seconds by machines: logged at DEBUG only.
 HEALTH = frozenset({"/healthz", "/readyz", "/metrics"})
 GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -32,14 +32,14 @@ BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 @dataclass
 class Latency:
-    """A histogram: how many answers began within each of `BOUNDS`, and after the last, and their sum."""
+    """A histogram: answers begun within each of `BOUNDS` and after the last, and the sum of times."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
 
 
 class Requests:
-    """What has been asked of this process; for several threads."""
+    """Counters of this process's requests; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class Requests:
         self._latencies: dict[tuple[str, str], Latency] = {}
 
     def note(self, route: str, method: str, status: str, seconds: float) -> None:
-        """Counts an answer that began after some seconds."""
+        """Counts an answer and the seconds until it began."""
         with self._lock:
             self._responses[route, method, status] += 1
             latency = self._latencies.setdefault((route, method), Latency())
@@ -55,12 +55,12 @@ class Requests:
             latency.seconds += seconds
 
     def responses(self) -> dict[tuple[str, str, str], int]:
-        """How many there were, by route, method and status."""
+        """Number of answers by route, method and status."""
         with self._lock:
             return dict(self._responses)
 
     def latencies(self) -> dict[tuple[str, str], Latency]:
-        """How soon they began, by route and method."""
+        """Histograms of the seconds until answers began, by route and method."""
         with self._lock:
             return {key: Latency(list(one.counts), one.seconds) for key, one in self._latencies.items()}
 
@@ -99,12 +99,12 @@ class Telemetry:
 
 
 def route_of(scope: Scope) -> str:
-    """The template of the path, once the request was routed; `other` for everything without one."""
+    """The path template of a routed request; `other` for requests without a route."""
     return str(getattr(scope.get("route"), "path", "other"))
 
 
 def _request_id(scope: Scope) -> str:
-    """The client's or its proxy's own id if it has the form of one, else a new one."""
+    """The id sent by the client or its proxy if well-formed, else a new one."""
     given = Headers(scope=scope).get("x-request-id", "")
     return given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
 

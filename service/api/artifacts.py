@@ -1,4 +1,4 @@
-"""Routes of artifacts: the files that a job left."""
+"""Routes of artifacts: files written by a job."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def download_artifact(
 
 
 def _ignore_odd_ranges(request: Request, size: int) -> None:
-    """Drops a `Range` that Starlette would refuse with an answer that is no error envelope."""
+    """Drops a `Range` header that Starlette would refuse without the error envelope."""
     match = ONE_RANGE.fullmatch(request.headers.get("range", "").strip())
     if match is None or not int(match[1]) < min(int(match[2] or size) + 1, size):
         request.scope["headers"] = [item for item in request.scope["headers"] if item[0] != b"range"]
@@ -83,7 +83,7 @@ def artifact_file(folder: Path, row: ArtifactRow) -> Path:
     """The path of an artifact's file, links resolved.
 
     Raises:
-        NotFound: the file is gone, or is not below the artifacts folder.
+        NotFound: the file is missing, or outside the artifacts folder.
     """
     root = folder.resolve()
     path = (root / row.path).resolve()
@@ -94,7 +94,7 @@ def artifact_file(folder: Path, row: ArtifactRow) -> Path:
 
 
 def remove_artifacts(folder: Path, job_id: str) -> None:
-    """Removes the files of a deleted job; what cannot be removed is logged, the job is gone all the same."""
+    """Removes the files of a deleted job; failures are logged, and the job is gone all the same."""
 
     def log(_function: object, path: str, info: object) -> None:
         logger.warning("could not remove %s of deleted job %s: %s", path, job_id, info)

@@ -1,8 +1,8 @@
-"""Deny by default: whatever is asked for, also what is not there, needs a key.
+"""Authentication: every path, existing or not, needs an API key.
 
-The guard is a layer around the whole application and knows paths, not routes: a route that is added
-later is behind it, with the scope `read` for reading and `submit` for everything else. Open are only
-the two routes of health, and logging in.
+The guard is a layer around the whole application and checks paths, not routes: it covers every route added
+later, with the scope `read` for reading and `submit` for everything else. Only the two health routes and the
+login are open.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SESSION_PATH = "/api/v1/session"
 KEYS_PATH = "/api/v1/keys"
 CHECKPOINTS_PATH = "/api/v1/checkpoints"
 METRICS_PATH = "/metrics"
-# A busy client calls a hundred times a second; asking the database each time is a fifth of a short call.
+# A busy client calls a hundred times a second; a query each time would be a fifth of a short call.
 REMEMBERED_SECONDS = 1.0
 WATCHER_SECONDS = 3600.0
 OPEN = frozenset({("GET", "/healthz"), ("GET", "/readyz"), ("POST", SESSION_PATH)})
 COOKIE = "assay_session"
 CSRF_HEADER = "X-CSRF-Token"
 BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE | re.ASCII)
-# One text for all keys and sessions that do not work: it must not tell which of them were once good.
+# One text for all invalid keys and sessions: it must not tell which of them were once valid.
 REFUSED = (
     "this service needs an API key that works: send it as `Authorization: Bearer assay_...`;"
     " the operator makes one with `assay keys create`"
@@ -51,7 +51,7 @@ REFUSED = (
 
 
 class Opener(Protocol):
-    """Gives the open store, and opens it at the first call."""
+    """Returns the store, opened at the first call."""
 
     @property
     def opened(self) -> Store | None:
@@ -64,12 +64,12 @@ class Opener(Protocol):
 
 
 class KeyGuard:
-    """Finds out who calls, refuses who may not, and notes the caller in the request's scope.
+    """Identifies the caller, refuses unauthorised calls, and puts the caller in the request's scope.
 
     Args:
-        app: what is guarded.
-        opener: gives the open store; raises the database's error while it is away.
-        required: False lets everybody do everything, for the embedded service on loopback.
+        app: the guarded application.
+        opener: returns the open store; raises the database's error while it is away.
+        required: False allows every call, for the embedded service on loopback.
     """
 
     def __init__(self, app: ASGIApp, opener: Opener, *, required: bool) -> None:
@@ -78,12 +78,12 @@ class KeyGuard:
         self.required = required
 
     async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
-        """Checks key, CSRF token and scope, before anything of the body is read."""
+        """Checks key, CSRF token and scope before reading the body."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
-            # The service has no web sockets; one that comes without a key must not find out.
+            # The service has no web sockets; a connection without a key must not learn that.
             await send({"type": "websocket.close", "code": 1008})
             return
         if not self.required:
@@ -108,7 +108,7 @@ class KeyGuard:
     async def _caller(self, scope: RequestScope) -> Caller:
         headers = Headers(scope=scope)
         given = headers.getlist("authorization")
-        # Whoever sends a key is judged by it alone: a cookie that came along opens nothing.
+        # With a key in the request, the key alone decides; an accompanying cookie is ignored.
         if given:
             return Caller(key=await self._key_of(given, scope))
         token = cookie_token(headers)
@@ -137,7 +137,7 @@ class KeyGuard:
         try:
             return await _asked(lambda: self.opener().keys.authenticate(text))
         except Unavailable:
-            # So that whoever watches the service can be told that its database is away.
+            # Monitoring must learn that the database is away.
             key = self._remembered(text, WATCHER_SECONDS) if path == METRICS_PATH else None
             if key is None:
                 raise
@@ -149,7 +149,7 @@ class KeyGuard:
 
 
 async def _asked(ask: Callable[[], T]) -> T:
-    """What the database answers, asked in a thread; this layer is outside the application's handlers."""
+    """The database's answer, queried in a thread; this layer is outside the application's handlers."""
     try:
         return await run_in_threadpool(ask)
     except (DBAPIError, PoolTimeout) as error:
@@ -170,7 +170,7 @@ def needed(method: str, path: str) -> Scope:
 def cookie_token(headers: Headers) -> str:
     """The session's token among the cookies; empty when there is none, or more than one.
 
-    A page of a sibling domain could add a cookie of this name; which of two is ours cannot be told.
+    A page of a sibling domain could add a cookie of this name; two of them cannot be told apart.
     """
     cookies = [part.strip() for line in headers.getlist("cookie") for part in line.split(";")]
     found = [part.partition("=")[2] for part in cookies if part.partition("=")[0] == COOKIE]
@@ -178,7 +178,7 @@ def cookie_token(headers: Headers) -> str:
 
 
 def private(send: Send) -> Send:
-    """Keeps answers out of caches that others share, and out of the browser's after logging out."""
+    """Keeps answers out of shared caches, and out of the browser's cache after logout."""
 
     async def marked(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,7 +1,7 @@
 """Routes of browser sessions: a key is exchanged for a cookie that scripts cannot read.
 
-With the cookie, calls that change something need the session's CSRF token in a header, which a page of
-another site can neither read nor send. Programs send their key with every call and need no session.
+With the cookie, calls that change state need the session's CSRF token in a header, which a page of another
+site can neither read nor send. Programs send their key with every call and need no session.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class Attempt:
-    """A key that was given; `back` is where the browser wants to go, None for calls with JSON."""
+    """A submitted key; `back` is the path to return the browser to, None for calls with JSON."""
 
     key: str
     back: str | None
@@ -114,7 +114,7 @@ def log_in(
     dependencies=[only(), Depends(keys_used)],
 )
 def get_session(caller: CallerDep, response: Response) -> Session:
-    """The session and its CSRF token, for pages that were loaded anew."""
+    """The session and its CSRF token, for reloaded pages."""
     response.headers["Cache-Control"] = "no-store"
     return session_view(_session(caller))
 

@@ -1,4 +1,4 @@
-"""Who calls: what the key guard found out about a request, and what routes ask it."""
+"""The caller of a request: set by the key guard, queried by routes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from assay.service.store.rows import BrowserSessionRow, KeyRow
 from assay.service.store.store import Store
 from assay.service.store.tenants import View
 
-# Where the guard leaves the caller in the request's ASGI scope.
+# Key of the caller in the request's ASGI scope.
 CALLER = "assay.caller"
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever made a request.
+    """The author of a request.
 
     Attributes:
         key: the API key, also behind a session; None where the service asks for no keys.
@@ -34,19 +34,19 @@ class Caller:
 
     @property
     def view(self) -> View:
-        """What the caller sees of the store."""
+        """The caller's view of the store."""
         if self.key is None:
             return View(None, everything=True)
         return View(self.key.tenant, everything=grants(self.key.scopes, "admin"))
 
     def still_allowed(self, store: Store) -> bool:
-        """Whether the key, or the session, still works: for answers that go on for hours."""
+        """Whether the key, or the session, is still valid: for answers that last for hours."""
         if self.session is not None:
             return store.browser_sessions.find(self.token) is not None
         return self.key is None or store.keys.works(self.key.id)
 
     def needs(self, scope: Scope) -> None:
-        """Raises Forbidden, which names the scope, when the key lacks it."""
+        """Raises Forbidden, naming the scope, when the key lacks it."""
         if self.key is not None and not grants(self.key.scopes, scope):
             wide_enough = " or ".join(repr(other) for other in SCOPES if grants([other], scope))
             raise Forbidden(f"the key lacks the scope {wide_enough}; it has {', '.join(self.key.scopes)}")
@@ -56,7 +56,7 @@ def caller_in(scope: RequestScope) -> Caller:
     """The caller of a request.
 
     Raises:
-        RuntimeError: no guard has looked at the request: a defect, and no reason to let anybody in.
+        RuntimeError: no guard has checked the request: a defect, and no reason to allow it.
     """
     caller = scope.get(CALLER)
     if not isinstance(caller, Caller):

@@ -1,4 +1,4 @@
-"""Routes of the catalog: what can be asked for."""
+"""Routes of the catalog of components."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ Model = Annotated[
     str | None,
     Query(
         min_length=1,
-        max_length=4000,  # servers take no longer addresses than 64 KiB, and a character may be twelve bytes
+        max_length=4000,  # servers limit addresses to 64 KiB, and a character may be twelve bytes
         description="of which model the weights are: its name, or `{name, params}` as JSON; files of training"
         " jobs, and exported programs, say it themselves",
     ),
@@ -175,12 +175,12 @@ def _register(
 
 
 def quota_of(settings: Settings) -> Quota:
-    """What a tenant may keep."""
+    """Checkpoint quota of a tenant."""
     return Quota(count=settings.max_checkpoints, size=settings.max_checkpoints_bytes)
 
 
 def declared_size(request: Request) -> int:
-    """The size that a body says it has; 0 without one, or with nonsense, which the server refuses."""
+    """The declared size of a body; 0 without one, or for a malformed one, which the server refuses."""
     text = request.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 

@@ -58,7 +58,7 @@ def _side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:
 
     tables = {position: table_of(result) for position, result in evaluations.items()}
     known = {position: table for position, table in tables.items() if table is not None}
-    # A training job has no plan; what it measured stands in its provenance.
+    # A training job has no plan; its provenance has the sizes instead.
     planned = row.plan or row.provenance
     hashes = {} if planned is None else planned.get("data_sha256", {})
     return JobResults(row.id, results.complete, evaluations, columns, known, hashes)

@@ -1,4 +1,4 @@
-"""What routes ask for, as annotated parameters, and the checks that many routes share."""
+"""Dependencies of routes, as annotated parameters, and checks shared by many routes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from assay.service.store.tenants import TenantStore
 
 
 class StoreOpener:
-    """Opens the store at first use, so that the service starts, and says 503, while the database is away."""
+    """Opens the store at first use: without the database the service starts, and answers 503."""
 
     def __init__(self, url: str, store: Store | None = None) -> None:
         self._url = url
@@ -47,14 +47,14 @@ class StoreOpener:
         return self._store
 
     def close(self) -> None:
-        """Closes what was opened here."""
+        """Closes the store if it was opened here."""
         with self._lock:
             if self._store is not None and not self._lent:
                 self._store.close()
                 self._store = None
 
 
-# Those that only look something up are coroutines: what is a plain function costs a thread for each request.
+# Pure look-ups are coroutines: a plain function costs a thread for each request.
 async def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
@@ -86,7 +86,7 @@ async def _live(request: Request) -> Live:
 
 
 SettingsDep = Annotated[Settings, Depends(_settings)]
-# For routes that touch jobs: only what the caller may see.
+# For routes that touch jobs: only those visible to the caller.
 StoreDep = Annotated[TenantStore, Depends(_store)]
 # The whole store, for routes of health, keys and numbers of the machine; never with an id of a job.
 SystemStoreDep = Annotated[Store, Depends(_system_store)]
@@ -94,7 +94,7 @@ CatalogDep = Annotated[Catalog, Depends(_catalog)]
 DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
 LiveDep = Annotated[Live, Depends(_live)]
 
-# Of lists that come in pages.
+# For paginated lists.
 Cursor = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
 Limit = Annotated[int, Query(ge=1, le=200, description="items per page")]
 
@@ -110,7 +110,7 @@ def find_job(store: TenantStore, job_id: str) -> JobRow:
     """The job with this id.
 
     Raises:
-        NotFound: there is none; ids that could not be one never reach the database.
+        NotFound: no such job; malformed ids never reach the database.
     """
     if not is_id(job_id):
         raise unknown_job(job_id)
@@ -164,7 +164,7 @@ BodyDep = Annotated[Any, Depends(_json_body)]
 def only(*names: str) -> Any:
     """A dependency that refuses query parameters with other names, or given twice.
 
-    A misspelt filter would filter nothing, and of two values one would silently win.
+    A misspelt filter would filter nothing, and one of two values would silently win.
     """
 
     async def check(request: Request) -> None:

@@ -1,7 +1,7 @@
 """The page `/docs`: Swagger UI over the OpenAPI document, from files of this machine only.
 
-The files come with the package `fastapi-offline`. Its own application class is not used: its page has a
-script inside, which the content security policy here forbids.
+The files come with the package `fastapi-offline`. Its own application class is not used: its page has an
+inline script, which the content security policy here forbids.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGE = Template("""<!doctype html>
 </body>
 </html>
 """)
-# requestInterceptor: in a browser that is logged in, calls that change something need its session's token.
+# requestInterceptor: in a browser that is logged in, calls that change state need its session's token.
 # validatorUrl: by default the page would show the document to a service on the internet.
 START = Template("""SwaggerUIBundle({
   url: "$openapi",
@@ -89,5 +89,5 @@ def install(app: FastAPI) -> None:
 
 
 def _folder() -> Path:
-    """Where the package's files lie; wheels are installed as plain files."""
+    """Folder of the package's files; wheels are installed as plain files."""
     return Path(str(resources.files("fastapi_offline") / "static"))

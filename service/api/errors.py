@@ -1,4 +1,4 @@
-"""Every error leaves the service as the contract's envelope, whoever raised it."""
+"""Error handlers: every error leaves the service as the contract's envelope."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from assay.service.contract.problems import MAX_MESSAGE, Problems, nearest, read
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 5
-# What was asked for may have been done: a connection also breaks between the commit and the answer.
+# The request may have taken effect: a connection can break between the commit and the answer.
 UNAVAILABLE = (
     "the database is away, try again; a submission with the same Idempotency-Key makes no second job"
 )
@@ -53,7 +53,7 @@ def install(app: FastAPI) -> None:
 
 
 def error_response(error: AssayError, headers: dict[str, str] | None = None) -> Response:
-    """The HTTP answer for an error; what the user gave is made safe to send back."""
+    """The HTTP answer for an error; values given by the user are made safe to send back."""
     details = [_safe_detail(detail) for detail in error.details]
     safe = type(error)(readable(error.message, MAX_MESSAGE), details)
     if isinstance(error, Unavailable):
@@ -89,7 +89,7 @@ def _assay_error(request: Request, error: Exception) -> Response:
 
 
 def _http_exception(request: Request, error: Exception) -> Response:
-    """Unknown routes, wrong methods, and whatever else the framework refuses."""
+    """Unknown routes, wrong methods, and all other refusals of the framework."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return error_response(NotFound(f"no route {request.url.path[:100]!r}; see /docs"))
@@ -126,7 +126,7 @@ def _request_validation(request: Request, error: Exception) -> Response:
 
 
 def _allowed(context: dict[str, Any]) -> list[str] | str | None:
-    """What pydantic expects: the names in "'a', 'b' or 'c'", or the bounds in words."""
+    """Values that pydantic allows: the names in "'a', 'b' or 'c'", or the bounds in words."""
     if "expected" in context:
         return re.findall(r"'([^']*)'", str(context["expected"]))
     words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
@@ -143,7 +143,7 @@ def _database_error(request: Request, error: Exception) -> Response:
 
 
 def unavailable(error: Exception) -> Unavailable | None:
-    """What to tell the user when the database is away; None for its other errors, which are defects."""
+    """The error for a database that is away; None for its other errors, which are defects."""
     away = isinstance(error, OperationalError | PoolTimeout) or (
         isinstance(error, DBAPIError) and error.connection_invalidated
     )

@@ -1,7 +1,7 @@
 """News of jobs for open streams: one task asks the database for all of them.
 
-A feed belongs to the event loop that its methods are called on. Its task runs while somebody is
-subscribed, and costs the database one short query each time, whatever the number of streams.
+A feed belongs to the event loop that its methods are called on. Its task runs while there are subscriptions,
+and costs the database one short query per poll for any number of streams.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
 AWAY_SECONDS = 1.0
-# A client that reads so slowly that this many pieces of news wait for it must come again.
+# A client with more unread events than this is cut off and must reconnect.
 MAX_WAITING = 1000
 
 News = list[EventRow] | None
 
 
 class Subscription:
-    """One stream's place in the feed of a job.
+    """One stream's subscription to the feed of a job.
 
     Attributes:
         start: events up to this number are in the database already and never in the queue.
-        queue: what came after, in order; None when nothing more will come.
+        queue: later events, in order; None ends it.
     """
 
     def __init__(self, job_id: str, start: int) -> None:
@@ -42,7 +42,7 @@ class Subscription:
         self.over = False
 
     def put(self, news: News) -> None:
-        """Adds news; a queue that is too long is thrown away and ends."""
+        """Adds events; a queue that is too long is discarded and ended."""
         if self.over:
             return
         if self.queue.qsize() >= MAX_WAITING:
@@ -54,7 +54,7 @@ class Subscription:
 
 
 class Topic:
-    """A job that somebody follows: the number of the last event handed out, and to whom."""
+    """A followed job: the number of the last event handed out, and its subscriptions."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -65,8 +65,8 @@ class Feed:
     """All open streams of this process.
 
     Args:
-        opener: gives the open store; raises the database's error while it is away.
-        poll_seconds: pause between two looks into the database.
+        opener: returns the open store; raises the database's error while it is away.
+        poll_seconds: pause between two database queries.
     """
 
     def __init__(self, opener: Callable[[], Store], poll_seconds: float = POLL_SECONDS) -> None:
@@ -91,7 +91,7 @@ class Feed:
 
         Args:
             job_id: a job that exists.
-            newest: the number of an event that is in the database.
+            newest: the number of an event already in the database.
         """
         topic = self._topics.setdefault(job_id, Topic(newest))
         subscription = Subscription(job_id, topic.position)
@@ -114,7 +114,7 @@ class Feed:
             self._stop()
 
     def close(self) -> None:
-        """Ends all streams, and every later one at once: the service shuts down."""
+        """Ends all streams, and every later one at once: for the service's shutdown."""
         self._closed = True
         for topic in self._topics.values():
             for subscription in topic.subscriptions:
@@ -138,7 +138,7 @@ class Feed:
                 if not away:
                     logger.warning("events: the database is away: %s", error)
                 away = True
-            except Exception:  # whatever it is, streams that look open must not fall silent for ever
+            except Exception:  # after any error, streams that look open must not fall silent
                 logger.exception("events: unexpected error, going on")
                 away = True
             else:
@@ -152,7 +152,7 @@ class Feed:
             topic = self._topics.get(job_id)
             if topic is None:
                 continue
-            # A topic that was left and taken up again meanwhile may be further already.
+            # A topic dropped and followed again meanwhile may be further already.
             fresh = None if rows is None else [row for row in rows if row.seq > topic.position]
             if fresh:
                 topic.position = fresh[-1].seq

@@ -1,6 +1,6 @@
 """Route of a job's events, as server-sent events.
 
-Plain streaming: the answer is written as the events come, and nothing on its way may collect it.
+Plain streaming: the answer is written as events occur, and nothing on its way may buffer it.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ LastEventId = Annotated[
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; whatever ends the answer, its generator is closed at once."""
+    """Server-sent events; however the answer ends, its generator is closed at once."""
 
     body_iterator: AsyncGenerator[str, None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Streams until the end, or until the client goes away."""
+        """Streams until the end, or until the client disconnects."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -101,17 +101,17 @@ def stream_events(
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Everything that has happened to the job after an event, then what happens, until it has ended.
+    """All events of the job after a given one, then new ones as they occur, until the job has ended.
 
-    Whoever was cut off connects again with `Last-Event-ID`, as browsers do by themselves, and misses
-    nothing. Of jobs with more than a thousand events, older `progress` and `log` events are thinned.
+    A client that was cut off reconnects with `Last-Event-ID`, as browsers do by themselves, and misses
+    nothing. For jobs with more than a thousand events, older `progress` and `log` events are thinned.
     """
     newest = store.events.newest(job.id)
     position = min(int(last_event_id) if last_event_id is not None else after, newest.seq)
     if newest.type == "end" and position == newest.seq:
         return Response(status_code=204)
     feed: Feed = request.app.state.feed
-    # Proxies keep and collect answers unless they are told not to.
+    # Proxies cache and buffer answers unless told not to.
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     # Named here, and not by the class: OpenAPI would take it for the type of the errors too.
     kind = "text/event-stream"
@@ -167,7 +167,7 @@ async def _stream(
 
 
 def _not_refused(allowed: Callable[[], bool]) -> bool:
-    """Whether the caller may go on; while the database is away nobody is refused, and nothing new is told."""
+    """Whether the caller may go on. While the database is away: yes, but no new events are sent."""
     try:
         return allowed()
     except (DBAPIError, PoolTimeout):

@@ -1,4 +1,4 @@
-"""Routes of health: is the process alive, and can it do its work."""
+"""Health routes: liveness and readiness of the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Health(Answer):
 
 
 class Readiness(Answer):
-    """Jobs can be stored. What else may be missing is said, and stops none of them.
+    """Jobs can be stored. Other missing parts are reported, and do not make the service unready.
 
     `redis` is unused in the embedded mode; `workers_online` says how many supervisors could run a job, by
     device class, and `workers_with_another_catalog` how many of them do not have the components that this
@@ -42,7 +42,7 @@ class Readiness(Answer):
     "/healthz", operation_id="healthz", summary="Liveness", responses=documented(), dependencies=[only()]
 )
 def healthz() -> Health:
-    """Touches nothing: for the process manager that restarts a hung service."""
+    """Liveness, without any dependency: for the process manager that restarts a hung service."""
     return Health()
 
 
@@ -50,7 +50,7 @@ def healthz() -> Health:
     "/readyz", operation_id="readyz", summary="Readiness", responses=documented(), dependencies=[only()]
 )
 def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) -> Readiness:
-    """Asks the database; 503 when it is away. Nothing else makes it fail: jobs queue, and files wait."""
+    """Readiness: 503 when the database is away. Nothing else makes it fail: jobs queue, and files wait."""
     store.ping()
     online = {device: store.workers.online(device) for device in ("auto", "cpu", "cuda")}
     redis: Literal["ok", "away", "unused"] = "unused"
@@ -65,7 +65,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
 
 
 def _writable(folder: Path) -> bool:
-    """Whether a file can be written there: a full disk or a share that is away is noticed by trying."""
+    """Whether a file can be written there: only trying detects a full disk or a share that is away."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:

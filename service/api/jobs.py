@@ -1,4 +1,4 @@
-"""Routes of jobs: submit, list, look, cancel, retry, delete."""
+"""Routes of jobs: submit, list, get, cancel, retry, delete."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ IdempotencyKey = Annotated[
 
 
 class DryRun(BaseModel):
-    """What a submission would do: the whole spec, its estimated work, and what to know before."""
+    """Outcome of a submission that was not carried out: the full spec, the estimated work, and warnings."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -94,7 +94,7 @@ def submit(
 ) -> Response:
     """Validates the spec and queues it. Every wrong field is named in the answer."""
     digest = canonical_sha256(body)
-    # Before validation: a replay asks for the job of then, whatever has become of its data or weights.
+    # Before validation: a replay returns the original job, even if its data or weights have changed since.
     if idempotency_key is not None and not dry_run:
         known = store.jobs.known(idempotency_key, digest)
         if known is not None:
@@ -191,7 +191,7 @@ def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     dependencies=[only()],
 )
 def delete_job(job: JobDep, store: StoreDep, settings: SettingsDep) -> None:
-    """Deletes the job with its results and artifacts; only when nothing runs or waits on it."""
+    """Deletes the job with its results and artifacts; only when none of it runs and no job waits for it."""
     store.jobs.delete(job.id)
     remove_artifacts(settings.artifacts, job.id)
 
@@ -206,7 +206,7 @@ def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:
 
 
 def _device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:
-    """That a job would wait, because no worker has as many devices as it asks for."""
+    """Warning that a job would wait, because no worker has as many devices as it asks for."""
     devices = execution.get("devices", 1)
     if devices == 1 or store.workers.online(execution["device"], devices=devices) > 0:
         return []
@@ -215,7 +215,7 @@ def _device_warnings(store: TenantStore, execution: Execution) -> list[dict[str,
 
 
 def canonical_sha256(body: Any) -> str:
-    """The hash of what a body means: white space and the order of keys don't count."""
+    """Hash of a body's content, independent of white space and key order."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -23,16 +23,16 @@ DAY_SECONDS = 86400
 
 
 def keys_used(settings: SettingsDep) -> None:
-    """A dependency that refuses calls about keys where everybody may call without one.
+    """A dependency that refuses key management where no keys are required.
 
-    Whoever can reach such a service could make a key for the day on which it asks for them.
+    Anyone who reaches such a service could make a key that works once keys are required.
     """
     if not settings.keys_required:
         raise InvalidState("this service asks for no keys; its operator manages them with `assay keys`")
 
 
 def _administrator(caller: CallerDep) -> None:
-    """The guard has checked it by the path; a second lock where all others are made."""
+    """Second check after the guard's, for the routes that make all keys."""
     caller.needs("admin")
 
 
@@ -94,7 +94,7 @@ def revoke_key(key_id: Annotated[str, Path(description="the key's id")], store: 
 
 
 def validated(model: type[Model], body: Any) -> Model:
-    """The body as a model; what is wrong with it is told like any other wrong parameter."""
+    """The body as a model; its errors are reported like those of any other parameter."""
     try:
         return model.model_validate(body)
     except ValidationError as error:

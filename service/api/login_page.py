@@ -1,4 +1,4 @@
-"""What a browser gets in place of a page that needs a key: a form that begins a session.
+"""Login page: what a browser gets in place of a page that needs a key.
 
 It has no script and fetches nothing. Its referrer policy is not `no-referrer`: browsers then send
 `Origin: null` with the form, which the host guard refuses.
@@ -60,18 +60,18 @@ PAGE = Template(f"""<!doctype html>
 
 
 def wanted(scope: Scope) -> bool:
-    """Whether a person looks at the answer: a browser that opens a page says that it wants HTML."""
+    """Whether a browser opens the page: its `Accept` header asks for HTML."""
     return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "").lower()
 
 
 def path_of(scope: Scope) -> str:
-    """The path and query of a request, to which the form leads back."""
+    """The path and query of a request, to which the form returns."""
     query = scope.get("query_string", b"").decode("latin-1")
     return own_path(scope["path"] + (f"?{query}" if query else ""))
 
 
 def own_path(path: str) -> str:
-    """The path, or the documentation's when it could lead out of this service."""
+    """The path, or that of the documentation when it could lead out of this service."""
     return path if OWN_PATH.fullmatch(path) else HOME
 
 

@@ -1,7 +1,7 @@
 """Route of metrics, for Prometheus.
 
-Three sources: the database (one look for all who ask within two seconds), the sums that the workers keep
-there, and what this process has counted itself. A database that is away, or does not answer in time, makes
+Three sources: the database (one query for all requests within two seconds), the sums that the workers keep
+there, and this process's own counters. A database that is away, or does not answer in time, makes
 `assay_database_up` 0 and leaves the rest.
 """
 
@@ -42,7 +42,7 @@ from assay.service.telemetry import BOUNDS, Requests
 FRESH_SECONDS = 2.0
 SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
-# What the workers count, with what it is; `service/store/workers.py` has the sums.
+# Counters of the workers, with their descriptions; `service/store/workers.py` has the sums.
 COUNTED = {
     "assay_examples": "Examples measured by finished evaluate shards.",
     "assay_forward_passes": "Examples put through a model.",
@@ -71,7 +71,7 @@ router = APIRouter(tags=["health"])
     dependencies=[only()],
 )
 async def metrics(request: Request) -> Response:
-    """How things stand and what has happened so far; answers also while the database is away."""
+    """Current state and counters so far; answers also while the database is away."""
     numbers: Numbers = request.app.state.numbers
     # Counted here, on the event loop that the streams belong to.
     streams = request.app.state.feed.streams
@@ -81,7 +81,7 @@ async def metrics(request: Request) -> Response:
 
 
 class Watch:
-    """Looks at the database for all who ask; never twice at once, and never waits long for it."""
+    """Cached overview of the database: one query at a time, with a short time limit."""
 
     def __init__(self, opener: Callable[[], Store], patience: float = SCRAPE_TIMEOUT_SECONDS) -> None:
         self._opener = opener
@@ -92,7 +92,7 @@ class Watch:
         self._asked_at = float("-inf")
 
     def look(self) -> Overview | None:
-        """How things stand, at most two seconds ago; None when the database does not say."""
+        """The overview, at most two seconds old; None when the database does not answer."""
         with self._lock:
             old = time.monotonic() - self._asked_at > FRESH_SECONDS
             if self._pending is None or (self._pending.done() and old):
@@ -110,7 +110,7 @@ class Watch:
 
 
 class Numbers:
-    """Everything that one application shows to Prometheus."""
+    """All metrics that one application shows to Prometheus."""
 
     def __init__(
         self, settings: Settings, version: str, requests: Requests, opener: Callable[[], Store]
@@ -121,11 +121,11 @@ class Numbers:
         self._watch = Watch(opener)
 
     def close(self) -> None:
-        """Ends what runs beside the requests."""
+        """Ends the background thread."""
         self._watch.close()
 
     def registry(self, streams: int) -> CollectorRegistry:
-        """A registry of this moment.
+        """A registry with the present values.
 
         Args:
             streams: how many event streams are open.
@@ -165,7 +165,7 @@ class Numbers:
 
 
 class _Fixed(Collector):
-    """Metrics that are there already."""
+    """A collector of metrics computed already."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)

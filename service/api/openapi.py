@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, plus the request body that the routes read and check themselves."""
+"""The OpenAPI document: FastAPI's, plus the request body that routes parse themselves."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 def install(app: FastAPI) -> None:
-    """Makes `app.openapi()` carry the schema and examples of `POST /api/v1/jobs`."""
+    """Adds the schema and examples of `POST /api/v1/jobs` to `app.openapi()`."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -65,7 +65,7 @@ def install(app: FastAPI) -> None:
 
 
 def _add_keys(document: dict[str, Any]) -> None:
-    """Says that calls need a key, all but the open ones."""
+    """Marks all calls but the open ones as needing a key."""
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}]
     for method, path in OPEN:

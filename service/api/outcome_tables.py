@@ -1,4 +1,4 @@
-"""The outcome tables of results that are shown.
+"""Outcome tables for stored results.
 
 Results of earlier versions have no units: these come from the table of their evaluation. Tables of packages
 are on the workers alone, which write the units into the results.
@@ -21,7 +21,7 @@ def table_of(result: EvaluationResult, catalog: Catalog | None = None) -> Outcom
         catalog: Where to look; the installed catalog when absent.
 
     Returns:
-        None where the catalog has the evaluation or its data no longer, or a package brings the table.
+        None where the catalog no longer has the evaluation or its data, or a package brings the table.
     """
     catalog = catalog or load()
     try:

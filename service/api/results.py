@@ -84,7 +84,7 @@ def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Resul
 
 
 def to_csv(results: Results) -> str:
-    """One row per metric; those of a breakdown have its label before their name.
+    """CSV with one row per metric; rows of a breakdown have its label before the metric's name.
 
     Labels are `corruption/severity`, `corruption` (over all severities), `stage` and those of layers.
     """

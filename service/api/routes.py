@@ -1,4 +1,4 @@
-"""All routes of the service, in the order of its documentation."""
+"""All routes of the service, in the order of the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file on its way in: written and hashed as it comes, and either placed whole or gone."""
+"""Upload of a file: written and hashed as it arrives, then placed whole or removed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from assay.service.store.artifacts import UPLOAD
 
 
 class Upload:
-    """An upload into a folder, which is made when it is not there.
+    """An upload into a folder, which is created when missing.
 
     Args:
-        folder: in the file system where it belongs.
-        room: how many bytes may come; None is no limit.
+        folder: in the file system of the final place.
+        room: limit in bytes; None for no limit.
 
     Attributes:
-        path: of what has come so far.
-        size: of that, in bytes.
+        path: of the bytes received so far.
+        size: number of bytes received so far.
 
     Raises:
-        Unavailable: from the constructor and every method but `discard`: the disk does not take it.
+        Unavailable: from the constructor and every method but `discard`: the disk refuses the write.
     """
 
     def __init__(self, folder: Path, room: int | None = None) -> None:
@@ -40,14 +40,14 @@ class Upload:
 
     @property
     def sha256(self) -> str:
-        """Of what has come so far, in hexadecimal."""
+        """Digest of the bytes received so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
         """Appends.
 
         Raises:
-            TooLarge: that is more than there is room for.
+            TooLarge: over the limit.
         """
         self.size += len(data)
         if self._room is not None and self.size > self._room:
@@ -57,14 +57,14 @@ class Upload:
             self._file.write(data)
 
     def close(self) -> None:
-        """Brings everything to the disk."""
+        """Flushes everything to the disk."""
         with _disk():
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
 
     def place(self, target: Path) -> None:
-        """Moves the closed file to where it belongs, in the same file system."""
+        """Moves the closed file to its final place, in the same file system."""
         with _disk():
             target.parent.mkdir(parents=True, exist_ok=True)
             self.path.replace(target)

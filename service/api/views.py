@@ -31,18 +31,18 @@ NOBODY_LISTENS = "no worker is listening for this job"
 
 
 def iso(seconds: float) -> str:
-    """A unix time as ISO 8601 in UTC, with milliseconds and 'Z'."""
+    """A Unix time as ISO 8601 in UTC, with milliseconds and 'Z'."""
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
 def iso_or_none(seconds: float | None) -> str | None:
-    """Like `iso`, for times that may not have come."""
+    """Like `iso`, for optional times."""
     return None if seconds is None else iso(seconds)
 
 
 class JobViews:
-    """Makes views of some jobs; few queries, whatever the number of jobs."""
+    """Makes views of several jobs, with few queries for any number of them."""
 
     def __init__(self, store: TenantStore, rows: Sequence[JobRow]) -> None:
         self._store = store
@@ -95,7 +95,7 @@ def job_view(store: TenantStore, row: JobRow) -> Job:
 
 
 def up_to_date(store: TenantStore, live: Live, job: JobRow) -> JobRow:
-    """The job with what its workers have reported since they last wrote to the database."""
+    """The job with its workers' reports since their last write to the database."""
     if not live.used or job.state not in AT_WORK:
         return job
     snapshot = store.jobs.progress_snapshot(job.id)
@@ -108,7 +108,7 @@ def device_of(row: JobRow) -> str:
 
 
 def devices_of(row: JobRow) -> int:
-    """How many devices a worker must have for the job; specs of before know of none."""
+    """Number of devices that a worker needs for the job; older specs have no such field."""
     return row.spec["execution"].get("devices", 1)
 
 
