@@ -1,4 +1,4 @@
-"""The list of files that jobs left; the files themselves are on disk."""
+"""The list of files written by jobs; the files themselves are on disk."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from assay.service.store.transactions.dependencies import has_unfinished_depende
 from assay.service.store.transactions.transitions import lock_job
 
 WEIGHTS = "weights.safetensors"
-# Begins the names of files that are still being uploaded.
+# Prefix of the names of unfinished uploads.
 UPLOAD = ".upload-"
 
 
 @dataclass(frozen=True)
 class ExpiredFolders:
-    """Whose files may go: `expired` jobs ended long ago, `unknown` ones are not in the database."""
+    """Jobs whose files may go: `expired` ones ended long ago, `unknown` ones are not in the database."""
 
     expired: set[str]
     unknown: set[str]
@@ -40,7 +40,7 @@ class Artifacts:
         self._database = database
 
     def add(self, job_id: str, name: str, path: str, size: int, sha256: str, media_type: str) -> None:
-        """Notes a file of `size` bytes; a file of the same name is replaced.
+        """Records a file of `size` bytes; a file of the same name is replaced.
 
         Raises:
             NotFound: when the job has been deleted.
@@ -69,14 +69,14 @@ class Artifacts:
         return sorted((_artifact(row) for row in rows), key=lambda artifact: artifact.name)
 
     def expire(self, job_ids: Collection[str], keep_seconds: float | None) -> ExpiredFolders:
-        """Says of which jobs the files may go, and marks their artifacts as expired before they do.
+        """Selects the jobs whose files may be deleted, and first marks their artifacts as expired.
 
-        Those of jobs that ended long enough ago. But never while a job that has not ended needs their
-        weights: whoever adds one holds the training job's row, as this does, and looks at the mark.
+        These are jobs that ended long enough ago, unless an unfinished job needs their weights. Adding such a
+        job locks the training job's row, as this does, and checks the mark.
 
         Args:
-            job_ids: the jobs of which there are files.
-            keep_seconds: how long files are kept after the end of their job; None: for ever.
+            job_ids: the jobs that have files.
+            keep_seconds: how long files are kept after the end of their job; None: without limit.
         """
         with self._database.reading() as connection:
             known = select(jobs.c.id).where(jobs.c.id.in_(list(job_ids)))
@@ -114,7 +114,7 @@ class Artifacts:
 
 
 def weights_expired(connection: Connection, job_id: str) -> bool:
-    """Whether a training job's weights were deleted because they were old. The caller holds the job's row."""
+    """Whether a training job's weights were deleted for their age. The caller holds the job's row."""
     gone = (
         (artifacts.c.job_id == job_id) & (artifacts.c.name == WEIGHTS) & artifacts.c.expired_at.is_not(None)
     )
@@ -122,9 +122,9 @@ def weights_expired(connection: Connection, job_id: str) -> bool:
 
 
 def _old(keep_seconds: float) -> ColumnElement[bool]:
-    """The condition that a job's files may go."""
+    """Condition: a job's files may be deleted."""
     ended = jobs.c.state.in_([str(state) for state in TERMINAL]) & (jobs.c.finished_at < now() - keep_seconds)
-    # A checkpoint stays until somebody deletes it.
+    # A checkpoint stays until it is deleted explicitly.
     return ended & (jobs.c.kind != "check") & ~has_unfinished_dependent()
 
 

@@ -29,7 +29,7 @@ class BrowserSessions:
         """Begins a session with the text of a key; expired sessions are forgotten.
 
         Returns:
-            The session and its token, of which only the hash is stored; None for a key that does not work.
+            The session and its token, of which only the hash is stored; None for an invalid key.
         """
         key = self._keys.authenticate(text)
         if key is None:
@@ -51,7 +51,7 @@ class BrowserSessions:
         return BrowserSessionRow(key=key, csrf=csrf, expires_at=expires_at), token
 
     def find(self, token: str) -> BrowserSessionRow | None:
-        """The session with this token, while it and its key work."""
+        """The session with this token, while it and its key are valid."""
         if not token or len(token) > MAX_TOKEN_LENGTH:
             return None
         wanted = sha256(token)
@@ -69,6 +69,6 @@ class BrowserSessions:
         return BrowserSessionRow(key=key_row(row), csrf=row.csrf, expires_at=row.ends_at)
 
     def close(self, token: str) -> None:
-        """Ends a session; unknown ones have ended."""
+        """Ends a session; unknown ones are ignored."""
         with self._database.writing() as connection:
             connection.execute(delete(sessions).where(sessions.c.token_sha256 == sha256(token)))

@@ -1,8 +1,8 @@
 """Uploaded weights, by tenant and name.
 
-The check of a checkpoint is a job of kind `check` with one shard, which users do not see: claims, leases,
-retries and the jobs that wait for it are those of all jobs, and its file lies in that job's folder. The
-checkpoint's state is the state of that job.
+The check of a checkpoint is a job of kind `check` with one shard, hidden from users: claims, leases, retries
+and dependents work as for all jobs, and that job's folder has the file. The checkpoint's state is the state
+of that job.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from assay.service.store.transactions.transitions import lock_claim, lock_job
 
 # The error of a check that found the weights wrong; its other errors are accidents.
 BAD_WEIGHTS = "bad_weights"
-# What an upload may state about how its file is read (`contract.reading`).
+# Reading options that an upload may state (`contract.weights_options`).
 UNSTATED: WeightsReading = {"normalization": None, "positions": None}
 
 
@@ -60,17 +60,17 @@ class Checkpoints:
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint and queues its check.
 
-        The same file under the same name again adds nothing; if it was rejected, it is checked once more.
+        The same file under the same name adds nothing; a rejected one is checked once more.
 
         Args:
             name: of the checkpoint.
             model: {"name", "params"} with every default filled in.
             sha256: of the file.
             size: of the file, in bytes.
-            tenant: whose checkpoint it is; None where the service asks for no keys.
+            tenant: the checkpoint's owner; None where the service asks for no keys.
             place: moves the file into the folder of the job with this id; called before the commit.
             reading: `normalization` and `positions` as the upload states them, None where it does not.
-            quota: of the tenant; None is no limit.
+            quota: of the tenant; None for no limit.
 
         Returns:
             The checkpoint, and whether its check was queued by this call.
@@ -99,7 +99,7 @@ class Checkpoints:
                         place(job_id)
                     return _read(connection, name, tenant), queued
             except IntegrityError:
-                continue  # another upload with the same name was quicker, and can be read now
+                continue  # another upload with the same name was faster, and can be read now
 
     def get(self, name: str, *, tenant: str | None) -> CheckpointRow:
         """The tenant's checkpoint of this name.
@@ -111,7 +111,7 @@ class Checkpoints:
             return _read(connection, name, tenant)
 
     def room(self, name: str, size: int, *, tenant: str | None, quota: Quota) -> int:
-        """How many bytes a file under a name may have; a look before it is sent, `add` decides.
+        """Maximum bytes of a file under a name; a check before the upload, `add` decides.
 
         Raises:
             InvalidState, TooLarge: `size` bytes are already too many, as `add` would say.
@@ -120,7 +120,7 @@ class Checkpoints:
             known = _find(connection, name, tenant)
             if known is None:
                 return check_room(connection, tenant, quota, size)
-            # The same file again, which needs no room; `add` says of another one that the name is taken.
+            # The same file again needs no room; for another one `add` reports that the name is taken.
             return int(max(known.size, size_left(connection, tenant, quota)))
 
     def page(
@@ -129,7 +129,7 @@ class Checkpoints:
         """The tenant's checkpoints by name: a page, and the cursor of the next, None after the last.
 
         Raises:
-            InvalidSpec: when the cursor is none that this store made.
+            InvalidSpec: when the cursor was not made by this store.
         """
         statement = _selected().where(checkpoints.c.tenant == (tenant or "")).order_by(checkpoints.c.name)
         if cursor is not None:
@@ -139,10 +139,10 @@ class Checkpoints:
         return rows[:limit], encode_cursor(rows[limit - 1].name) if len(rows) > limit else None
 
     def delete(self, name: str, *, tenant: str | None) -> str:
-        """Deletes a checkpoint; its check, if it runs, is given up.
+        """Deletes a checkpoint; a running check is abandoned.
 
         Returns:
-            The id of the job in whose folder its file lies.
+            The id of the job whose folder has its file.
 
         Raises:
             NotFound: when there is none.
@@ -158,7 +158,7 @@ class Checkpoints:
         return job_id
 
     def needed_by(self, job_id: str) -> str | None:
-        """The id of the job in whose folder the checkpoint lies that a job loads; None when it is gone."""
+        """The id of the job whose folder has the checkpoint that a job loads; None when deleted."""
         needed = (
             select(checkpoints.c.job_id)
             .join(dependencies, dependencies.c.depends_on == checkpoints.c.job_id)
@@ -168,11 +168,11 @@ class Checkpoints:
             return connection.execute(needed).scalar()
 
     def checked(self, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
-        """Ends a check: the checkpoint is ready or rejected, and what waits for it goes on or fails.
+        """Ends a check: the checkpoint is ready or rejected, and its dependents go on or fail.
 
         Args:
             claim: of a check shard.
-            verdict: what was found out about the file.
+            verdict: findings about the file.
             error: why it is rejected, as one sentence; None when it is ready.
 
         Returns:
@@ -237,7 +237,7 @@ def _check_same(known: Row[Any], model: ComponentReference, sha256: str, reading
 
 
 def _reading(row: Row[Any]) -> WeightsReading:
-    """How the upload said that its file is read; those of earlier versions said nothing."""
+    """The upload's reading options; empty for uploads of earlier versions."""
     spec: CheckJobSpec = row.spec
     weights = spec["model"]["weights"] or {}
     return {"normalization": weights.get("normalization"), "positions": weights.get("positions")}
@@ -258,7 +258,7 @@ def _row(row: Row[Any]) -> CheckpointRow:
         sha256=row.sha256,
         reading=_reading(row),
         created_at=row.created_at,
-        # Of an earlier check, while it is checked again or when that was an accident.
+        # Left from an earlier check, while a new one runs or after it failed by accident.
         verdict=row.verdict if state == "ready" or (row.error or {}).get("type") == BAD_WEIGHTS else None,
         error=row.error if state == "rejected" else None,
     )

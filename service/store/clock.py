@@ -1,4 +1,4 @@
-"""The database's clock, so that leases mean the same to every process and machine."""
+"""The database's clock, so that leases mean the same on every process and machine."""
 
 from __future__ import annotations
 

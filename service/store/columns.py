@@ -18,12 +18,12 @@ FLOAT_TAG = "$float"
 
 
 def storable(text: str) -> str:
-    """The text with what no database can hold (NUL, lone surrogates) replaced by U+FFFD."""
+    """The text with characters that no database can hold (NUL, lone surrogates) replaced by U+FFFD."""
     return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
 
 
 class PlainText(TypeDecorator[str]):
-    """Text that came from a user or from an exception, and may hold anything."""
+    """Text from a user or an exception, with arbitrary characters."""
 
     impl = Text
     cache_ok = True

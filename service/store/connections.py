@@ -1,4 +1,4 @@
-"""Where the database and Redis are: settings that the service and the workers share (prefix ASSAY_).
+"""Addresses of the database and Redis: settings shared by service and workers (prefix ASSAY_).
 
 Passwords may come from files instead of the environment: a file `assay_database_password` in
 `/run/secrets`, where Docker puts secrets, is read like the variable ASSAY_DATABASE_PASSWORD.
@@ -22,7 +22,7 @@ from assay.service.catalog.catalog import load_with
 PREFIX = "ASSAY_"
 SECRETS = Path("/run/secrets")
 MIN_PASSWORD_LENGTH = 12
-# What examples and images ship with; a service that took them would look safe and not be it.
+# Passwords shipped with examples and images; a service that accepted them would only look safe.
 DEFAULT_PASSWORDS = frozenset(
     {"changeme", "changethis", "password", "postgres", "redis", "secret", "admin", "assay", "example"}
 )
@@ -58,7 +58,7 @@ class Connections(BaseSettings):
     @field_validator("catalog", mode="before")
     @classmethod
     def _usable_catalog(cls, given: object) -> object:
-        # The file is read wherever a catalog is needed; here it is refused before anything starts.
+        # The file is read wherever a catalog is needed; checking it here refuses it before startup.
         if not given:
             return None
         load_with(str(given))
@@ -142,7 +142,7 @@ def absolute(path: Path) -> Path:
     """The path from the root.
 
     Raises:
-        ValueError: it lies in the home folder of an unknown user.
+        ValueError: it is in the home folder of an unknown user.
     """
     try:
         return path.expanduser().resolve()
@@ -158,7 +158,7 @@ def _parsed(url: str) -> URL | None:
 
 
 def _guarded(name: str, host: str, password: str) -> None:
-    """Refuse a server on the network that has no password, or one that everybody knows."""
+    """Refuse a server on the network without a password, or with a published one."""
     if not password and (not host or host.startswith("/") or is_loopback(host)):
         return
     if not password:

@@ -1,7 +1,7 @@
 """Connections and transactions, the same on SQLite and PostgreSQL.
 
 A writing transaction locks before it reads: on SQLite by BEGIN IMMEDIATE, on PostgreSQL by the row
-locks that the statements take. A reading transaction blocks nobody and is blocked by nobody.
+locks that the statements take. A reading transaction neither blocks nor is blocked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALLOWED_URLS = "allowed: sqlite:////path/to/file and postgresql+psycopg://user@h
 LOCK_SECONDS = 30
 # A worker machine that vanishes inside a transaction must not keep a job's row locked.
 IDLE_SECONDS = 60
-# A connection that was used so recently is taken for alive; asking it is half of what a short call costs.
+# A connection used this recently is assumed alive; pinging it is half the cost of a short call.
 QUIET_SECONDS = 1.0
 LEFT_AT = "left_at"
 
@@ -38,8 +38,8 @@ class Database:
         self.url = _parse(url)
         self.engine = _engine(self.url)
         self._immediate = self.engine.execution_options(immediate=True)
-        # PostgreSQL: each statement sees what was committed before it, also inside a transaction of READ
-        # COMMITTED; so one around statements that only read would cost two more round trips for nothing.
+        # PostgreSQL: each statement sees what was committed before it, also inside a READ COMMITTED
+        # transaction; so a transaction around reads would cost two more round trips for nothing.
         one_by_one = {} if self.file is not None else {"isolation_level": "AUTOCOMMIT"}
         self._reading = self.engine.execution_options(**one_by_one)
 
@@ -50,7 +50,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Statements that only read; on SQLite they all see the same moment."""
+        """A transaction that only reads; on SQLite all its statements see the same moment."""
         with self._reading.begin() as connection:
             yield connection
 
@@ -66,7 +66,7 @@ class Database:
 
 
 def cannot_open(file: Path, error: Exception) -> OperationalError:
-    """What SQLAlchemy would raise for a SQLite file that cannot be used."""
+    """The error that SQLAlchemy would raise for an unusable SQLite file."""
     return OperationalError(f"open {file}", {}, error)
 
 
@@ -135,8 +135,8 @@ def _postgresql(url: URL) -> Engine:
 
 
 def _call_it_away(context: ExceptionContext) -> None:
-    # The server also ends a transaction that stood still for too long, which the driver calls an internal
-    # error; for us it is a lost connection like any other, and nothing is wrong with the work.
+    # The server also ends a transaction that is idle for too long, which the driver calls an internal error;
+    # here it is a lost connection like any other, and the work is fine.
     lost = context.is_disconnect and isinstance(context.sqlalchemy_exception, DBAPIError)
     if lost and not isinstance(context.sqlalchemy_exception, OperationalError):
         error = OperationalError(context.statement, context.parameters, context.original_exception)
@@ -148,12 +148,12 @@ def _left(connection: Any, record: ConnectionPoolEntry) -> None:
 
 
 def _taken(engine: Engine, connection: Any, record: ConnectionPoolEntry, proxy: Any) -> None:
-    """Asks a connection whether it still lives, like `pool_pre_ping`, but not before each of many calls."""
+    """Pings a connection, like `pool_pre_ping`, but not before each of many calls."""
     left_at = record.info.get(LEFT_AT)
     if left_at is None or time.monotonic() - left_at < QUIET_SECONDS:
         return  # new, or just used
     try:
         engine.dialect.do_ping(connection)
     except engine.dialect.loaded_dbapi.Error as error:
-        # The others have most likely died with it: the pool replaces them all.
+        # The others have most likely died too: the pool replaces them all.
         raise InvalidatePoolError from error

@@ -1,4 +1,4 @@
-"""What happened to jobs, for those who follow them. Writing is `telling`'s."""
+"""Reading the events of jobs; `transactions/event_log.py` writes them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Events:
         return [_event(row) for row in rows]
 
     def since(self, positions: Mapping[str, int]) -> dict[str, list[EventRow] | None]:
-        """What is new of many jobs at once, from few queries.
+        """New events of many jobs at once, from few queries.
 
         Args:
             positions: the last known number of each job.
 
         Returns:
-            The jobs that have newer events, with them, in order; None for a job that is no more.
+            The newer events by job, in order; None for a deleted job.
         """
         found: dict[str, list[EventRow] | None] = {}
         left = iter(positions.items())

@@ -27,7 +27,7 @@ class _Sequence:
         self._lock = threading.Lock()
 
     def after(self, fresh: int) -> int:
-        """The fresh number, or the one that follows the last where time stood still or ran back."""
+        """The fresh number, or the successor of the last one if the clock stood still or ran back."""
         with self._lock:
             self.last = max(fresh, self.last + 1)
             return self.last
@@ -56,7 +56,7 @@ def is_id(text: str) -> bool:
 
 
 def encode_cursor(last_id: str) -> str:
-    """The cursor of the page that follows this id."""
+    """The cursor of the page after this id."""
     return base64.urlsafe_b64encode(last_id.encode("ascii")).decode("ascii").rstrip("=")
 
 
@@ -64,7 +64,7 @@ def decode_cursor(cursor: str, pattern: str | None = None) -> str:
     """The id in a cursor, or with a pattern the name that matches it.
 
     Raises:
-        InvalidSpec: when the cursor is none that this service made.
+        InvalidSpec: when the cursor was not made by this service.
     """
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)

@@ -76,7 +76,7 @@ class Jobs:
                     raise
 
     def known(self, idempotency_key: str, body_sha256: str, *, tenant: str | None = None) -> JobRow | None:
-        """The job that this key made earlier for this tenant, or None.
+        """The tenant's earlier job with this key, or None.
 
         Raises:
             IdempotencyMismatch: when the key was used with another body.
@@ -95,7 +95,7 @@ class Jobs:
             return read_job(connection, job_id, tenant)
 
     def source(self, job_id: str, *, tenant: str | None = None) -> SourceRow:
-        """Reads what must be known of a job whose weights are wanted; with a tenant, of that tenant.
+        """Reads a job as a source of weights; with a tenant, one of that tenant.
 
         Raises:
             NotFound: when there is none.
@@ -105,7 +105,7 @@ class Jobs:
             return SourceRow(job.kind, job.state, job.spec, weights_expired(connection, job_id))
 
     def belongs(self, job_id: str, tenant: str) -> bool:
-        """Whether there is such a job, it is this tenant's, and no check."""
+        """Whether the job exists, belongs to this tenant and is not a check."""
         mine = (jobs.c.id == job_id) & (jobs.c.tenant == tenant) & (jobs.c.kind != "check")
         with self._database.reading() as connection:
             return connection.execute(select(jobs.c.id).where(mine)).scalar() is not None
@@ -121,7 +121,7 @@ class Jobs:
         cursor: str | None = None,
         tenant: str | None = None,
     ) -> tuple[list[JobRow], str | None]:
-        """Lists jobs, newest first, without checks; jobs that are added later never shift a page.
+        """Lists jobs, newest first, without checks; jobs added later never shift a page.
 
         With a tenant, only jobs of that tenant.
 
@@ -129,7 +129,7 @@ class Jobs:
             At most `limit` jobs, and the cursor of the next page or None on the last one.
 
         Raises:
-            InvalidSpec: when the cursor is none of this service.
+            InvalidSpec: when the cursor was not made by this service.
         """
         # The same id either way; but from the table whose index has the page in order.
         by = jobs.c.id if tag is None else tags.c.job_id
@@ -194,13 +194,13 @@ class Jobs:
                 raise InvalidState(f"job {job_id} is {job.state}: only a job that has ended can be deleted")
             dependent = unfinished_dependent(connection, job_id)
             if dependent is not None:
-                # An administrator's job may need this one, and its id is nobody else's business.
+                # An administrator's job may need this one, and its id must not be disclosed.
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
                 raise InvalidState(f"{name} is not finished and needs the weights of job {job_id}")
             connection.execute(jobs.delete().where(jobs.c.id == job_id))
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
-        """The places of those of these jobs that are queued, 1 starts next; one query for each priority."""
+        """Queue positions of the queued ones among these jobs, 1 starts next; one query per priority."""
         queued = [row for row in rows if row.state is JobState.QUEUED]
         if not queued:
             return {}
@@ -212,7 +212,7 @@ class Jobs:
         return places
 
     def ready_to_finish(self) -> list[str]:
-        """Jobs at work whose shards are all done: only the merge is missing, or was lost. By id."""
+        """Ids of active jobs whose shards are all done: only the merge is missing, or was lost."""
         working = jobs.c.state.in_([str(JobState.STARTING), str(JobState.RUNNING)])
         left = exists().where(shards.c.job_id == jobs.c.id, shards.c.state != str(ShardState.DONE))
         statement = select(jobs.c.id).where(working, ~left).order_by(jobs.c.id)
@@ -235,7 +235,7 @@ class Jobs:
                 {JobState.STARTING, JobState.RUNNING},
                 JobState.SUCCEEDED,
                 provenance=provenance,
-                # Sums of fractions may be off by a rounding; a finished job is done exactly.
+                # Sums of fractions have rounding errors; a finished job is done exactly.
                 progress_done=func.coalesce(jobs.c.progress_total, jobs.c.progress_done),
                 cost_done=func.coalesce(jobs.c.cost_total, jobs.c.cost_done),
             )
@@ -252,14 +252,14 @@ class Jobs:
             return end_job(connection, job_id, states_before(JobState.FAILED), JobState.FAILED, error=error)
 
     def time_out(self) -> int:
-        """Ends every job that is past its deadline, and returns how many there were."""
+        """Ends every job past its deadline; returns their number."""
         late = jobs.c.state.in_([str(state) for state in CLAIMABLE]) & (jobs.c.deadline < now())
         with self._database.reading() as connection:
             job_ids = connection.execute(select(jobs.c.id).where(late).order_by(jobs.c.id)).scalars().all()
         return sum(self._time_out(job_id) for job_id in job_ids)
 
     def log(self, job_id: str, message: str) -> None:
-        """Sets the job's message: one line on what it is doing. Nothing happens to unknown jobs."""
+        """Sets the job's message: one line on its current step. Unknown jobs are ignored."""
         with self._database.writing() as connection:
             record_message(connection, job_id, one_line(message))
 
@@ -274,10 +274,10 @@ class Jobs:
 
 
 def _places(priority: int, ids: Sequence[str]) -> Select[str, int]:
-    """The places of some queued jobs of one priority.
+    """Queue positions of some queued jobs of one priority.
 
-    A queue may be very long: what is ahead of all of them is counted, which an index alone can answer, and
-    only what lies between them is numbered.
+    A queue may be very long: the jobs ahead of all of these are counted, from an index alone, and only those
+    between them are numbered.
     """
     queued = jobs.c.state == str(JobState.QUEUED)
     alike = queued & (jobs.c.priority == priority)

@@ -1,7 +1,7 @@
 """API keys: made, listed, revoked, recognised. Only a hash of a key is stored.
 
 SHA-256 without salt or stretching is enough here: the secret has 160 random bits, so that neither a
-dictionary nor a table of hashes helps whoever reads the database.
+dictionary nor a table of hashes helps a reader of the database.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_REMEMBERED = 1000
 
 
 def letters(count: int) -> str:
-    """Random letters of 5 bits each, none of which looks like another."""
+    """Random letters of 5 bits each, from an alphabet without look-alikes."""
     return "".join(secrets.choice(ALPHABET) for _ in range(count))
 
 
@@ -46,7 +46,7 @@ def sha256(text: str) -> str:
 
 
 def works() -> ColumnElement[bool]:
-    """The condition that a key is neither revoked nor expired, on the database's clock."""
+    """Condition: a key is neither revoked nor expired, on the database's clock."""
     unexpired = api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > now())
     return api_keys.c.revoked_at.is_(None) & unexpired
 
@@ -69,13 +69,13 @@ class Keys:
         """Makes a key.
 
         Args:
-            name: what people call it.
-            scopes: what it allows.
-            tenant: whose jobs it sees; None makes a tenant of its own.
-            expires_seconds: how long it works; None for ever.
+            name: for people.
+            scopes: of the key.
+            tenant: owner of the jobs it sees; None makes a new tenant.
+            expires_seconds: lifetime; None: unlimited.
 
         Returns:
-            The key's row, and its text, which cannot be had again.
+            The key's row, and its text, which cannot be retrieved again.
         """
         key_id = letters(ID_LETTERS)
         text = f"assay_{key_id}_{letters(SECRET_LETTERS)}"
@@ -100,7 +100,7 @@ class Keys:
             return [key_row(row) for row in connection.execute(statement)]
 
     def revoke(self, key_id: str) -> KeyRow:
-        """Ends a key and its sessions for good; again does no harm.
+        """Ends a key and its sessions for good; idempotent.
 
         Raises:
             NotFound: when there is none.
@@ -116,9 +116,9 @@ class Keys:
         return row
 
     def remembered(self, text: str, seconds: float) -> KeyRow | None:
-        """The key with this text if it was authenticated here within the last seconds; asks no database.
+        """The key with this text if it was authenticated here within the last seconds; no database query.
 
-        So a key that another process has revoked may work for so long more.
+        So a key revoked by another process may work for that much longer.
         """
         then, row = self._remembered.get(sha256(text), (float("-inf"), None))
         return row if time.monotonic() - then < seconds else None
@@ -130,8 +130,8 @@ class Keys:
             return None
         with self._database.reading() as connection:
             row = find_working(connection, shape[1])
-        # Compared even when there is nothing to compare with, in a time that says nothing about where
-        # two hashes differ.
+        # Compared even without a match, and in constant time, so that timing does not leak where two hashes
+        # differ.
         known = row.secret_sha256 if row is not None else sha256("")
         if not hmac.compare_digest(known, sha256(text)) or row is None:
             return None
@@ -148,7 +148,7 @@ class Keys:
             return find_working(connection, key_id) is not None
 
     def used(self, row: Any) -> None:
-        """Notes that a key is in use, at most once a minute; `row` says whether it is due."""
+        """Records the use of a key, at most once a minute; `row` says whether it is due."""
         if not row.due:
             return
         again = (api_keys.c.id == row.id) & due()
@@ -156,12 +156,12 @@ class Keys:
             with self._database.writing() as connection:
                 connection.execute(update(api_keys).where(again).values(last_used_at=now()))
         except DBAPIError as error:
-            # For people only: no reason to refuse the call, which may only want to read.
+            # Informational: no reason to refuse the call, which may only read.
             logger.warning("could not note that key %s was used: %s", row.id, error.orig)
 
 
 def find_working(connection: Connection, key_id: str) -> Row[Any] | None:
-    """A key that works, with `due`: whether its use should be noted again."""
+    """A valid key, with `due`: whether its use should be recorded again."""
     statement = select(api_keys, due().label("due")).where(api_keys.c.id == key_id, works())
     return connection.execute(statement).one_or_none()
 
@@ -172,7 +172,7 @@ def key_row(row: Row[Any]) -> KeyRow:
 
 
 def due() -> ColumnElement[bool]:
-    """The condition that a key's use should be noted again."""
+    """Condition: a key's use should be recorded again."""
     return api_keys.c.last_used_at.is_(None) | (api_keys.c.last_used_at < now() - USED_SECONDS)
 
 

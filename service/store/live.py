@@ -1,11 +1,11 @@
-"""Redis in front of the database, for what is asked often: progress of running shards, hints to cancel.
+"""Redis in front of the database, for frequent reads: progress of running shards, hints to cancel.
 
-The database is the truth. What is written here is a copy or a hint, expires by itself, and may be lost
-with the whole server at any moment; nobody decides anything by it. No method raises because of Redis:
-without an answer it returns what an empty Redis would, and leaves the server alone for a few seconds,
-so that a broken one slows neither requests nor shards.
+The database is the truth. Values written here are copies or hints, expire by themselves, and may be lost with
+the whole server at any moment; no decision rests on them. No method raises because of Redis: without an
+answer it returns what an empty Redis would, and leaves the server alone for a few seconds, so that a broken
+one slows neither requests nor shards.
 
-    assay:cancel:<job id>:<attempt>      the database has this job as being canceled: ask it now
+    assay:cancel:<job id>:<attempt>      the job is `canceling` in the database: ask it now
     assay:progress:<shard id>:<fence>    how much of a claimed shard is done
 """
 
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 0.2
 AWAY_SECONDS = 5.0
-# Longer than a running shard needs to learn of a cancel from the database.
+# Longer than a running shard takes to learn of a cancel from the database.
 HINT_SECONDS = 60
-# By then the database has what was reported.
+# By then the database has the report.
 PROGRESS_SECONDS = 60
 
 PING_TIMEOUT_SECONDS = 0.5
@@ -41,8 +41,8 @@ class Live:
     """Safe to use from several threads; connects at the first call that needs it.
 
     Args:
-        url: of the Redis server; empty for none, and then every method answers at once.
-        away_seconds: how long a server is left alone that did not answer.
+        url: of the Redis server; empty: none, and every method returns at once.
+        away_seconds: pause before a server that did not answer is asked again.
     """
 
     def __init__(self, url: str, *, away_seconds: float = AWAY_SECONDS) -> None:
@@ -53,11 +53,11 @@ class Live:
 
     @property
     def used(self) -> bool:
-        """Whether there is a server at all."""
+        """Whether a server is configured."""
         return self._client is not None
 
     def cancel(self, job: JobRow) -> None:
-        """Hints to the workers of a job that the database has it as being canceled."""
+        """Hints to a job's workers that it is `canceling` in the database."""
         self._ask(lambda client: client.set(f"assay:cancel:{job.id}:{job.attempt}", 1, ex=HINT_SECONDS))
 
     def canceled(self, claim: Claim) -> bool:
@@ -65,12 +65,12 @@ class Live:
         return bool(self._ask(lambda client: client.exists(f"assay:cancel:{claim.job_id}:{claim.attempt}")))
 
     def report(self, claim: Claim, done: int) -> bool:
-        """Says how much of a claimed shard is done; False when nobody took note of it."""
+        """Reports how much of a claimed shard is done; False when the report was not stored."""
         key = _progress(claim.shard_id, claim.fence)
         return bool(self._ask(lambda client: client.set(key, done, ex=PROGRESS_SECONDS)))
 
     def done(self, shards: Sequence[RunningShard]) -> list[int | None]:
-        """How much of these shards is done, by their present claims; None where that is not known."""
+        """How much of these shards is done, by their present claims; None where unknown."""
         keys = [_progress(shard.id, shard.fence) for shard in shards]
         values = self._ask(lambda client: client.mget(keys)) if keys else None
         return [_number(value) for value in values] if values else [None] * len(keys)
@@ -81,7 +81,7 @@ class Live:
             self._client.close()
 
     def _ask(self, question: Callable[[redis.Redis], Any]) -> Any:
-        """The server's answer; None when there is none."""
+        """The server's answer; None without one."""
         if self._client is None or not self._may_ask():
             return None
         try:
@@ -93,7 +93,7 @@ class Live:
         return answer
 
     def _may_ask(self) -> bool:
-        """While the server is away, one call at a time finds out whether it is back."""
+        """Whether to ask the server; while it is away, one call at a time tries it."""
         with self._lock:
             if self._away_until is None:
                 return True
@@ -110,7 +110,7 @@ class Live:
             log.warning("Redis is away, the database answers instead: %s", error)
 
     def _back(self) -> None:
-        # Read without the lock: this runs after every call, and is nearly always about nothing.
+        # Read without the lock: this runs after every call, and almost never has anything to do.
         if self._away_until is not None:
             with self._lock:
                 self._away_until = None

@@ -1,4 +1,4 @@
-"""How things stand, in few numbers, for those who watch the service. Cheap, whatever the number of jobs.
+"""Overview of jobs, shards and workers for monitoring. Cheap for any number of jobs.
 
 Jobs are counted from an index alone. Shards are counted from those that are queued or running: the ones that
 have ended, by far the most, are not read.
@@ -26,11 +26,11 @@ ONLINE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """A worker that gave a sign of life in the last minute.
+    """A worker with a heartbeat in the last minute.
 
     Attributes:
         device_classes: all that it serves.
-        gauges: what it said of itself.
+        gauges: its own measurements.
     """
 
     worker: str
@@ -45,9 +45,9 @@ class Overview:
     """One moment.
 
     Attributes:
-        jobs: how many there are in each state that has some.
-        shards: how many open jobs have, by device class and state, queued or running.
-        oldest_queued_seconds: how long the first queued job has been there; 0 when none is.
+        jobs: their number by state, without empty states.
+        shards: number in open jobs, by device class and state, queued or running.
+        oldest_queued_seconds: age of the first queued job; 0 without one.
         counters: sums by name and labels.
     """
 
@@ -59,7 +59,7 @@ class Overview:
 
 
 def read(database: Database) -> Overview:
-    """Everything at once, in one transaction that only reads."""
+    """Reads everything in one transaction."""
     with database.reading() as connection:
         return Overview(
             jobs={row.state: row.number for row in connection.execute(jobs_by_state()) if row.number},

@@ -1,4 +1,4 @@
-"""How many uploaded weights a tenant may keep: files, and their bytes together. Rejected ones count too."""
+"""Quota of a tenant's uploaded weights: number of files and total bytes. Rejected ones count too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REMEDY = "delete some first (`assay checkpoints delete`)"
 
 @dataclass(frozen=True)
 class Quota:
-    """What a tenant may keep.
+    """A tenant's quota.
 
     Attributes:
         count: of checkpoints.
@@ -26,7 +26,7 @@ class Quota:
 
 
 def check_room(connection: Connection, tenant: str | None, quota: Quota, size: int) -> int:
-    """What a tenant has left before one more checkpoint, in bytes.
+    """Checks that one more checkpoint fits; returns the bytes left before it.
 
     Args:
         connection: in the transaction that will add it, or for a first look.
@@ -35,8 +35,8 @@ def check_room(connection: Connection, tenant: str | None, quota: Quota, size: i
         size: of the new file in bytes, as far as it is known.
 
     Raises:
-        InvalidState: there are as many as there may be.
-        TooLarge: it would be too much with this one.
+        InvalidState: the number of checkpoints is at its limit.
+        TooLarge: the bytes would be over the limit.
     """
     count, total = _held(connection, tenant)
     if count >= quota.count:
@@ -51,7 +51,7 @@ def check_room(connection: Connection, tenant: str | None, quota: Quota, size: i
 
 
 def size_left(connection: Connection, tenant: str | None, quota: Quota) -> int:
-    """What a tenant has left, in bytes; below 0 where the quota was made smaller."""
+    """Bytes left to a tenant; negative after the quota was lowered."""
     return quota.size - _held(connection, tenant)[1]
 
 
@@ -63,7 +63,7 @@ def _held(connection: Connection, tenant: str | None) -> tuple[int, int]:
 
 
 def one_at_a_time(connection: Connection, tenant: str | None) -> None:
-    """Lets one transaction at a time add checkpoints of a tenant, so that two never share what is left.
+    """Serialises transactions that add a tenant's checkpoints, so that two never use the same free room.
 
     SQLite has one writer anyway.
     """

@@ -1,4 +1,4 @@
-"""What jobs measured: outcomes example by example, and the results merged from them."""
+"""Measurements of jobs: outcomes per example, and the results merged from them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ResultRows:
     def save(self, job_id: str, evaluation: int, result: ResultJson) -> None:
         """Writes the merged result of an evaluation; writing it again replaces it.
 
-        A result that is new, or another than before, is told in the job's events.
+        A new or changed result is recorded in the job's events.
 
         Raises:
             NotFound: when the job has been deleted.

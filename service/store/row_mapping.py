@@ -1,4 +1,4 @@
-"""From rows of the tables to the values that the store hands out."""
+"""Conversion of table rows to the store's values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_job(connection: Connection, job_id: str, tenant: str | None = None) -> 
 
 
 def unknown_job(job_id: str) -> NotFound:
-    """The error for an id that no job has."""
+    """The error for an unknown job id."""
     return NotFound(f"there is no job {job_id[:100]}")
 
 

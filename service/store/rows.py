@@ -1,4 +1,4 @@
-"""What the store hands out and takes in: plain values, no database objects."""
+"""Input and output types of the store: plain values, no database objects."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class JobRow:
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A job whose weights are wanted; they have `expired` if they were deleted because it ended long ago."""
+    """A job as a source of weights; `expired` if they were deleted because it ended long ago."""
 
     kind: JobKind
     state: JobState
@@ -84,12 +84,12 @@ class CheckpointRow:
     """Uploaded weights.
 
     Attributes:
-        job_id: the job that checks them, and in whose folder the file lies.
+        job_id: the job that checks them, whose folder has the file.
         model: {"name", "params"} with every default filled in.
         size: of the file, in bytes.
         sha256: of the file.
-        reading: `normalization` and `positions` as the upload stated them, None where it did not.
-        verdict: `contract.checkpoints.Verdict` of the check that led to this state; None without one.
+        reading: `normalization` and `positions` as stated by the upload, None where unstated.
+        verdict: `contract.checkpoints.Verdict` of the check behind the present state; None without one.
         error: `{"type", "message"}` of a rejected one.
     """
 
@@ -129,7 +129,7 @@ class CheckpointRow:
 
     @property
     def dtypes(self) -> list[str] | None:
-        """What `execution.dtype` may be for an exported program; None where that is not known."""
+        """Allowed values of `execution.dtype` for an exported program; None where unknown."""
         program = (self.verdict or {}).get("program")
         return None if program is None else list(program["dtypes"])
 
@@ -163,7 +163,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ShardRow:
-    """A shard as it stands. `owner`, `lease_until` only while it runs; `devices` its worker must have."""
+    """A shard. `owner` and `lease_until` are set only while it runs; its worker needs `devices` devices."""
 
     id: str
     job_id: str
@@ -186,13 +186,13 @@ class ShardRow:
 
     @property
     def worker(self) -> str:
-        """The owner by the name that claims have for it; empty when nobody has the shard."""
+        """The owner as named in claims; empty for an unclaimed shard."""
         return self.owner or ""
 
 
 @dataclass(frozen=True)
 class RunningShard:
-    """What the database has of the progress of a shard that a worker holds.
+    """A running shard's progress as stored in the database.
 
     Attributes:
         cost: of the whole shard, in the plan's units of work.
@@ -208,7 +208,7 @@ class RunningShard:
 
 @dataclass(frozen=True)
 class ProgressSnapshot:
-    """The sums over a job's shards and the shards at work, as they stood at one moment."""
+    """The sums over a job's shards and its running shards, all at one moment."""
 
     progress_done: int
     cost_done: float
@@ -228,12 +228,12 @@ class EventRow:
 
 @dataclass(frozen=True)
 class OutcomeRow:
-    """What one shard measured, example by example.
+    """Measurements of one shard, per example.
 
     Attributes:
         n: examples in the shard.
         columns: lists of length n by column name; non-finite floats are kept.
-        extra: anything else that the merge needs.
+        extra: other input of the merge.
     """
 
     evaluation: int
@@ -248,7 +248,7 @@ class OutcomeRow:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a finished shard completed: its evaluation, its job. Each is true for one shard only."""
+    """Completions by a finished shard: its evaluation, its job. Each is true for one shard only."""
 
     evaluation_done: bool
     job_done: bool
@@ -256,7 +256,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class ArtifactRow:
-    """A file that a job left: size in bytes, path on the machine or share that holds the state.
+    """A file written by a job: size in bytes, path on the machine or share that holds the state.
 
     Attributes:
         expired_at: when the file was deleted because its job had ended long ago; None while it is there.
@@ -279,7 +279,7 @@ class KeyRow:
     Attributes:
         prefix: the public beginning of the key's text.
         scopes: in the order of `contract.keys.SCOPES`.
-        tenant: whose jobs the key makes and sees.
+        tenant: owner of the jobs that the key makes and sees.
     """
 
     id: str
@@ -295,7 +295,7 @@ class KeyRow:
 
 @dataclass(frozen=True)
 class BrowserSessionRow:
-    """A browser session, its key, and the token that calls which change something must carry."""
+    """A browser session, its key, and the CSRF token required by calls that change state."""
 
     key: KeyRow
     csrf: str

@@ -1,7 +1,7 @@
 """Shards: claimed by one worker at a time, and finished once.
 
-A claim carries a fence, a number that grows with every claim of the shard. Whatever a worker writes
-is guarded by its fence, so a worker that was thought dead and comes back changes nothing.
+A claim carries a fence, a number that grows with every claim of the shard. Every write of a worker is guarded
+by its fence, so a worker that was presumed dead and returns changes nothing.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class Shards:
         warm_job: str | None = None,
         devices: int = 1,
     ) -> Claim | None:
-        """Claims the best shard for a worker, or returns None when there is none.
+        """Claims the best shard for a worker; None when no shard is claimable.
 
         Args:
             worker: the worker's id; opaque here.
-            device_classes: what the worker has, "cpu" or "cuda"; shards for "auto" run anywhere.
+            device_classes: those of the worker, "cpu" or "cuda"; shards for "auto" run anywhere.
             lease_seconds: how long the claim holds without renewal.
             warm_job: the job whose model the worker has loaded; its shards come first.
             devices: how many devices the worker has for one shard.
         """
         while True:
-            # Looking takes no lock, so that idle workers cost the others nothing.
+            # Polling takes no lock, so that idle workers cost the others nothing.
             with self._database.reading() as connection:
                 job_id = candidate(connection, device_classes, devices, warm_job)
             if job_id is None:
@@ -69,7 +69,7 @@ class Shards:
             return candidate(connection, device_classes, devices, None) is not None
 
     def being_planned(self, device_classes: Sequence[str]) -> bool:
-        """Whether a job is being planned whose shards such a worker could claim, as soon as there are any."""
+        """Whether a job is being planned whose shards such a worker could claim."""
         devices = shards.c.device.in_(["auto", *device_classes])
         planning = (shards.c.state == str(ShardState.RUNNING)) & (shards.c.kind == "plan") & devices
         with self._database.reading() as connection:
@@ -90,10 +90,10 @@ class Shards:
         return "run" if JobState(state) in CLAIMABLE else "cancel"
 
     def progress(self, claim: Claim, done: int, total: int | None, message: str | None = None) -> None:
-        """Says how many examples or steps of the shard are done; void claims are ignored.
+        """Reports how many examples or steps of the shard are done; void claims are ignored.
 
-        The first report of a training shard moves its job from `starting` to `running`. A plan
-        shard counts nothing; only its message is kept.
+        The first report of a training shard moves its job from `starting` to `running`. A plan shard has no
+        progress; only its message is kept.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -107,7 +107,7 @@ class Shards:
                 record_message(connection, job.id, one_line(message))
 
     def checkpoint(self, claim: Claim) -> None:
-        """Says that the shard has saved its progress: earlier failures and losses count no more."""
+        """Records that the shard has saved its progress: earlier failures and losses no longer count."""
         with self._database.writing() as connection:
             connection.execute(update(shards).where(held(claim)).values(failures=0, losses=0))
 
@@ -119,7 +119,7 @@ class Shards:
             plan: `{"device", "shards": [{"evaluation", "number", "start", "stop", "cost"}], ...}`.
 
         Returns:
-            Whether this call wrote them: not when the claim is void or the job is wanted no more.
+            Whether this call wrote them: not when the claim is void or the job has been canceled.
         """
         assert claim.kind == "plan", claim.kind
         with self._database.writing() as connection:
@@ -135,15 +135,15 @@ class Shards:
             return True
 
     def finish(self, claim: Claim, outcome: OutcomeRow) -> Finished | None:
-        """Writes what a shard measured and counts it done, together.
+        """Writes a shard's outcome and marks it done, in one transaction.
 
-        An outcome that arrives after its job was canceled or has failed is kept: it is right, and
-        a retry need not repeat it. So is one whose lease has run out, unless somebody else has
-        claimed the shard since. A second call with the same claim, by one who did not hear the answer
-        to the first, writes nothing and is answered alike.
+        An outcome that arrives after its job was canceled or has failed is kept: it is right, and a retry
+        need not repeat it. So is one whose lease has run out, unless another worker has claimed the shard
+        since. A second call with the same claim, by a worker that missed the first answer, writes nothing and
+        returns the same.
 
         Returns:
-            What it completed, or None when the claim is void and nothing was written.
+            The completions, or None when the claim is void and nothing was written.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -157,7 +157,7 @@ class Shards:
             return finished(connection, job, shard)
 
     def fail(self, claim: Claim, error_type: str, message: str, *, retry: bool, cap: int = 3) -> JobRow:
-        """Says that the evaluator raised or died by itself.
+        """Records that the evaluator raised an error or died.
 
         The shard is queued again; at its `cap`th failure, or without `retry`, it fails with its
         job. A void claim changes nothing.
@@ -180,30 +180,30 @@ class Shards:
             return read_job(connection, claim.job_id)
 
     def canceled(self, claim: Claim) -> None:
-        """Says that the worker has stopped the shard, as `renew` told it to.
+        """Records that the worker has stopped the shard, as `renew` told it to.
 
         The job is canceled once its last running shard has stopped.
         """
         self._give_back(claim)
 
     def release(self, claim: Claim) -> None:
-        """Gives the shard back unharmed: a worker that shuts down. Counts neither failure nor loss."""
+        """Gives the shard back, for a worker that shuts down. Counts neither as failure nor as loss."""
         self._give_back(claim)
 
     def expire(self, *, cap: int = 20, dead_owners: Sequence[str] = ()) -> int:
         """Takes shards back whose lease has run out, or whose owner is known to be dead.
 
-        Each is queued again with one loss more; at its `cap`th the job fails with `lost_too_often`.
+        Each is queued again with one more loss; at its `cap`th the job fails with `lost_too_often`.
 
         Returns:
-            How many shards were taken back.
+            Number of shards taken back.
         """
         return expire(self._database, cap, dead_owners)
 
     def adrift(self, shard_id: str, fence: int) -> bool:
-        """Whether the newest claim of a shard has run out, and nobody has claimed it since.
+        """Whether the newest claim of a shard has run out, without another since.
 
-        Then `finish` still takes what that claim has measured, whoever brings it.
+        `finish` then still accepts that claim's outcome, from any process.
         """
         newest = (shards.c.id == shard_id) & (shards.c.fence == fence)
         expired = (shards.c.state == str(ShardState.RUNNING)) & (shards.c.lease_until < now())
@@ -220,7 +220,7 @@ class Shards:
         return self._rows(shards.c.job_id == job_id)
 
     def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
-        """How far a job and its running shards are, all at one moment; None when there is no such job."""
+        """Progress of a job and its running shards, all at one moment; None for an unknown job."""
         with self._database.reading() as connection:
             return progress_snapshot(connection, job_id)
 

@@ -1,12 +1,12 @@
-"""The store: all that the service and the workers know about jobs, behind one object.
+"""The store: all stored state of jobs, behind one object.
 
     store = open_store("sqlite:////var/lib/assay/assay.sqlite")
     job, created = store.jobs.add(spec, body_sha256=digest)
     claim = store.shards.claim(worker, ["cpu"], lease_seconds=90)
 
 It may be used from several threads; each process opens its own. Every method is one short
-transaction and raises errors of `service.contract.errors`; `sqlalchemy.exc.OperationalError` means
-that the database is away and that nothing may be assumed about the call that raised it.
+transaction and raises errors of `service.contract.errors`; `sqlalchemy.exc.OperationalError` means that the
+database is away and that the outcome of the call is unknown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Store:
         self.counters = Counters(database)
 
     def overview(self) -> overview.Overview:
-        """How things stand, in few numbers."""
+        """Overview for monitoring."""
         return overview.read(self._database)
 
     def ping(self) -> None:
@@ -81,7 +81,7 @@ def open_store(url: str, *, migrate: bool = True) -> Store:
     """
     database = Database(url)
     if migrate:
-        from assay.service.store.upgrade import upgrade  # alembic, which most processes never need
+        from assay.service.store.upgrade import upgrade  # imports alembic, which most processes never need
 
         upgrade(database)
     return Store(database)

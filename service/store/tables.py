@@ -1,4 +1,4 @@
-"""The tables. `migrations/` makes them; a test compares the two.
+"""The tables. `migrations/` creates them; a test compares the two.
 
     jobs ──< shards ──1 outcomes      what was asked, its pieces of work, what each piece measured
       ├──< results                    one merged evaluation
@@ -8,12 +8,12 @@
       ├──< dependencies               whose weights the job needs
       ├──1 checkpoints                uploaded weights, which a job of kind `check` looks at
       └──1 idempotency_keys           which request made the job
-    workers                           who is alive, and what it says of itself
-    counters                          what has happened so far, over all workers and for ever
+    workers                           heartbeats and gauges of workers
+    counters                          totals over all workers, never reset
     api_keys ──< sessions             who may call, and browsers that are logged in with a key
 
 Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
-`dependencies.depends_on` is no foreign key: it still names the job when that has been deleted.
+`dependencies.depends_on` is no foreign key: it still names a deleted job.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ jobs = Table(
     # The number of the newest event, and when progress was last one of them.
     Column("last_event", BigInteger, nullable=False),
     Column("progress_event_at", Double),
-    # Whose job it is; null where the service asks for no keys.
+    # The job's tenant; null where the service asks for no keys.
     Column("tenant", Identifier),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "priority", "id"),
@@ -103,9 +103,9 @@ shards = Table(
     Column("start", BigInteger, nullable=False),
     Column("stop", BigInteger, nullable=False),
     Column("device", Text, nullable=False),
-    # How many of them its worker must have.
+    # Number of devices that its worker must have.
     Column("devices", Integer, nullable=False, server_default="1"),
-    # Minus the job's priority: one ascending index then has the order of claiming.
+    # Negated priority of the job: one ascending index then gives the claiming order.
     Column("precedence", Integer, nullable=False),
     Column("state", Text, nullable=False),
     Column("fence", BigInteger, nullable=False),
@@ -164,7 +164,7 @@ artifacts = Table(
     Column("sha256", Text, nullable=False),
     Column("media_type", Text, nullable=False),
     Column("created_at", Double, nullable=False),
-    # When its file was deleted because it was old; the row stays, and says so.
+    # When its file was deleted for its age; the row stays.
     Column("expired_at", Double),
 )
 
@@ -194,7 +194,7 @@ checkpoints = Table(
     Column("model", Json, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("sha256", Text, nullable=False),
-    # What the check found out; null before it.
+    # The check's verdict; null before it.
     Column("verdict", Json),
     Column("created_at", Double, nullable=False),
     UniqueConstraint("job_id"),

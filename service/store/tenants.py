@@ -1,9 +1,9 @@
 """The store as one caller of the service sees it.
 
-Routes get this and never the store itself. It has only what is filtered by tenant, so that a route that
-is added later cannot forget to: what is not listed here is not there. A job of another tenant is
-answered in the same words as one that never was. A job's tenant never changes and ids are never used
-again, so looking before acting leaves no gap.
+Routes get this and never the store itself. It has only methods filtered by tenant, so that no later route can
+forget the filter: a method missing here cannot be called. A job of another tenant gets the same answer as one
+that never existed. A job's tenant never changes and ids are never reused, so checking before acting leaves no
+race.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class View:
     """What a caller sees.
 
     Attributes:
-        tenant: whose jobs it makes; None where the service asks for no keys.
-        everything: whether it sees the jobs of all tenants, and those of none.
+        tenant: owner of the jobs it makes; None where the service asks for no keys.
+        everything: whether it sees the jobs of all tenants, and those without one.
     """
 
     tenant: str | None
@@ -49,7 +49,7 @@ class View:
         """The tenant to which reading is limited; None for no limit.
 
         Raises:
-            ValueError: for a view of nothing, which would otherwise read as one of everything.
+            ValueError: for an empty view, which would otherwise read as unlimited.
         """
         if self.everything:
             return None
@@ -67,12 +67,12 @@ class TenantStore:
         self.events = TenantEvents(store, view)
         self.artifacts = TenantArtifacts(store, view)
         self.checkpoints = TenantCheckpoints(store, view)
-        # Numbers of workers, of no tenant.
+        # Worker counts, which belong to no tenant.
         self.workers: Workers = store.workers
 
 
 class _Part:
-    """Base of the parts: knows whose jobs may be touched."""
+    """Base of the parts: has the caller's view."""
 
     def __init__(self, store: Store, view: View) -> None:
         self._store = store
@@ -101,18 +101,18 @@ class TenantJobs(_Part):
         )
 
     def known(self, idempotency_key: str, body_sha256: str) -> JobRow | None:
-        """The job that this key made earlier for the caller's tenant."""
+        """The tenant's earlier job with this key."""
         return self._store.jobs.known(idempotency_key, body_sha256, tenant=self._tenant)
 
     def get(self, job_id: str) -> JobRow:
-        """Reads a job; the jobs that check checkpoints are nobody's business."""
+        """Reads a job; checks of checkpoints are hidden."""
         row = self._store.jobs.get(job_id, tenant=self._filter)
         if row.kind == "check":
             raise unknown_job(job_id)
         return row
 
     def source(self, job_id: str) -> SourceRow:
-        """Reads a job as one whose weights may be needed."""
+        """Reads a job as a source of weights."""
         source = self._store.jobs.source(job_id, tenant=self._filter)
         if source.kind == "check":
             raise unknown_job(job_id)
@@ -149,7 +149,7 @@ class TenantJobs(_Part):
         self._store.jobs.delete(job_id)
 
     def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
-        """How far a job is, as its running shards have last written; None when it is gone."""
+        """A job's progress, as last written by its running shards; None for a deleted job."""
         self._check(job_id)
         return self._store.shards.progress_snapshot(job_id)
 
@@ -166,7 +166,7 @@ class TenantJobs(_Part):
 
 
 class TenantResults(_Part):
-    """What the caller's jobs measured."""
+    """Results of the caller's jobs."""
 
     def of(self, job_id: str) -> dict[int, ResultJson]:
         """The merged results of a job by evaluation."""
@@ -180,7 +180,7 @@ class TenantResults(_Part):
 
 
 class TenantEvents(_Part):
-    """What happened to the caller's jobs."""
+    """Events of the caller's jobs."""
 
     def newest(self, job_id: str) -> EventRow:
         """The last event of a job."""
@@ -196,7 +196,7 @@ class TenantEvents(_Part):
 
 
 class TenantArtifacts(_Part):
-    """The files that the caller's jobs left."""
+    """Files written by the caller's jobs."""
 
     def of(self, job_id: str) -> list[ArtifactRow]:
         """The files of a job, by name."""
@@ -248,5 +248,5 @@ class TenantCheckpoints(_Part):
         return self._store.checkpoints.page(tenant=self._tenant, limit=limit, cursor=cursor)
 
     def delete(self, name: str) -> str:
-        """Deletes a checkpoint that no job needs any more; the id of the job whose folder holds its file."""
+        """Deletes a checkpoint that no job needs; returns the id of the job whose folder has its file."""
         return self._store.checkpoints.delete(name, tenant=self._tenant)

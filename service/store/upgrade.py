@@ -1,4 +1,4 @@
-"""Brings a database to the newest revision. Any number of processes may do so at once."""
+"""Migrates a database to the newest revision. Any number of processes may do so at once."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def configuration(connection: Connection) -> Config:
 
 @contextmanager
 def _alone(file: Path | None) -> Iterator[None]:
-    """On SQLite: a file lock, and the write-ahead log switched on.
+    """Exclusive migration on SQLite: takes a file lock and switches the write-ahead log on.
 
-    Switching to the log fails at once when another process has the file open for writing, whatever
-    the busy timeout, so it is done once, under the lock, and not on every connection.
+    Switching to the log fails at once, regardless of the busy timeout, when another process has the file open
+    for writing; so it is done once, under the lock, and not on every connection.
     """
     if file is None:
         yield
@@ -68,5 +68,5 @@ def _use_write_ahead_log(file: Path) -> None:
         with closing(sqlite3.connect(file, timeout=30)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.Error as error:
-        # Also when it is no database at all, which the driver reports as another kind of error.
+        # Also for a file that is not a database, which the driver reports as another kind of error.
         raise cannot_open(file, error) from error

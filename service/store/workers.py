@@ -1,4 +1,4 @@
-"""Who is alive. For people and `workers_online` only: whether a shard is lost, its lease decides."""
+"""Live workers, for monitoring and `workers_online` only: a lost shard is detected by its lease."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Workers:
-    """The workers' signs of life. Every method is one short transaction."""
+    """The workers' heartbeats. Every method is one short transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,18 +41,18 @@ class Workers:
         gauges: Gauges | None = None,
         devices: int = 1,
     ) -> None:
-        """A worker says that it is alive; workers that have been silent for a day are forgotten.
+        """Records a worker's heartbeat; workers that have been silent for a day are forgotten.
 
         Args:
             worker: the worker's id; opaque here.
             host: the machine it runs on.
             device_classes: all that it serves: a machine with a GPU also takes jobs for "cpu".
             pid: its process there.
-            gauges: what it measures of itself, for people who watch it; JSON.
+            gauges: its own measurements, for monitoring; JSON.
             devices: how many devices it has for one shard.
         """
         assert not isinstance(device_classes, str), "a sequence of device classes, not one"
-        # With a comma on both sides of each, so that ",cpu," finds it wherever it stands.
+        # With a comma on both sides of each, so that ",cpu," matches at any position.
         served = f",{','.join(device_classes)},"
         values: dict[str, Any] = {
             "worker": worker,
@@ -71,11 +71,11 @@ class Workers:
     def online(
         self, device: str, within_seconds: float = 60, host: str | None = None, devices: int = 1
     ) -> int:
-        """How many workers that serve a device ("auto": any) gave a sign of life in the last seconds.
+        """Number of workers serving a device ("auto": any) with a heartbeat in the last seconds.
 
         Args:
             device: a device class, or "auto".
-            within_seconds: how old their last sign may be.
+            within_seconds: maximum age of the last heartbeat.
             host: count the workers of this machine only.
             devices: count those with at least so many devices.
         """
@@ -89,9 +89,9 @@ class Workers:
             return connection.execute(statement).scalar_one()
 
     def catalogs(self, within_seconds: float = 60) -> list[str]:
-        """The hashes of the catalogs of all workers that gave a sign of life in the last seconds.
+        """The hashes of the catalogs of all workers with a heartbeat in the last seconds.
 
-        Those of earlier versions, which say none, are left out.
+        Workers of earlier versions, which report none, are left out.
         """
         alive = workers.c.seen_at >= now() - within_seconds
         with self._database.reading() as connection:
@@ -99,7 +99,7 @@ class Workers:
             return [str(gauges["catalog"]) for gauges in found if gauges and "catalog" in gauges]
 
     def online_lately(self, device: str, devices: int = 1) -> int:
-        """`online` as it was at most a second ago: for views, which are asked for much more often."""
+        """`online`, cached for a second: for views, which are requested much more often."""
         key = (device, devices)
         then, count = self._lately.get(key, (float("-inf"), 0))
         if time.monotonic() - then >= LATELY_SECONDS:
@@ -108,7 +108,7 @@ class Workers:
         return count
 
     def gone(self, worker: str) -> None:
-        """A worker says goodbye."""
+        """Removes a worker that ends."""
         self._lately.clear()
         with self._database.writing() as connection:
             connection.execute(delete(workers).where(workers.c.worker == worker))
@@ -121,13 +121,13 @@ class Counters:
         self._database = database
 
     def add(self, amounts: Mapping[Key, float]) -> None:
-        """Adds to some counters; those that are new start from zero.
+        """Adds to some counters; new ones start from zero.
 
-        An answer that is lost on its way makes the caller add twice: these are numbers for people.
+        A lost answer makes the caller add twice, which is acceptable for monitoring.
         """
         if not amounts:
             return
-        # In one order for all: two transactions must never wait for each other's rows.
+        # The same order in all transactions: two must never wait for each other's rows.
         rows = sorted((name, _text(labels), float(value)) for (name, labels), value in amounts.items())
         values = [{"name": name, "labels": labels, "value": value} for name, labels, value in rows]
         with self._database.writing() as connection:

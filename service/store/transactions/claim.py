@@ -1,4 +1,4 @@
-"""Which shard a worker gets: the job of its warm evaluator first, then priority, age, shard number."""
+"""Choice of a worker's next shard: the job of its warm evaluator first, then priority, age, shard number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from assay.service.store.transactions.transitions import (
 
 
 def candidate(connection: Connection, devices: Sequence[str], count: int, warm_job: str | None) -> str | None:
-    """The job that should get this worker, read without locks; None when there is no work."""
+    """The job that should get this worker, read without locks; None without work."""
     claimable = [str(state) for state in CLAIMABLE]
     statement = (
         select(shards.c.job_id)
@@ -43,16 +43,16 @@ def take(
     count: int,
     lease_seconds: float,
 ) -> Claim | None:
-    """Claims the job's first queued shard; None when others were quicker or the job has ended.
+    """Claims the job's first queued shard; None when another worker was faster or the job has ended.
 
-    The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a
-    shard before its job would deadlock with a cancel, which has to lock them the other way round.
-    Claimers of other jobs do not wait.
+    The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a shard
+    before its job would deadlock with a cancel, which has to lock them in reverse order. Claimers of other
+    jobs do not wait.
     """
     job = lock_job(connection, job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:
         return None
-    # The precedence is the job's own: named so that the index of claiming leads straight to its shards.
+    # The precedence is the job's own: named so that the claiming index leads straight to its shards.
     of_job = (shards.c.job_id == job_id) & (shards.c.precedence == -job.priority)
     statement = (
         select(shards)
@@ -77,10 +77,10 @@ def take(
 
 
 def retake(connection: Connection, claim: Claim) -> bool:
-    """Gives a shard back to its last claim, if it was taken away and nobody has claimed it since.
+    """Gives a shard back to its last claim, if it was taken away and not claimed since.
 
-    For a worker that was cut off and has meanwhile finished: its fence is still the newest, so what it
-    measured would only be measured again.
+    For a worker that was cut off and has meanwhile finished: its fence is still the newest, so its work would
+    only be repeated.
 
     Returns:
         Whether the claim holds again.
@@ -109,7 +109,7 @@ def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
 
 
 def _queued(devices: Sequence[str], count: int) -> ColumnElement[bool]:
-    """What a worker can run that has so many devices of these classes."""
+    """Condition for shards that a worker with so many devices of these classes can run."""
     queued = shards.c.state == str(ShardState.QUEUED)
     return queued & shards.c.device.in_(["auto", *devices]) & (shards.c.devices <= count)
 

@@ -24,7 +24,7 @@ def checkpoint_dependencies(connection: Connection, spec: Spec, tenant: str | No
     """The checkpoint that a valid spec names, if it does, as the tenant knows it.
 
     Raises:
-        InvalidSpec: when there is none of that name, or it has another content than the spec says.
+        InvalidSpec: when no checkpoint has that name, or its content differs from the spec's.
     """
     weights = spec["model"].get("weights") or {}
     name = weights.get("checkpoint")
@@ -57,7 +57,7 @@ def required_jobs(connection: Connection, job_id: str) -> list[str]:
 
 
 def lock_required(connection: Connection, sources: Collection[str]) -> dict[str, Row[Any] | None]:
-    """Keeps required jobs from changing until the transaction ends; None for those that are not there.
+    """Locks required jobs until the transaction ends; None for missing ones.
 
     Their dependents are locked after this, or do not exist yet.
     """
@@ -65,13 +65,13 @@ def lock_required(connection: Connection, sources: Collection[str]) -> dict[str,
 
 
 def waiting_dependents(connection: Connection, job_id: str) -> list[str]:
-    """The jobs that wait for this one, and maybe for others too, by id."""
+    """The jobs that wait for this one, possibly among others, by id."""
     waiting = _dependents(job_id).where(jobs.c.state == str(JobState.WAITING)).order_by(jobs.c.id)
     return [row.id for row in connection.execute(waiting)]
 
 
 def dependencies_met(connection: Connection, job_id: str) -> bool:
-    """Whether everything that a job needs has succeeded. The caller holds the job's row."""
+    """Whether all jobs that a job needs have succeeded. The caller holds the job's row."""
     needed = jobs.alias("needed")
     missing = (
         select(needed.c.id)
@@ -87,14 +87,14 @@ def unfinished_dependent(connection: Connection, job_id: str) -> Row[str, str] |
 
 
 def has_unfinished_dependent() -> ColumnElement[bool]:
-    """The condition that a job's weights are needed by one that has not ended."""
+    """Condition: an unfinished job needs this job's weights."""
     dependents = jobs.alias("dependents")
     edge = (dependencies.c.depends_on == jobs.c.id) & (dependencies.c.job_id == dependents.c.id)
     return exists().where(edge, _open(dependents.c.state))
 
 
 def missing_dependency(problems: Sequence[tuple[Dependency, str]]) -> InvalidSpec:
-    """The error for a job that names others, or a checkpoint: why each cannot give its weights."""
+    """The error of a job that names other jobs or a checkpoint: why each of them has no weights to give."""
     details = [
         ErrorDetail(loc=[*dependency.loc], message=message, given=dependency.checkpoint or dependency.job)
         for dependency, message in problems

@@ -1,4 +1,4 @@
-"""How a job ends, and what that does to the jobs that wait for it. All in the caller's transaction."""
+"""Ending a job, and the effect on jobs that wait for it. All in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def end_job(
     error: dict[str, str] | None = None,
     **values: Any,
 ) -> bool:
-    """Moves a job to a terminal state, with everything that follows from it.
+    """Moves a job to a terminal state, with all consequences.
 
-    Its queued shards are canceled, and what waits for it is released (`succeeded`, unless it waits for others
-    too) or fails with `dependency_failed`, and so on down the line. Running shards stay with their workers,
-    which learn of it at their next renewal.
+    Its queued shards are canceled. Jobs that wait for it are released (`succeeded`, unless they wait for
+    others too) or fail with `dependency_failed`, and so do their dependents. Running shards stay with their
+    workers, which learn of it at their next renewal.
 
     Returns:
         Whether the job moved; if not, nothing changed.
@@ -68,7 +68,7 @@ def cancel_queued_shards(connection: Connection, job_id: str) -> None:
 
 
 def cancel_when_idle(connection: Connection, job_id: str) -> bool:
-    """Ends a job that is being canceled, once no worker has a shard of it any more."""
+    """Ends a job in `canceling` once no worker has a shard of it."""
     running = select(shards.c.id).where(shards.c.job_id == job_id, shards.c.state == str(ShardState.RUNNING))
     if connection.execute(running.limit(1)).first() is not None:
         return False
@@ -77,7 +77,7 @@ def cancel_when_idle(connection: Connection, job_id: str) -> bool:
 
 def _release_dependents(connection: Connection, job_id: str) -> None:
     for dependent in waiting_dependents(connection, job_id):
-        # Locked before the look at what else it needs: of two that succeed at once, the later sees the other.
+        # Locked before reading its other dependencies: of two that succeed at once, the later sees the other.
         lock_job(connection, dependent)
         if dependencies_met(connection, dependent):
             transition_job(connection, dependent, {JobState.WAITING}, JobState.QUEUED, message="")
@@ -99,7 +99,7 @@ def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
 
 
 def _described(connection: Connection, job_id: str, how: str) -> tuple[str, str]:
-    """What the jobs that need it call a job that has ended without weights, and what has become of it."""
+    """Name and state of a job that ended without weights, for the errors of its dependents."""
     job = connection.execute(select(jobs.c.kind, jobs.c.spec, jobs.c.error).where(jobs.c.id == job_id)).one()
     if job.kind != "check":
         return f"job {job_id}", how

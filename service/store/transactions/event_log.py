@@ -1,7 +1,7 @@
-"""The append-only log of a job's events, written in the transaction of what they report.
+"""The append-only log of a job's events, written in the transaction of the change that they report.
 
-The number of an event comes from a counter in the job's row. Whoever takes one holds the row until it
-commits, so the events of a job become visible in the order of their numbers, and none is skipped.
+The number of an event comes from a counter in the job's row. A transaction that takes a number locks the row
+until it commits, so the events of a job become visible in the order of their numbers, and none is skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from assay.service.store.clock import now
 from assay.service.store.tables import events, jobs
 
 PROGRESS_SECONDS = 0.5
-# A job of many hours reports its progress very often: of all but the newest events, one report in
+# A job of many hours reports its progress very often: among all but the newest events, one report in
 # `THIN_BY` is kept.
 KEEP_EVENTS = 1000
 THIN_EVERY = 256
@@ -25,7 +25,7 @@ THIN_BY = 16
 
 
 def record_state_event(connection: Connection, job_id: str) -> None:
-    """Records the state that the job has just got; after a terminal one comes the `end`."""
+    """Records the job's new state; a terminal one is followed by `end`."""
     columns = (jobs.c.state, jobs.c.attempt, jobs.c.message, jobs.c.error)
     statement = _next_number(job_id).returning(jobs.c.last_event, *columns)
     row = connection.execute(statement).one()
@@ -42,7 +42,7 @@ def record_state_event(connection: Connection, job_id: str) -> None:
 
 
 def record_progress_event(connection: Connection, job_id: str) -> None:
-    """Records how far the job is, unless that was recorded less than half a second ago."""
+    """Records the job's progress, unless the last record is less than half a second old."""
     last = jobs.c.progress_event_at
     # A clock that was set back must not silence the job.
     due = last.is_(None) | (last <= now() - PROGRESS_SECONDS) | (last > now())
@@ -56,7 +56,7 @@ def record_progress_event(connection: Connection, job_id: str) -> None:
 
 
 def record_message(connection: Connection, job_id: str, message: str) -> None:
-    """Sets the job's message, and records it if it has changed; nothing happens to unknown jobs."""
+    """Sets the job's message, and records a change; unknown jobs are ignored."""
     changed = (jobs.c.id == job_id) & (jobs.c.message != message)
     said = connection.execute(update(jobs).where(changed).values(message=message)).rowcount
     if said and message:
@@ -64,7 +64,7 @@ def record_message(connection: Connection, job_id: str, message: str) -> None:
 
 
 def record_metric_event(connection: Connection, job_id: str, evaluation: int, result: ResultJson) -> None:
-    """Tells the result of an evaluation, without its breakdown."""
+    """Records the result of an evaluation, without its breakdown."""
     told: MetricData = {"evaluation": evaluation}
     if "name" in result:
         told["name"] = result["name"]
@@ -106,7 +106,7 @@ def _thin(connection: Connection, job_id: str, until: int) -> None:
 
 
 class Pace(Protocol):
-    """What the estimate reads: a row of `jobs`, or some of its columns."""
+    """Input of the estimate: a row of `jobs`, or some of its columns."""
 
     @property
     def state(self) -> str: ...  # noqa: D102
@@ -121,11 +121,11 @@ class Pace(Protocol):
 
 
 def eta_seconds(row: Pace, now: float) -> float | None:
-    """Seconds until the job is done at its mean speed so far; None when it cannot be known.
+    """Seconds until the job is done at its mean speed so far; None when unknown.
 
     Measured in cost (model passes, training steps) and not in examples, because attacked ones take longer
-    than clean ones; from the claim of the attempt's first shard that measures, because planning and
-    what an earlier attempt did say nothing about speed.
+    than clean ones; from the claim of the attempt's first measuring shard, because planning and earlier
+    attempts say nothing about speed.
     """
     if row.state not in (JobState.STARTING, JobState.RUNNING) or row.paced_at is None or not row.cost_total:
         return None

@@ -1,4 +1,4 @@
-"""The last step of a shard: its outcome is written and it counts as done, in one transaction."""
+"""Finishing a shard: its outcome and its state `done`, written in one transaction."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def write_outcome(connection: Connection, shard: Row[Any], outcome: OutcomeRow) 
 
 
 def finished(connection: Connection, job: Row[Any], shard: Row[Any]) -> Finished:
-    """What a shard completed that has just been moved to `done`."""
+    """Completions caused by a shard that has just been moved to `done`."""
     left = not_done(connection, job.id)
     live = JobState(job.state) in {JobState.STARTING, JobState.RUNNING}
     return Finished(evaluation_done=shard.evaluation not in left, job_done=live and not left)
 
 
 def finished_before(connection: Connection, claim: Claim) -> Finished | None:
-    """What this very claim completed earlier, as it stands now; None when it completed nothing.
+    """Completions by this claim's earlier call, read anew; None if it did not finish the shard.
 
     The caller holds the job's lock. Once the job has succeeded, nothing is left to do.
     """
@@ -64,7 +64,7 @@ def finished_before(connection: Connection, claim: Claim) -> Finished | None:
 
 
 def not_done(connection: Connection, job_id: str) -> set[int]:
-    """The evaluations of a job that have shards which are not done; plan and train shards count as 0."""
+    """The evaluations of a job with unfinished shards; plan and train shards count as 0."""
     open_shards = select(shards.c.evaluation).where(
         shards.c.job_id == job_id, shards.c.state != str(ShardState.DONE)
     )

@@ -1,6 +1,6 @@
 """A job's progress is the sum over its shards, kept in the job's own row.
 
-Running shards may be further than the database knows: then Redis has their newest report.
+Running shards may be ahead of the database: Redis then has their newest report.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from assay.service.store.transactions.event_log import record_progress_event
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
-    """Sets how much of a shard is done and carries the difference to its job, and tells of it.
+    """Sets a shard's progress, adds the difference to its job and records the event.
 
-    The caller holds the job's lock and has just read the shard. Plan shards count nothing: their
-    work is not in examples. `total` is known from the plan for evaluate shards and ignored there.
+    The caller holds the job's lock and has just read the shard. Plan shards do not count: their work is not
+    in examples. `total` is known from the plan for evaluate shards and ignored there.
     """
     if shard.kind == "plan":
         return
@@ -45,8 +45,8 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
 
 
 def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:
-    """How far a job is, in one statement, so that no shard is counted twice or not at all."""
-    # The precedence is the job's own: with it the index of claiming leads straight to the running shards.
+    """A job's progress, in one statement, so that no shard is counted twice or missed."""
+    # The precedence is the job's own: with it the claiming index leads straight to the running shards.
     running = (shards.c.job_id == jobs.c.id) & (shards.c.precedence == -jobs.c.priority)
     running &= shards.c.state == str(ShardState.RUNNING)
     columns = (shards.c.id, shards.c.fence, shards.c.kind, shards.c.done, shards.c.total, shards.c.cost)
@@ -64,12 +64,12 @@ def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot |
 
 
 def with_reports(job: JobRow, snapshot: ProgressSnapshot, reported: Sequence[int | None]) -> JobRow:
-    """The job with what its running shards have reported beyond the database.
+    """The job with the reports of its running shards that the database does not have yet.
 
     Args:
         job: as the database has it.
-        snapshot: read after the job, and so at least as far.
-        reported: how much of each of `snapshot.running` is done; None where nobody knows.
+        snapshot: read after the job, hence at least as recent.
+        reported: how much of each of `snapshot.running` is done; None where unknown.
     """
     done, cost = snapshot.progress_done, snapshot.cost_done
     for shard, report in zip(snapshot.running, reported, strict=True):
@@ -84,7 +84,7 @@ def with_reports(job: JobRow, snapshot: ProgressSnapshot, reported: Sequence[int
 
 
 def _ahead(shard: RunningShard, report: int | None) -> int:
-    """How much further than its row a shard is; a plan counts nothing, a whole is not known to be passed."""
+    """A report's lead over the shard's row, capped at its total; 0 for a plan or without a total."""
     if report is None or shard.kind == "plan" or shard.total is None:
         return 0
     return max(0, min(report, shard.total) - shard.done)

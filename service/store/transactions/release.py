@@ -22,10 +22,9 @@ from assay.service.store.transactions.transitions import (
 
 
 def release(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:
-    """Moves a running shard to a state without owner.
+    """Moves a running shard to a state without an owner.
 
-    What an evaluate shard had done is lost; training goes on from its checkpoint and says itself
-    how far that was.
+    The work of an evaluate shard is lost; training resumes from its checkpoint and reports the step itself.
     """
     if shard.kind == "evaluate":
         set_done(connection, shard, 0)
@@ -34,14 +33,14 @@ def release(connection: Connection, shard: Row[Any], to: ShardState, **values: A
 
 
 def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: Any) -> None:
-    """Queues a running shard again; cancels it instead when its job is not running any more."""
+    """Queues a running shard again, or cancels it when its job is no longer running."""
     if JobState(job.state) not in CLAIMABLE:
         release(connection, shard, ShardState.CANCELED, **values)
         cancel_when_idle(connection, job.id)
         return
     release(connection, shard, ShardState.QUEUED, **values)
     if job.state == JobState.STARTING:
-        # A starting job has one shard, and no worker has it now.
+        # A starting job has one shard, now without a worker.
         transition_job(connection, job.id, {JobState.STARTING}, JobState.QUEUED)
 
 
@@ -55,9 +54,9 @@ def fail(
 
 
 def expire(database: Database, cap: int, dead_owners: Sequence[str]) -> int:
-    """Takes back every lost shard; returns how many there were.
+    """Takes back every lost shard; returns their number.
 
-    One transaction for each job: the locks of two jobs are never held together.
+    One transaction per job: the locks of two jobs are never held together.
     """
     lost = _lost(dead_owners)
     with database.reading() as connection:
@@ -76,11 +75,11 @@ def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap:
     with database.writing() as connection:
         if lock_job(connection, job_id) is None:
             return 0
-        # The rows too: a renewal takes no job lock, and one that was quicker must win.
+        # Lock the rows too: a renewal takes no job lock, and an earlier one must win.
         statement = select(shards).where(shards.c.job_id == job_id, lost).order_by(shards.c.id)
         rows = connection.execute(statement.with_for_update(key_share=True)).all()
         for shard in rows:
-            # Read anew each time: the shard before may have ended the job.
+            # Read anew each time: the previous shard may have ended the job.
             job = lock_job(connection, job_id)
             assert job is not None
             _lose(connection, job, shard, cap)

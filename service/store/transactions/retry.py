@@ -1,4 +1,4 @@
-"""A job's next attempt: what is done stays done, the rest is queued with its caps reset."""
+"""A job's next attempt: finished shards are kept, the rest is queued with its caps reset."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def retry_job(connection: Connection, job_id: str) -> None:
     """Puts a job that failed, was canceled or timed out back to work.
 
     Raises:
-        NotFound: when there is none.
-        InvalidState: when it is in another state, or the weights it needs were deleted, or their job.
+        NotFound: when there is no such job.
+        InvalidState: when it is in another state, or its required weights or their job were deleted.
     """
-    # What it needs before the job: the lock order of `transitions`.
+    # Required jobs before the job: the lock order of `transitions`.
     needed = lock_required(connection, required_jobs(connection, job_id))
     job = lock_job(connection, job_id)
     if job is None:
@@ -45,14 +45,14 @@ def retry_job(connection: Connection, job_id: str) -> None:
     message = f"waiting for {' and '.join(named)}" if named else ""
     transition_job(connection, job_id, RETRYABLE, to, attempt=job.attempt + 1, message=message, **CLEARED)
     if not left:
-        # Only the merge is missing, and nobody would claim a shard to set the job going.
+        # Only the merge is missing, and there is no shard whose claim would start the job.
         queued = lock_job(connection, job_id)
         assert queued is not None
         start_job(connection, queued, running=True)
 
 
 def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] | None]) -> list[Row[Any]]:
-    """Those of the needed jobs that have not succeeded yet.
+    """The required jobs that have not succeeded yet.
 
     Raises:
         InvalidState: when one was deleted, or its weights were.
@@ -71,7 +71,7 @@ def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] 
 
 
 def _named(connection: Connection, job_id: str, source: str) -> str:
-    """What a job calls one that it needs: a checkpoint by its name."""
+    """A required job as named by its dependent: a checkpoint by its name."""
     spec = connection.execute(select(jobs.c.spec).where(jobs.c.id == job_id)).scalar_one()
     own = (spec["model"].get("weights") or {}).get("checkpoint")
     others = {dependency.job for dependency in dependencies_of(spec)}
@@ -88,7 +88,7 @@ def _queue_shards(connection: Connection, job_id: str) -> None:
     of_job = shards.c.job_id == job_id
     running = select(shards).where(of_job, shards.c.state == str(ShardState.RUNNING))
     for shard in connection.execute(running).all():
-        # Its worker still stops work of the attempt before; it will find that it lost the shard.
+        # Its worker is still stopping work of the previous attempt; it will find that it lost the shard.
         release(connection, shard, ShardState.QUEUED)
     stopped = {ShardState.FAILED, ShardState.CANCELED}
     transition_shards(connection, of_job, stopped, ShardState.QUEUED)

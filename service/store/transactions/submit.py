@@ -1,4 +1,4 @@
-"""A new job: its row, its tags, its first shard, and the key that made it. One transaction."""
+"""Adding a job: its row, tags, first shard and idempotency key, in one transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from assay.service.submission.weights import EXPIRED
 
 
 def known_job(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:
-    """The job that this key made earlier for this tenant; None when there is none, or no key.
+    """The tenant's earlier job with this key; None without such a job, or without a key.
 
     Raises:
         IdempotencyMismatch: when the key was used with another body.
@@ -49,7 +49,7 @@ def known_job(connection: Connection, tenant: str | None, key: str | None, body_
 
 
 def add_job(connection: Connection, spec: Spec, body_sha256: str, key: str | None, tenant: str | None) -> str:
-    """Writes everything that a new job has, and returns its id.
+    """Writes all rows of a new job, and returns its id.
 
     Raises:
         InvalidSpec: when a job or checkpoint whose weights are needed is unknown or has ended without them.
@@ -64,7 +64,7 @@ def add_job(connection: Connection, spec: Spec, body_sha256: str, key: str | Non
     add_dependencies(connection, job_id, required)
     record_state_event(connection, job_id)
     add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec)
-    # Two tags that differ only in what no database can hold are one tag.
+    # Two tags that differ only in characters that no database can hold are one tag.
     names = list(dict.fromkeys(storable(tag) for tag in spec["tags"]))
     if names:
         connection.execute(insert(tags), [{"tag": tag, "job_id": job_id} for tag in names])
@@ -76,7 +76,8 @@ def add_job(connection: Connection, spec: Spec, body_sha256: str, key: str | Non
 
 
 def _state(connection: Connection, required: Sequence[Dependency]) -> JobState:
-    # Locked, so that none can end between this look and our commit and leave us waiting for ever.
+    # Locked, so that none can end between this read and the commit, which would leave the job waiting
+    # forever.
     found = lock_required(connection, {dependency.job for dependency in required})
     complaints = [
         (dependency, _complaint(connection, dependency, found[dependency.job])) for dependency in required
@@ -122,7 +123,7 @@ def add_first_shard(connection: Connection, job_id: str, kind: ShardKind, spec: 
     """Queues the `plan` shard of an evaluation job, or the `train` shard that is all of a training job."""
     execution = spec["execution"]
     shard = _shard(job_id, kind, spec["priority"], execution["device"])
-    # Only a training has several, and specs of before know of none.
+    # Only trainings have several, and older specs have no such field.
     shard["devices"] = execution.get("devices", 1)
     connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}"}])
 

@@ -1,7 +1,7 @@
-"""The only way to change a state: compare and set, along the transition tables.
+"""State transitions: compare and set, along the transition tables; the only way to change a state.
 
 Lock order, which keeps PostgreSQL free of deadlocks: a job before its shards, a job before the jobs
-that depend on it. Whoever changes a shard's state holds its job's row lock first (on SQLite the
+that depend on it. A transaction that changes a shard's state first takes its job's row lock (on SQLite the
 whole database is locked), so what it reads of the other shards stays true until it commits.
 """
 
@@ -23,7 +23,7 @@ OPEN = frozenset(JobState) - TERMINAL
 
 
 class IllegalTransitionError(RuntimeError):
-    """The store tried a transition that the tables do not have: a defect, not a race."""
+    """The store tried a transition missing from the tables: a defect, not a race."""
 
 
 def states_before(to: JobState) -> frozenset[JobState]:
@@ -91,25 +91,25 @@ def _transition(
 
 
 def lock_job(connection: Connection, job_id: str, *, share: bool = False) -> Row[Any] | None:
-    """Reads a job and keeps others from changing it until the transaction ends; None if there is none.
+    """Reads and locks a job until the transaction ends; None for an unknown job.
 
     Args:
         connection: in a writing transaction.
         job_id: the job.
-        share: let others lock it in the same way: enough for one who only needs it not to change.
+        share: a shared lock: enough where the job only must not change.
     """
-    # A lock that leaves the key alone does not wait for rows that are being added below the job.
+    # A lock that spares the key does not wait for rows being added below the job.
     statement = select(jobs).where(jobs.c.id == job_id).with_for_update(read=share, key_share=not share)
     return connection.execute(statement).one_or_none()
 
 
 def fenced(connection: Connection, claim: Claim) -> Row[Any] | None:
-    """The claimed shard, or None when the claim is void: another has it, or it no longer runs."""
+    """The claimed shard, or None when the claim is void: claimed by another worker, or no longer running."""
     return connection.execute(select(shards).where(held(claim))).one_or_none()
 
 
 def held(claim: Claim) -> ColumnElement[bool]:
-    """The condition that a shard is still held by this claim."""
+    """Condition: a shard is still held by this claim."""
     running = shards.c.state == str(ShardState.RUNNING)
     return (shards.c.id == claim.shard_id) & (shards.c.fence == claim.fence) & running
 
