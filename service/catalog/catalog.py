@@ -30,7 +30,7 @@ from assay.service.contract.threat import Threat
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
 
 KINDS = ("attack", "attention", "corruption", "data", "evaluation", "model", "recipe", "suite", "words")
-# The name of another component, in a list of such.
+# The name of another component, as a list item.
 NAME: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 200}
 # A reference to another component; a name alone means its default parameters.
 REFERENCE: Mapping[str, Any] = {
@@ -51,7 +51,7 @@ class Checked:
     Attributes:
         component: The entry.
         params: The parameters with defaults, without the wrong ones.
-        certain: Whether these are what the user means: a misspelt name leaves a default that nobody meant.
+        certain: Whether these are the intended values: a misspelt name leaves an unintended default.
     """
 
     component: Component
@@ -64,7 +64,7 @@ class Catalog:
 
     Args:
         components: The entries.
-        left_out: Package to the reason why its components are not here; for messages.
+        left_out: Package to the reason why its components are missing; for messages.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Catalog:
 
     @classmethod
     def from_json(cls, text: str) -> Catalog:
-        """Read what `workers.catalog` writes."""
+        """Read the output of `workers.catalog`."""
         return cls(Component.model_validate(entry) for entry in json.loads(text))
 
     def with_packages(self, more: extra_components.PackageComponents) -> Catalog:
@@ -115,7 +115,7 @@ class Catalog:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of all entries: services and workers that agree have the same."""
+        """Hash of all entries: equal on services and workers with the same catalog."""
         entries = [self._components[key].model_dump(by_alias=True) for key in sorted(self._components)]
         return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
@@ -137,26 +137,26 @@ class Catalog:
         """The component of a kind by name.
 
         Raises:
-            NotFound: there is no such kind or name; the details say what there is and what is nearest.
+            NotFound: there is no such kind or name; the details list the known names and the nearest one.
         """
         self._known_kind(kind)
         return self._get((kind,), name)
 
     def find_evaluation(self, name: str) -> Component:
-        """The evaluation or attack that `evaluations[].name` means.
+        """The evaluation or attack named by `evaluations[].name`.
 
         Raises:
-            NotFound: there is none.
+            NotFound: no component has this name.
         """
         return self._get(EVALUATIONS, name)
 
     def threat_of(self, name: str) -> Threat | None:
-        """The threat of the attack of a name; None where there is no such attack, as in old results."""
+        """Threat model of an attack by name; None for an unknown one, as in old results."""
         attack = self._components.get(("attack", name))
         return None if attack is None else attack.threat
 
     def look_up(self, kinds: Sequence[str], name: str, problems: Problems, loc: Loc) -> Component | None:
-        """The component of a name in the first of some kinds that has it; None, and a remark, without one."""
+        """The component of a name in the first kind that has it; without one, None and an error."""
         for kind in kinds:
             if (kind, name) in self._components:
                 return self._components[kind, name]
@@ -175,9 +175,9 @@ class Catalog:
     def check_reference(
         self, kinds: Sequence[str], reference: Mapping[str, Any], problems: Problems, loc: Loc
     ) -> Checked | None:
-        """Check the name and parameters of {"name", "params"}; None when there is no such component.
+        """Check the name and parameters of {"name", "params"}; None for an unknown component.
 
-        Parts that are missing were found wrong before: they are passed over.
+        Missing parts were reported before and are skipped.
         """
         if "name" not in reference:
             return None
@@ -195,7 +195,7 @@ class Catalog:
     def _check_abilities(
         self, component: Component, params: Mapping[str, Any], problems: Problems, loc: Loc
     ) -> None:
-        """Report references to components that do not state the fact that is asked of them."""
+        """Report references to components that lack the required fact."""
         for parameter, kind, reference in component.references(params):
             part = component.parameters["properties"][parameter]
             facts = [branch.get("having") for branch in part.get("anyOf", [part])]
@@ -219,11 +219,11 @@ class Catalog:
 
         Args:
             component: Whose rules to check.
-            params: Its parameters; rules about missing ones are passed over.
-            namespaces: What is known under `model`, `part` and `data`. Rules that need more are passed over
-                too: the plan shard checks them when the data is there.
+            params: Its parameters; rules about missing ones are skipped.
+            namespaces: Known values under `model`, `part` and `data`. Rules that need more are skipped too:
+            the plan shard checks them once the data is loaded.
             problems: Receives the broken rules.
-            loc: Where the parameters stand in the body.
+            loc: Place of the parameters in the body.
         """
         own, parts = numbers(component.parameters, params), self.known_of_parts(component, params)
         known = {**namespaces, "params": own, "part": {**namespaces.get("part", {}), **parts}}
@@ -250,7 +250,7 @@ class Catalog:
             self.check_rules(nested, reference["params"], inner, problems, (*loc, parameter, "params"))
 
     def known_of_parts(self, component: Component, params: Mapping[str, Any]) -> dict[str, object]:
-        """What is known of the components that parameters name, as `<parameter>_<name>`."""
+        """Facts of the components named by parameters, as `<parameter>_<name>`."""
         return {
             f"{parameter}_{name}": value
             for parameter, kind, reference in component.references(params)
@@ -291,20 +291,20 @@ def _with_article(kind: str) -> str:
 
 
 def load() -> Catalog:
-    """The catalog that this installation has, with the components of ASSAY_CATALOG.
+    """This installation's catalog, with the components of ASSAY_CATALOG.
 
     Raises:
-        BadExtras: the file of ASSAY_CATALOG cannot be used.
+        BadPackageComponents: the file of ASSAY_CATALOG cannot be used.
     """
     return load_with(os.environ.get(extra_components.VARIABLE, ""))
 
 
 @functools.cache
 def load_with(file: str) -> Catalog:
-    """Assay's own catalog, and the components in a file; no file where the text is empty.
+    """Assay's own catalog, and the components of a file; an empty path means no file.
 
     Raises:
-        BadExtras: the file cannot be used.
+        BadPackageComponents: the file cannot be used.
     """
     own = Catalog.from_json(CATALOG_FILE.read_text(encoding="utf-8"))
     if not file:

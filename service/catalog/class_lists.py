@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("class_lists.json")
 
 @functools.cache
 def class_list(name: str) -> tuple[str, ...]:
-    """The WordNet ids of a set's classes, sorted, which is the order of the labels.
+    """The WordNet ids of a set's classes, sorted, in label order.
 
     Args:
         name: `imagenet`, `imagenet_a`, `imagenet_o` or `imagenet_r`.

@@ -1,4 +1,4 @@
-"""One entry of the catalog: what a component is called, what it takes, and where its code is."""
+"""Catalog entry of a component: its name, parameters and code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from assay.service.catalog.parameters import numbers
 from assay.service.contract.specs import Protocol
 from assay.service.contract.threat import Threat
 
-# What `evaluations[].name` may name; no name is in both kinds.
+# Kinds that `evaluations[].name` may name; no name is in both.
 EVALUATIONS = ("evaluation", "attack")
 
 
 class Rule(BaseModel):
-    """A condition across parameters, and what to tell the user when it does not hold."""
+    """A condition across parameters, and its error message."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -49,23 +49,23 @@ class Component(BaseModel):
     """One entry of the catalog.
 
     Attributes:
-        target: Where the code is, as "module:object".
+        target: The code, as "module:object".
         parameters: JSON Schema of the parameters, called `schema` in JSON.
-        tasks: What it is for; empty when that does not matter.
+        tasks: Its tasks; empty when any will do.
         paper: Citation of the source.
         passes: Model passes per example, for attacks and evaluations.
-        protocols: Under which an attack can run; in a job with another it runs under the first.
-        threat: What an attack knows of the model and how it searches; null for everything else.
-        facts: What is known about a data set without loading it, or about a model beside its parameters;
-            the group and the cost of a corruption.
-        evaluations: What a suite stands for; null for everything else.
+        protocols: Those that an attack supports; in a job with another one it runs under the first.
+        threat: Threat model of an attack; null for everything else.
+        facts: Facts about a data set that need no loading, or about a model beside its parameters; the group
+        and the cost of a corruption.
+        evaluations: Those of a suite; null for everything else.
         package: The package that brings it; null for Assay's own.
-        offers: What a model, or a component that is a part of it, lets an evaluation look at.
-        needs: What an evaluation looks at; the model and all its parts must offer it.
-        leaves_out: Of a suite: parts that do not fit the model or the data are left out, with the reason.
-        repeats: Of an evaluation that measures the machine: how often, as an expression over the
-            parameters. It has so many outcomes, not one for each example.
-        fixed: Of a preset: the arguments with which the target is called beside the parameters.
+        offers: Capabilities of a model, or of a component that is a part of it, for evaluations.
+        needs: Capabilities required by an evaluation; the model and all its parts must offer them.
+        leaves_out: Whether a suite leaves out parts that do not fit the model or the data, with the reason.
+        repeats: Number of repeats of an evaluation that measures the machine, as an expression over the
+        parameters. It has so many outcomes, not one per example.
+        fixed: Arguments of a preset's target beside the parameters.
         table: Outcome table of an evaluation or attack, or of each task: the name of one of Assay's, or
             "module:object" of one that its package brings.
     """
@@ -94,7 +94,7 @@ class Component(BaseModel):
     table: str | dict[str, str] | None = None
 
     def table_for(self, tasks: Sequence[str]) -> str | None:
-        """The outcome table of an evaluation or attack on data for these tasks; None where none is stated."""
+        """The outcome table of an evaluation or attack on data for these tasks; None if not declared."""
         if self.table is None or isinstance(self.table, str):
             return self.table
         return next((self.table[task] for task in tasks if task in self.table), None)
@@ -107,7 +107,7 @@ class Component(BaseModel):
                     yield name, branch["component"], params[name]
 
     def named(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """The components that lists of names in the parameters mean: (kind, name)."""
+        """The components named by lists in the parameters: (kind, name)."""
         for name, part in self.parameters["properties"].items():
             for branch in part.get("anyOf", [part]):
                 kind = branch.get("items", {}).get("component")
@@ -115,7 +115,7 @@ class Component(BaseModel):
                     yield from ((kind, item) for item in params[name])
 
     def known(self, params: Mapping[str, Any]) -> dict[str, object]:
-        """What rules see of this component: its parameters as plain values, its tasks and its facts."""
+        """This component as rules see it: its parameters as plain values, its tasks and its facts."""
         return {**numbers(self.parameters, params), "tasks": self.tasks, **(self.facts or {})}
 
     def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

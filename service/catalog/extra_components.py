@@ -18,7 +18,7 @@ VARIABLE = "ASSAY_CATALOG"
 
 
 class BadPackageComponents(ValueError):
-    """The file cannot be used; the message says what is wrong and what to do."""
+    """The file cannot be used; the message names the error and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class PackageComponents:
 
     Attributes:
         components: Entries of the catalog, as JSON.
-        left_out: Package and version to the reason why its components are not there.
+        left_out: Package and version to the reason why its components are missing.
     """
 
     components: tuple[Mapping[str, Any], ...] = ()
@@ -38,7 +38,8 @@ def read(path: Path) -> PackageComponents:
     """The file's content; the entries themselves are checked by the catalog.
 
     Raises:
-        BadExtras: it cannot be read, or is not what `python -m assay.workers.catalog --out` writes.
+        BadPackageComponents: it cannot be read, or is not what `python -m assay.workers.catalog --out`
+        writes.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -63,7 +64,7 @@ def text(components: list[dict[str, Any]], left_out: Mapping[str, str]) -> str:
 
 
 def how_to_write(path: Path | str) -> str:
-    """What to do about a file that is missing, broken or out of date."""
+    """Remedy for a file that is missing, broken or out of date."""
     return (
         f"write it on a worker that has the packages: python -m assay.workers.catalog --out {path},"
         " and start the service and the workers again"

@@ -2,9 +2,9 @@
 
 The subset of JSON Schema (draft 2020-12) that the catalog and the job specs use, with messages for people,
 every wrong field at once, and the numbers made uniform: 4.0 is the integer 4, 1 is the number 1.0. Three
-keywords are ours: `fraction` (a number or "k/255", kept as text), `folder` (a name under the data root)
-and `component` (a reference to another component, such as an attention mechanism; with `having`, to one that
-states this fact; of a text, which the items of a list are, its name alone).
+keywords are Assay's own: `fraction` (a number or "k/255", kept as text), `folder` (a name under the data
+root) and `component` (a reference to another component, such as an attention mechanism; with `having`, to one
+that states this fact; of a text, which the items of a list are, its name alone).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from assay.service.catalog.schema_text import Schema, choices, describe
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import MAX_INTEGER, Loc, Problems, nearest
 
-# (schema, value, loc, report) to the value with its defaults filled in, or INVALID; it reports what is wrong.
+# (schema, value, loc, report) to the value with its defaults filled in, or INVALID; reports errors.
 ComponentCheck = Callable[[Schema, object, Loc, Problems], object]
 
 
@@ -51,25 +51,25 @@ def check(
     component: ComponentCheck | None = None,
     noun: str = "field",
 ) -> Any:
-    """Check a value and answer it with every default filled in.
+    """Check a value and return it with every default filled in.
 
     Args:
-        schema: What is allowed; `$ref` may point into its own `$defs`.
+        schema: Of the value; `$ref` may point into its own `$defs`.
         value: Parsed JSON.
-        problems: Receives what is wrong. Nothing was wrong if it did not grow.
-        loc: Where the value stands in the body.
+        problems: Receives the errors. The value is valid if none is added.
+        loc: Place of the value in the body.
         component: Checks a reference to a component of a kind.
-        noun: What a property is called in messages, "field" or "parameter".
+        noun: Word for a property in messages, "field" or "parameter".
 
     Returns:
-        The value. Where something was wrong: INVALID, or an object or list in which INVALID stands for the
-        wrong items and from which wrong properties are left out.
+        The value. After an error: INVALID, or an object or list in which INVALID replaces the wrong items and
+        from which wrong properties are left out.
     """
     return _Check(problems, schema.get("$defs", {}), component, noun).visit(schema, value, loc)
 
 
 def numbers(schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked parameters with the fractions as floats and components by their names: what rules see."""
+    """Checked parameters as rules see them: fractions as floats, components by their names."""
     return {name: _plain(schema["properties"].get(name, {}), value) for name, value in values.items()}
 
 
@@ -164,7 +164,8 @@ class _Check:
             checked = _Check(trial, self.definitions, self.component, self.noun).visit(branch, value, loc)
             if not len(trial):
                 return checked
-        # Inside a list or an object the wrong item is named; of several kinds of object, the likeliest one.
+        # Inside a list or an object the wrong item is named; among several kinds of object, the likeliest
+        # one.
         if isinstance(value, dict) and fitting:
             return self._object_of(fitting, value, loc)
         if isinstance(value, list) and len(fitting) == 1:
@@ -230,7 +231,7 @@ class _Check:
         return checked
 
     def _string(self, schema: Schema, value: str, loc: Loc) -> Any:
-        # Databases and encoders refuse these, so that they would fail much later.
+        # Databases and encoders refuse these, so accepting them would fail much later.
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
             self.problems.add(loc, "must be text without null characters and lone surrogates", given=value)
             return INVALID
@@ -256,13 +257,13 @@ class _Check:
 
 
 def _fits(given: str, wanted: str | list[str]) -> bool:
-    """Whether a JSON type is one of the wanted; an integer is a number too."""
+    """Whether a JSON type is one of the wanted ones; an integer is a number too."""
     types = [wanted] if isinstance(wanted, str) else wanted
     return given in types or (given == "integer" and "number" in types)
 
 
 def _uniform(value: float, wanted: str) -> float | None:
-    """The number as the type that is wanted, or None where that type cannot hold it."""
+    """The number as the wanted type, or None where that type cannot hold it."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None

@@ -1,11 +1,11 @@
 """Rules across parameters: small expressions such as `model.width % model.heads == 0`.
 
 A rule is data, not code: it is parsed, every node is checked against a list of allowed kinds, and then it
-is computed node by node. Nothing is ever handed to `eval`. Names are `model.x`, `data.x` and `params.x`;
+is computed node by node. `eval` is never used. Names are `model.x`, `data.x` and `params.x`;
 allowed are constants, lists, arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not`
 and the calls min, max, len and abs. `job.protocol` is the protocol of an evaluation job, and
-`part.backbone_width` what is known as `width` of the component that the parameter `backbone` names; in
-recipes and evaluations, that the model's parameter names.
+`part.backbone_width` is the fact `width` of the component named by the parameter `backbone`; in recipes and
+evaluations, by the model's parameter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Namespaces = Mapping[str, Mapping[str, object]]
 
 
 class UnknownName(LookupError):
-    """The rule needs a value that is not known here, such as a fact about data that nobody has loaded."""
+    """The rule needs a value that is not known here, such as a fact about data that is not loaded."""
 
 
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -57,7 +57,7 @@ CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "len": len, "abs
 
 
 def check_syntax(expression: str) -> frozenset[tuple[str, str]]:
-    """Refuse an expression that is not a rule; answer the (namespace, name) pairs that it uses.
+    """Refuse an expression that is not a rule; return the (namespace, name) pairs that it uses.
 
     Raises:
         ValueError: it cannot be parsed, is too long or too deep, or uses something that is not allowed.
@@ -74,7 +74,7 @@ def evaluate(expression: str, namespaces: Namespaces) -> object:
             as unknown.
 
     Raises:
-        UnknownName: a name that the value depends on is not there.
+        UnknownName: a name that the value depends on is missing.
         ValueError: the expression is not allowed, or cannot be computed from these values.
     """
     tree = _parse(expression)[0]
@@ -103,7 +103,7 @@ def _parse(expression: str) -> tuple[ast.expr, frozenset[tuple[str, str]]]:
 
 
 def _operands(node: ast.expr, expression: str, names: set[tuple[str, str]]) -> list[ast.expr]:
-    """The parts of an allowed node that are left to check; names are noted."""
+    """The parts of an allowed node that are left to check; collects names."""
     match node:
         case ast.Constant(value=None | bool() | int() | float() | str()):
             return []
@@ -163,7 +163,7 @@ def _value(node: ast.expr, namespaces: Namespaces) -> Any:  # noqa: C901 (one ca
 
 
 def _chain(items: list[ast.expr], *, stop_at: bool, namespaces: Namespaces) -> Any:
-    """`and` and `or` as Python has them: later operands count only when they are needed."""
+    """Short-circuit `and` and `or`, as in Python."""
     value: Any = None
     for item in items:
         value = _value(item, namespaces)

@@ -18,7 +18,7 @@ MANY = 12
 
 
 def describe(schema: Schema) -> str:
-    """What a value must be, for the end of "must be ...".
+    """The allowed values in words, to complete "must be ...".
 
     Args:
         schema: A JSON Schema of the subset that the catalog uses, with references resolved.
@@ -52,7 +52,7 @@ def choices(schema: Schema) -> list[Any]:
 
 
 def _alternatives(branches: list[Schema]) -> str:
-    # Null comes last, whatever its place in the annotation.
+    # Null comes last, regardless of its place in the annotation.
     ordered = sorted(branches, key=lambda branch: branch.get("type") == "null")
     texts = list(dict.fromkeys(describe(branch) for branch in ordered))
     if len(texts) == 2 and texts[1] == "null":

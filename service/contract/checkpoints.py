@@ -11,7 +11,7 @@ from assay.service.contract.weights_options import Normalization, Positions
 
 # A name and never a path: no separators, no leading dot.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-# Of the files of training jobs, as `models/weights/layouts.py` calls it; all others have no normalisation.
+# Layout of files of training jobs, as in `models/weights/layouts.py`; all others have no normalisation.
 OWN_LAYOUT = "assay"
 # The layout of exported programs, which have no names of tensors to compare.
 PROGRAM_LAYOUT = "program"
@@ -19,7 +19,7 @@ State = Literal["checking", "ready", "rejected"]
 
 
 class WrongShape(Answer):
-    """A tensor that has another shape than the model's."""
+    """A tensor whose shape differs from the model's."""
 
     key: str
     given: list[int]
@@ -27,7 +27,7 @@ class WrongShape(Answer):
 
 
 class Faults(Answer):
-    """Everything that keeps weights from fitting their model, by the names that the file has."""
+    """All mismatches between weights and their model, by the file's names."""
 
     missing: list[str] = Field(default_factory=list)
     unexpected: list[str] = Field(default_factory=list)
@@ -36,12 +36,12 @@ class Faults(Answer):
 
 
 class ProgramFacts(Answer):
-    """What is known of an exported program.
+    """Facts about an exported program.
 
     Attributes:
         image_size: height and width of its images, in pixels.
-        dtypes: the values of `execution.dtype` that it can be run with.
-        random: whether it draws random numbers while it answers.
+        dtypes: the values of `execution.dtype` that it supports.
+        random: whether its forward pass draws random numbers.
     """
 
     image_size: int
@@ -50,14 +50,14 @@ class ProgramFacts(Answer):
 
 
 class Verdict(Faults):
-    """What a worker found out about a file.
+    """A worker's findings about a file.
 
     Attributes:
         layout: whose names the tensors have, as in `models/weights/layouts.py`; "program" for an exported
         program. classes: that the model was made for; None where the weights do not tell.
         channels: of its images; None where the weights do not tell.
         program: of an exported program; None for weights.
-        left_out: tensors of the file that the model does not need, and that such files are known to have.
+        left_out: tensors of the file that the model does not need, known for this layout.
         resized: position embeddings that are resized, because the upload asked for it.
     """
 
@@ -72,7 +72,7 @@ class Verdict(Faults):
 class Checkpoint(Answer):
     """Uploaded weights or program. `sha256` is of the file; `error` and `faults` say why it was rejected.
 
-    `normalization` and `positions` are as the upload stated them, null where it did not. `left_out` are the
+    `normalization` and `positions` are as stated by the upload, null where unstated. `left_out` are the
     file's tensors that the model does not need, `resized` the position embeddings that are resized.
     """
 

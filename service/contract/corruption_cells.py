@@ -12,13 +12,13 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 
 def cells_of(params: Params) -> list[Cell]:
-    """The corruptions, as they were named, each at every severity, in rising order; none of them twice."""
+    """The corruptions, in the order given, each at every severity, in rising order, without repetition."""
     severities = sorted(set(params["severities"]))
     return [(name, severity) for name in dict.fromkeys(params["corruptions"]) for severity in severities]
 
 
 def content_label(label: str, params: Params) -> str:
-    """What the content hash of an evaluation's data is kept under: of stored images also which were read.
+    """Key of the content hash of an evaluation's data; for stored images with the cells that were read.
 
     Args:
         label: the data set's, `data_label`.

@@ -1,8 +1,7 @@
 """The doorbell of the distributed mode, as both sides know it: one broadcast exchange per device class.
 
-Broadcast, and not a queue: every idle worker hears a ring at once, one that is busy or away loses nothing
-but a hint, and nothing piles up in Redis while nobody listens. Which shard is next, and for whom, the
-database decides.
+Broadcast, and not a queue: every idle worker hears a ring at once, one that is busy or away misses only a
+hint, and nothing piles up in Redis without listeners. The database decides which worker gets which shard.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 RING = "assay.ring"
 DEVICE_CLASSES = ("cpu", "cuda")
 SERIALIZER = "json"
-# Nobody waits longer than this for Redis: the job is stored, and workers poll.
+# Longest wait for Redis: the job is stored, and workers poll.
 TRANSPORT = {
     "socket_timeout": 2.0,
     "socket_connect_timeout": 1.0,
@@ -33,8 +32,8 @@ def listeners(device: str) -> tuple[str, ...]:
 
 
 def sending(device_class: str, job_id: str) -> dict[str, Any]:
-    """What `Celery.send_task` needs to ring the workers of a device class: it neither waits nor retries."""
-    from kombu.entity import Exchange  # not for those who only want to know the names
+    """Options of `Celery.send_task` to ring the workers of a device class, without waiting or retries."""
+    from kombu.entity import Exchange  # imported late: most callers only need the names
 
     target = Exchange(**exchange(device_class))
     return {

@@ -1,4 +1,4 @@
-"""Every error that a user of the service can see.
+"""All errors visible to users of the service.
 
     AssayError
     ├── MalformedJson        400 malformed_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# The lengths are capped so that the quotient always is a finite number.
+# The lengths are capped so that the quotient is always finite.
 PATTERN = r"^\s*-?[0-9]{1,15}(\.[0-9]{1,15})?\s*/\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*$"
 _FRACTION = re.compile(PATTERN)
 

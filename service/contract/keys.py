@@ -1,7 +1,7 @@
 """API keys and browser sessions, as users see them.
 
-A key is one text, `assay_<id>_<secret>`. It belongs to a tenant: jobs that it submits can be seen by
-the keys of that tenant, and by those with the scope `admin`.
+A key is one text, `assay_<id>_<secret>`. It belongs to a tenant: its jobs are visible to the keys of that
+tenant, and to those with the scope `admin`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from assay.service.contract.results import Answer
 
 Scope = Literal["read", "submit", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-# A key works ten years at most when it expires at all; further dates may not be dates.
+# Lifetime limit of ten years for keys that expire: later dates may overflow.
 MAX_DAYS = 3650
 TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 # No control characters: the name is shown in lists and logs.
@@ -23,7 +23,7 @@ NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 
 def grants(scopes: Collection[str], wanted: Scope) -> bool:
-    """Whether these scopes allow what the wanted one does: `admin` all, `submit` reading too."""
+    """Whether these scopes include the wanted one: `admin` includes all, `submit` includes `read`."""
     return any(SCOPES.index(wanted) <= SCOPES.index(scope) for scope in SCOPES if scope in scopes)
 
 
@@ -53,13 +53,13 @@ class Key(Answer):
 
 
 class NewKey(Key):
-    """A key that was just made; its text is shown this once and stored nowhere."""
+    """A new key; its text is shown this once and stored nowhere."""
 
     key: str
 
 
 class SessionRequest(BaseModel):
-    """A key, from which a browser gets a session."""
+    """A key, to be exchanged for a browser session."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -67,7 +67,7 @@ class SessionRequest(BaseModel):
 
 
 class Session(Answer):
-    """A browser session. `csrf_token` goes into the header `X-CSRF-Token` of calls that change something."""
+    """A browser session. `csrf_token` goes into the header `X-CSRF-Token` of calls that change state."""
 
     csrf_token: str
     expires_at: str

@@ -3,8 +3,8 @@
     {"time": "2026-01-31T12:00:00.000Z", "level": "INFO", "logger": "assay.workers.supervision.shard_run",
      "message": "shard ...: claimed", "job": "01jd...", "shard": "01jd...-000-00003"}
 
-What a line is about (job, shard, request) comes from `about`, and `extra={"fields": {...}}` adds to one
-record. Passwords in addresses and API keys are blotted out, whoever logs them.
+The subject of a line (job, shard, request) comes from `about`, and `extra={"fields": {...}}` adds to one
+record. Passwords in addresses and API keys are masked in all records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Literal, TextIO
 
 Format = Literal["text", "json"]
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# Whatever a record says: these libraries tell every step at INFO.
+# These libraries log every step at INFO.
 QUIET = ("alembic", "httpx", "httpcore")
 _SECRETS = (
     (re.compile(r"(://[^\s:/@]*):[^\s@/]+@"), r"\1:***@"),
@@ -34,7 +34,7 @@ _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa:
 
 @contextlib.contextmanager
 def about(**fields: str) -> Iterator[None]:
-    """Everything that this thread or task logs in the block carries these fields.
+    """Adds these fields to all records that this thread or task logs in the block.
 
     A thread that is started in the block begins without them.
     """
@@ -57,7 +57,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One line for each record, whatever it holds."""
+    """One line per record, for any content."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a JSON object without line breaks."""
@@ -83,11 +83,11 @@ def blotted(text: str) -> str:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """The handler of `set_up`, to be known again."""
+    """The handler of `set_up`, a class of its own so that it can be found again."""
 
 
 def set_up(level: str = "INFO", format: Format = "text") -> None:  # noqa: A002 (the setting's name)
-    """Sends all records of this process to stderr; called again, the last call holds.
+    """Sends all records of this process to stderr; the last call wins.
 
     uvicorn and Celery must be told to leave logging alone (`log_config=None`, `worker_hijack_root_logger`).
     """
@@ -96,7 +96,7 @@ def set_up(level: str = "INFO", format: Format = "text") -> None:  # noqa: A002 
     root = logging.getLogger()
     for ours in [one for one in root.handlers if isinstance(one, _Handler)]:
         root.removeHandler(ours)
-    # Does nothing where somebody else, such as a test runner, collects the records.
+    # Does nothing where another program, such as a test runner, collects the records.
     logging.basicConfig(level=level, handlers=[handler])
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -2,10 +2,10 @@
 
     supervisor  ShardRequest ->     evaluator       one at a time
     evaluator   EvaluatorReport ->  supervisor      progress and checkpoints, then one FinalReport
-    rank        RankReport ->       evaluator       the same of a training on several devices
+    rank        RankReport ->       evaluator       the same for training on several devices
 
-What they carry is stored too: `stored_specs.py` and `records.py`. The types check nothing while the program
-runs; `tests/service/contract/test_messages.py` holds them equal to what is really sent. Times are in seconds.
+Their contents are stored too: `stored_specs.py` and `records.py`. The types check nothing at run time;
+`tests/service/contract/test_messages.py` compares them with real messages. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ModelSource(TypedDict):
 
 
 class RequestBase(TypedDict):
-    """What all requests have.
+    """Fields of all requests.
 
     `evaluation`, `start` and `stop` are the claim's range (0 but for evaluate shards), `folder` is the job's,
     `weights` the path of the weights that the model starts from, None where they come from no file.
@@ -61,7 +61,7 @@ class PlanRequest(RequestBase):
 
 
 class TrainRequest(RequestBase):
-    """Train, and leave a checkpoint every `checkpoint_seconds`."""
+    """Train, and write a checkpoint every `checkpoint_seconds`."""
 
     kind: Literal["train"]
     spec: TrainJobSpec
@@ -91,7 +91,7 @@ ShardRequest = PlanRequest | TrainRequest | EvaluateRequest | CheckRequest
 
 
 class ProgressReport(TypedDict):
-    """Examples (of a training steps, of a plan evaluations) that are done; at most two a second are sent."""
+    """Examples done (steps of a training, evaluations of a plan); sent at most twice a second."""
 
     type: Literal["progress"]
     done: int
@@ -118,7 +118,7 @@ class PlanReport(TypedDict):
 
 
 class Measurement(TypedDict):
-    """The rows of a shard (`n` examples) and what they took."""
+    """The rows of a shard (`n` examples) and their cost."""
 
     type: Literal["outcome"]
     n: int
@@ -135,7 +135,7 @@ class OutcomeReport(Measurement):
 
 
 class CheckedReport(TypedDict):
-    """Answers a check request; `error` says why the file is rejected, None when it is not."""
+    """Answers a check request; `error` says why the file is rejected, None for an accepted one."""
 
     type: Literal["checked"]
     verdict: VerdictRecord
@@ -143,7 +143,7 @@ class CheckedReport(TypedDict):
 
 
 class Failure(TypedDict):
-    """Why a shard failed, and whether trying again could help; `error_type` is a word for programs."""
+    """Why a shard failed, and whether a retry could help; `error_type` is for programs."""
 
     error_type: str
     message: str

@@ -1,4 +1,4 @@
-"""Collecting everything that is wrong with a body, so that the user hears of all of it at once."""
+"""Collects all errors of a body, so that the user gets them in one answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Loc = tuple[str | int, ...]
 
 MAX_DETAILS = 100
 MAX_TEXT = 200
-# Of a message, which may list what a folder lacks.
+# Maximum length of a message, which may list the gaps of a folder.
 MAX_MESSAGE = 1500
 MAX_ITEMS = 20
 MAX_SHOWN_DEPTH = 4
@@ -31,7 +31,7 @@ class Problems:
 
     @property
     def full(self) -> bool:
-        """Whether looking for more is pointless."""
+        """Whether the limit is reached."""
         return len(self.details) >= MAX_DETAILS
 
     def add(
@@ -46,11 +46,11 @@ class Problems:
         """Note a wrong field.
 
         Args:
-            loc: Where it is in the body.
-            message: What is wrong, for a person.
-            given: The value as it came; only a safe and short rendering of it is kept.
+            loc: Its place in the body.
+            message: The error, for a person.
+            given: The value as received; only a safe and short rendering of it is kept.
             allowed: The allowed values or names, or a description of them.
-            nearest: The known name that is most like the given one.
+            nearest: The known name most similar to the given one.
         """
         if self.full:
             return
@@ -65,7 +65,7 @@ class Problems:
         )
 
     def raise_if_any(self) -> None:
-        """Raise what was found.
+        """Raise the collected errors.
 
         Raises:
             InvalidSpec: with all details, if there is any.
@@ -78,7 +78,7 @@ class Problems:
 
 
 def nearest(given: object, known: Iterable[str]) -> str | None:
-    """The known name that is most like the given one, whatever its case; None for what is no short text."""
+    """The known name most similar to the given one, ignoring case; None for anything but a short text."""
     if not isinstance(given, str) or len(given) > MAX_TEXT:
         return None
     by_lower = {name.lower(): name for name in known}
@@ -87,7 +87,7 @@ def nearest(given: object, known: Iterable[str]) -> str | None:
 
 
 def path_text(loc: Iterable[str | int]) -> str:
-    """A place as people write it: `evaluations[0].params.epsilon`; `body` for the whole."""
+    """A place as readable text: `evaluations[0].params.epsilon`; `body` for the whole."""
     text = ""
     for part in loc:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -95,7 +95,7 @@ def path_text(loc: Iterable[str | int]) -> str:
 
 
 def readable(text: str, max_length: int = MAX_TEXT) -> str:
-    """Text that any encoder and database takes, cut to so many characters."""
+    """Text safe for any encoder and database, cut to so many characters."""
     cut = text if len(text) <= max_length else text[:max_length] + "..."
     return cut.encode("utf-8", "backslashreplace").decode().replace("\0", "\\u0000")
 

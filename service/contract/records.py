@@ -1,9 +1,9 @@
-"""What evaluators find out and the database keeps, as types: JSON of the columns plan, payload and verdict.
+"""Types of evaluator results in the database: JSON of the columns plan, payload and verdict.
 
 The evaluator writes them, the supervisor hands them to the store, and other shards and the merge read them. A
 key is `NotRequired` when it belongs to some jobs only, or when rows of earlier versions lack it; with
-`total=False` that holds of all keys. `tests/service/contract/test_messages.py` holds the types equal to what
-is really written. Times are in seconds.
+`total=False` all keys are. `tests/service/contract/test_messages.py` compares the types with records really
+written. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Columns = dict[str, list[Any]]
 
 
 class AssumedNormalization(ChannelStatistics):
-    """The normalisation of the data set `data`, used for weights that came without one."""
+    """The normalisation of the data set `data`, used for weights without one."""
 
     data: str
 
@@ -35,19 +35,19 @@ class ForeignModel(TypedDict):
 
 
 class Doubts(TypedDict, total=False):
-    """Examples that the weights have `seen` in training, and classes that were `renamed` since; above 0."""
+    """Numbers above 0: examples `seen` in the weights' training, classes `renamed` since."""
 
     seen: int
     renamed: int
 
 
 class PlannedEvaluation(TypedDict):
-    """What the plan found out about the data of one evaluation.
+    """The plan's findings about the data of one evaluation.
 
-    `n` of the `available` examples are used, or there are n `repeats` of what measures the machine. `classes`
-    is None where there are none. `known_as` names a well-known set, `published` counts the examples of the
-    published one where it has others, `class_pixels` (K,) the training pixels of each class, for losses that
-    are balanced by them. `seen` and `renamed` are as in `Doubts`.
+    `n` of the `available` examples are used, or n `repeats` of a machine measurement are made. `classes` is
+    None for data without classes. `known_as` names a well-known set, `published` counts the examples of the
+    published one where the number differs, `class_pixels` (K,) the training pixels of each class, for losses
+    that are balanced by them. `seen` and `renamed` are as in `Doubts`.
     """
 
     n: int
@@ -62,7 +62,7 @@ class PlannedEvaluation(TypedDict):
 
 
 class Plan(TypedDict):
-    """What all shards of a job have in common; the job's row keeps it.
+    """Common input of all shards of a job; the job's row keeps it.
 
     `batch_size` is in examples, `forward_flops` the operations of one example's forward pass, `image_size` in
     pixels (of text in tokens). `data_sha256` is keyed by `results.data_label`, `sources` by job id. The plan
@@ -97,7 +97,7 @@ class PlannedShard(ShardRange):
 
 
 class PlanWithShards(Plan):
-    """A plan as the evaluator answers it; the store turns `shards` into rows."""
+    """A plan as sent by the evaluator; the store turns `shards` into rows."""
 
     shards: list[PlannedShard]
 
@@ -113,7 +113,7 @@ class ReducedBatch(TypedDict):
 
 
 class Counts(TypedDict, total=False):
-    """Examples by what a warning is about; a stage counts those that it can tell, mostly `zero_gradient`."""
+    """Examples by subject of a warning; a stage counts those that it can detect, mostly `zero_gradient`."""
 
     nonfinite: int
     zero_gradient: int
@@ -125,9 +125,9 @@ class Counts(TypedDict, total=False):
 
 
 class StageEvidence(Counts):
-    """What one stage of an attack did in one shard: of `n` examples it has `broken` some.
+    """One stage of an attack in one shard: it has `broken` some of `n` examples.
 
-    `number` is that of the stage in its ensemble; a stage that was screened is there twice.
+    `number` is that of the stage in its ensemble; a screened stage appears twice.
     """
 
     name: str
@@ -140,10 +140,10 @@ class StageEvidence(Counts):
 
 
 class Evidence(Counts, total=False):
-    """What warnings and stages rest on; counts of examples, which add up over shards.
+    """Evidence for warnings and stages; counts of examples, which add up over shards.
 
-    `gradients` is how many first gradients were looked at. An analysis (`OutcomeExtra.analysis`) has facts of
-    its own here, which only its `summarise` reads.
+    `gradients` counts the inspected first gradients. An analysis (`OutcomeExtra.analysis`) has its own facts
+    here, which only its `summarise` reads.
     """
 
     gradients: int
@@ -159,7 +159,7 @@ class Evidence(Counts, total=False):
 
 
 class CodeProvenance(TypedDict):
-    """The code that computed: its version, commit (None outside a checkout), and a hash of its source."""
+    """The code that ran: its version, commit (None outside a checkout), and a hash of its source."""
 
     version: str | None
     commit: NotRequired[str | None]
@@ -179,7 +179,7 @@ class DeviceProvenance(TypedDict):
 
 
 class ShardProvenance(TypedDict):
-    """What a shard was computed with; `packages` are versions by name."""
+    """Code, device and packages of a shard; `packages` are versions by name."""
 
     code: CodeProvenance
     packages: dict[str, str]
@@ -187,7 +187,7 @@ class ShardProvenance(TypedDict):
 
 
 class ArtifactDescription(TypedDict):
-    """A file that a job left, on the disk of the state: `size` in bytes."""
+    """A file written by a job, in the state folder: `size` in bytes."""
 
     name: str
     path: str
@@ -197,10 +197,10 @@ class ArtifactDescription(TypedDict):
 
 
 class OutcomeExtra(TypedDict):
-    """What the merge needs beside the rows.
+    """Input of the merge beside the rows.
 
-    `protocol` is there where a shard had to run under another one than the job's, `analysis` names the
-    analysis that has measured, and a training brings its `plan`.
+    `protocol` is present where a shard had to run under another one than the job's, `analysis` names the
+    analysis that was run, and a training brings its `plan`.
     """
 
     attack: bool
@@ -214,7 +214,7 @@ class OutcomeExtra(TypedDict):
 
 # --- Results: written by the merge, read by the API. ---
 
-# JSON of a class of `results.py`, which whoever reads it validates: an `EvaluationResult`, or a part of one.
+# JSON of a class of `results.py`, validated by its readers: an `EvaluationResult`, or a part of one.
 ResultJson = dict[str, Any]
 
 
@@ -253,7 +253,7 @@ class JobProvenance(TypedDict):
 
 
 class WrongShapeRecord(TypedDict):
-    """A tensor whose shape is not the model's."""
+    """A tensor whose shape differs from the model's."""
 
     key: str
     given: list[int]
@@ -261,7 +261,7 @@ class WrongShapeRecord(TypedDict):
 
 
 class ProgramRecord(TypedDict):
-    """What is known of an exported program; `image_size` is in pixels."""
+    """Facts about an exported program; `image_size` is in pixels."""
 
     image_size: int
     dtypes: list[str]
@@ -290,11 +290,11 @@ class ErrorRecord(TypedDict):
     message: str
 
 
-# --- Workers: what a supervisor measures of itself, with its sign of life; for people who watch. ---
+# --- Workers: a supervisor's own measurements, sent with its heartbeat; for monitoring. ---
 
 
 class GpuMemory(TypedDict):
-    """Bytes of a GPU's memory: in all, used by all processes, and reserved by the evaluator."""
+    """Bytes of a GPU's memory: total, used by all processes, and reserved by the evaluator."""
 
     name: str
     total: int
@@ -303,7 +303,7 @@ class GpuMemory(TypedDict):
 
 
 class Gauges(TypedDict, total=False):
-    """The GPU's memory while an evaluator has something on it, and the digest of the worker's catalog."""
+    """The GPU's memory while an evaluator uses it, and the digest of the worker's catalog."""
 
     gpu: GpuMemory
     catalog: str

@@ -1,4 +1,4 @@
-"""What a user gets back: the JSON of jobs, results, artifacts and lists."""
+"""Response types: the JSON of jobs, results, artifacts and lists."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Answer(BaseModel):
 class Metric(Answer):
     """A measured value with its sample size and 95 % interval. Proportions are in [0, 1].
 
-    What is counted and not estimated (parameters, operations) is `exact`: its interval is the value itself.
+    Exact counts (parameters, operations) have the interval `exact`: the value itself.
     `value` is null when it is not finite; a warning then says why. `unit` is null where the outcome table of
     the evaluation is not known, as after its package was removed.
     """
@@ -48,7 +48,7 @@ class Metric(Answer):
 
 
 class Warning(Answer):  # noqa: A001 (the contract's name)
-    """Something that the reader of a number must know, with the evidence for it."""
+    """A caveat about a number, with the evidence for it."""
 
     code: WarningCode
     message: str
@@ -56,7 +56,7 @@ class Warning(Answer):  # noqa: A001 (the contract's name)
 
 
 class Breakdown(Answer):
-    """The metrics of one corruption at one severity, or with one of them null over all that were measured."""
+    """The metrics of one corruption at one severity; null means over all that were measured."""
 
     corruption: str | None
     severity: int | None
@@ -70,14 +70,14 @@ class Breakdown(Answer):
 
 
 class StageBreakdown(Answer):
-    """What one attack of an ensemble found, and what it cost.
+    """Successes and cost of one attack of an ensemble.
 
-    `top1` is the accuracy that is left after this stage and those before it, over all examples of the
-    evaluation: before the last stage a provisional robust accuracy, an upper bound of the final one.
-    `n` examples entered the stage; `broken` of them were broken in it.
+    `top1` is the accuracy left after this stage and those before it, over all examples of the evaluation:
+    before the last stage a provisional robust accuracy, an upper bound of the final one. `n` examples entered
+    the stage; `broken` of them were broken in it.
 
-    Of segmentation: the unattacked images (`clean`) and each loss, with the metrics that each has alone,
-    which are no worst case; `broken` of the `n` images that it was given have no right pixel left.
+    For segmentation: the unattacked images (`clean`) and each loss, with the metrics of each alone, which are
+    no worst case; `broken` of its `n` images have no right pixel left.
     """
 
     stage: str
@@ -95,9 +95,9 @@ class StageBreakdown(Answer):
 
 
 class LayerBreakdown(Answer):
-    """What an analysis found in one layer (from 0), or with other values than the model's as a control.
+    """Metrics of an analysis in one layer (from 0), or of a control with other values than the model's.
 
-    `layer` is null for all layers together. `values` says whose value matrix was looked at.
+    `layer` is null for all layers together. `values` says which value matrix was used.
     """
 
     layer: int | None
@@ -194,7 +194,7 @@ class Results(Answer):
 
 
 class Progress(Answer):
-    """How far a job is. `eta_seconds` is null while it cannot be known."""
+    """Progress of a job. `eta_seconds` is null while unknown."""
 
     done: int
     total: int | None
@@ -233,7 +233,7 @@ class Job(Answer):
 
 
 class Artifact(Answer):
-    """A file that a job left; one that has `expired` was deleted because its job ended long ago."""
+    """A file written by a job; an `expired` one was deleted because its job ended long ago."""
 
     name: str
     size: int

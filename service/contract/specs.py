@@ -1,4 +1,4 @@
-"""What a user may ask for: the JSON body of `POST /api/v1/jobs`.
+"""Job specs: the JSON body of `POST /api/v1/jobs`.
 
 These classes check shape and types only; `service.catalog.catalog` checks names, parameters,
 rules across parameters and tasks against the catalog.
@@ -52,9 +52,9 @@ class WeightsFromJob(WeightsOfModel):
 
 
 class WeightsFromCheckpoint(WeightsOfModel):
-    """Weights that were uploaded under this name; the rest becomes at submission what the upload had.
+    """Weights uploaded under this name; submission fills in the other fields.
 
-    `sha256` is that of the file; `normalization` and `positions` are as the upload stated them.
+    `sha256` is that of the file; `normalization` and `positions` are as stated by the upload.
     """
 
     checkpoint: Name
@@ -64,7 +64,7 @@ class WeightsFromCheckpoint(WeightsOfModel):
 
 
 class WeightsFromTimm(Spec):
-    """The pretrained weights that timm has for the model's architecture."""
+    """timm's pretrained weights for the model's architecture."""
 
     timm: Literal[True]
 
@@ -106,7 +106,7 @@ class SuiteSpec(Spec):
 
 
 class LeftOut(Spec):
-    """An evaluation that a suite has not asked for, because the model or the data cannot be asked it."""
+    """An evaluation left out of a suite, because it does not fit the model or the data."""
 
     suite: Name
     part: Annotated[str, Field(max_length=1000)]
@@ -116,10 +116,10 @@ class LeftOut(Spec):
 class ExecutionSpec(Spec):
     """How to run: device class, arithmetic, and examples per batch.
 
-    `screening` runs each attack in bfloat16 first, and in `dtype` on what that has left. Every adversarial
+    `screening` runs each attack in bfloat16 first, then in `dtype` on the examples left. Every adversarial
     example is confirmed without autocast, so accuracy under attack can only be lower than without screening.
-    `float16` is for training alone; what is trained is then measured in float32. `devices` too: a training
-    runs on so many GPUs of one box (or in so many processes on the CPU), which share every batch.
+    `float16` is for training alone; the trained model is then measured in float32. `devices` is for training
+    too: it runs on so many GPUs of one machine (or in so many processes on the CPU), which share every batch.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -130,7 +130,7 @@ class ExecutionSpec(Spec):
 
 
 class JobSpecBase(Spec):
-    """What both kinds of job have."""
+    """Fields of both kinds of job."""
 
     name: Annotated[str, Field(max_length=200)] = ""
     seed: Seed = 0

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """State of a job."""
 
     WAITING = "waiting"
     QUEUED = "queued"
@@ -25,7 +25,7 @@ class JobState(StrEnum):
 
 
 class ShardState(StrEnum):
-    """Where a shard stands."""
+    """State of a shard."""
 
     QUEUED = "queued"
     RUNNING = "running"

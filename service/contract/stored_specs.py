@@ -1,9 +1,9 @@
-"""Job specs as they are stored and sent, as types: JSON after validation, with every default filled in.
+"""Types of stored and sent job specs: JSON after validation, with every default filled in.
 
 The service writes them; the store, the supervisors, the evaluator and the merge read them. `specs.py` has the
-classes that check what users send, with the ranges of the values, and
-`tests/service/contract/test_messages.py` holds the keys of both equal. A key is `NotRequired` when specs of
-earlier versions, or specs without it, lack it.
+classes that validate user input, with the ranges of the values, and `tests/service/contract/test_messages.py`
+keeps the keys of both equal. A key is `NotRequired` when it is optional, or specs of earlier versions lack
+it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class ComponentReference(TypedDict):
 
 
 class WeightsReference(TypedDict, total=False):
-    """Where weights come from; exactly one of `job`, `checkpoint` and `timm` is there.
+    """Source of weights; exactly one of `job`, `checkpoint` and `timm` is present.
 
-    With `part` only the backbone is taken. `sha256` (of the file), `normalization` and `positions` belong to
+    With `part` only the backbone is used. `sha256` (of the file), `normalization` and `positions` belong to
     `checkpoint`; specs of earlier versions lack the last two.
     """
 
@@ -50,14 +50,14 @@ class ModelReference(ComponentReference):
 
 
 class DeviceChoice(TypedDict):
-    """The device class that a job asks for, and how many of them; specs of earlier versions say one."""
+    """The device class of a job, and the number of devices; specs of earlier versions have one device."""
 
     device: Device
     devices: NotRequired[int]
 
 
 class Execution(DeviceChoice):
-    """How a job runs; `batch_size` is in examples. Specs of earlier versions know no `screening`."""
+    """How a job runs; `batch_size` is in examples. Specs of earlier versions lack `screening`."""
 
     dtype: DTypeName
     batch_size: int | Literal["auto"]
@@ -71,7 +71,7 @@ class EvaluationItem(ComponentReference):
 
 
 class LeftOutPart(TypedDict):
-    """A part of a suite that was not asked for, and the reason."""
+    """A part left out of a suite, and the reason."""
 
     suite: str
     part: str
@@ -79,7 +79,7 @@ class LeftOutPart(TypedDict):
 
 
 class CommonSpec(TypedDict):
-    """What all specs have. `timeout_seconds` limits an attempt; a higher `priority` (0 to 9) runs first."""
+    """Fields of all specs. `timeout_seconds` limits an attempt; a higher `priority` (0 to 9) runs first."""
 
     name: str
     seed: int
@@ -90,7 +90,7 @@ class CommonSpec(TypedDict):
 
 
 class TrainJobSpec(CommonSpec):
-    """Training: what the service stores and a train request carries."""
+    """Training, as stored by the service and carried by a train request."""
 
     kind: Literal["train"]
     data: ComponentReference
@@ -134,6 +134,6 @@ def parts_of(spec: UserSpec) -> list[tuple[str, ComponentReference]]:
 
 
 def user_spec(spec: Spec) -> UserSpec:
-    """The spec of a job that a user has asked for: a check has no results, and users do not see it."""
+    """The spec of a user's job: a check has no results, and users do not see it."""
     assert spec["kind"] != "check"
     return spec

@@ -1,4 +1,4 @@
-"""What an attack knows of the model and how it searches: the facts by which attacks are compared.
+"""Threat models of attacks: their knowledge of the model and their search, by which attacks are compared.
 
 An attack module states `THREAT = {"knowledge": "white_box", "search": "iterative"}`; the catalog has it under
 `threat`. `docs/adding.md` says what each field is for.
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Knowledge(StrEnum):
-    """What an attack is given: nothing, the model's outputs, its gradients, or another model's gradients."""
+    """Input of an attack: nothing, the model's outputs, its gradients, or another model's gradients."""
 
     NOISE = auto()
     BLACK_BOX = auto()
@@ -30,15 +30,15 @@ class Threat(BaseModel):
     """The threat model of an attack, as far as its parameters do not say it.
 
     Attributes:
-        knowledge: what it is given.
+        knowledge: input of the attack.
         search: "single_step", "iterative", or "ensemble" of several attacks; None only for noise.
         norm: of the ball, where no parameter `norm` says it.
         needs_classes: the fewest classes for which the loss is defined.
-        targets: of an attack on one wrong class after another: how many AutoAttack has it try.
+        targets: for an attack on one wrong class after another: how many it tries in AutoAttack.
         minimum_norm: whether it searches for the smallest perturbation, so that epsilon only decides which
             successes count, and more room does not help it.
         weak: whether accuracy may stay high at any epsilon, even where the gradients are sound.
-        upper_bound: what the reader of its accuracy is told, where that is widely taken for the robustness.
+        upper_bound: caveat on its accuracy, where that is widely mistaken for the robustness.
         mean_loss_in: backends that differentiate one mean over the batch.
         batch_draws: backend to the condition over the parameters under which its random numbers are drawn for
             a whole batch, so that an example's result depends on those beside it.
@@ -46,7 +46,7 @@ class Threat(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    # Strict validation would want the member in place of its text.
+    # Strict validation would require the member in place of its text.
     knowledge: Knowledge = Field(strict=False)
     search: Search | None = None
     norm: BallNorm = "Linf"
@@ -70,5 +70,5 @@ class Threat(BaseModel):
         return self.knowledge in (Knowledge.BLACK_BOX, Knowledge.TRANSFER)
 
 
-# The threat of the attack of a name; None where it is no attack, or one that this version does not have.
+# Threat by attack name; None for other names, and for attacks unknown to this version.
 ThreatOf = Callable[[str], Threat | None]

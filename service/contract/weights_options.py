@@ -1,7 +1,7 @@
-"""How uploaded weights are read, where their file does not say it: normalisation and position embeddings.
+"""Reading options of uploaded weights whose file lacks them: normalisation and position embeddings.
 
-A file from elsewhere is tensors alone. With which mean and deviation its network was trained, and how its
-position embeddings are to be stretched over another grid, only the uploader knows; nothing is guessed.
+A foreign file has tensors alone. Only the uploader knows with which mean and deviation its network was
+trained, and how its position embeddings are to be resized to another grid; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class ChannelStatistics(TypedDict):
 
 
 class WeightsReading(TypedDict):
-    """How uploaded weights are read, as the upload stated it; None where it did not."""
+    """Reading options as stated by the upload; None where unstated."""
 
     normalization: ChannelStatistics | Literal["data"] | None
     positions: Positions | None
 
 
-# By the names that timm has for them.
+# By timm's names.
 NAMED: Mapping[str, ChannelStatistics] = MappingProxyType(
     {
         "imagenet": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
@@ -59,10 +59,10 @@ NAMES = (*NAMED, "data")
 
 
 def normalization_in(text: str) -> ChannelStatistics | Literal["data"]:
-    """The normalisation that a text means: a name, or {"mean", "std"} as JSON; "data" is that of each job.
+    """Parses a normalisation: a name, or {"mean", "std"} as JSON; "data" is that of each job.
 
     Raises:
-        InvalidSpec: it is neither, or its numbers are none.
+        InvalidSpec: it is neither, or its numbers are invalid.
     """
     problems = Problems()
     if text == "data":
@@ -111,14 +111,14 @@ def _right(key: str, value: object) -> bool:
 
 
 def check_reading(reading: WeightsReading, names: Collection[str]) -> None:
-    """Refuse a normalisation for a file that has its own.
+    """Refuse a stated normalisation for a file that has its own.
 
     Args:
         reading: `normalization` as the upload states it.
         names: of the file's tensors.
 
     Raises:
-        InvalidSpec: both are there.
+        InvalidSpec: both are present.
     """
     if reading["normalization"] is not None and {"mean", "std"} <= set(names):
         problems = Problems()
