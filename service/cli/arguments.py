@@ -1,4 +1,4 @@
-"""How subcommands are declared; arguments that several share; serve, data, demo, keys, checkpoints."""
+"""Declaration of subcommands, shared arguments, and the subcommands serve, data, demo, keys, checkpoints."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def add_import_pickle(subcommands: Subcommands[argparse.ArgumentParser]) -> None
 def add(
     subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    """A subcommand: what `run` does, said in a summary and shown in examples."""
+    """Adds a subcommand that calls `run`, with its summary and examples."""
     parser = subcommands.add_parser(
         name,
         help=summary,
@@ -128,7 +128,7 @@ def add(
 def add_remote(
     subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    """A subcommand that speaks to the service."""
+    """Adds a subcommand that calls the service."""
     parser = add(subcommands, name, run, summary, *examples)
     parser.add_argument(
         "--url",
@@ -139,17 +139,17 @@ def add_remote(
 
 
 def job_argument(parser: argparse.ArgumentParser) -> None:
-    """The job that it is about."""
+    """Adds the argument for the job."""
     parser.add_argument("job", metavar="JOB", help="job id")
 
 
 def json_argument(parser: argparse.ArgumentParser) -> None:
-    """JSON instead of lines for a person."""
+    """Adds `--json`, for JSON in place of readable lines."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def count(text: str) -> int:
-    """The `type` of arguments that are integers of at least 1."""
+    """The `type` of integer arguments of at least 1."""
     if not text.isdecimal() or int(text[:9]) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} given; allowed: an integer of at least 1")
     return int(text[:9])

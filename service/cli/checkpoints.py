@@ -1,4 +1,4 @@
-"""What `assay checkpoints` does: upload weights, list them, look at them, delete them."""
+"""`assay checkpoints`: upload, list, show and delete weights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def show(options: Options) -> int:
 
 
 def delete(options: Options) -> int:
-    """Deletes one that no job needs any more."""
+    """Deletes one that no job needs."""
     with connected(options) as client:
         client.delete_checkpoint(options.name)
     return OK
@@ -63,7 +63,7 @@ def import_pickle(options: Options) -> int:
 
 
 def checkpoints_table(found: Sequence[Checkpoint]) -> str:
-    """A line for every checkpoint."""
+    """A line per checkpoint."""
     rows = [(item.name, item.state, item.model["name"], str(item.size), item.sha256) for item in found]
     return output.table(("NAME", "STATE", "MODEL", "BYTES", "SHA256"), rows)
 

@@ -1,4 +1,4 @@
-"""What the subcommands of `assay` do; each takes the parsed options and gives an exit code."""
+"""The subcommands of `assay`; each takes the parsed options and returns an exit code."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def demo(options: Options) -> int:
 
 
 def run_module(module: str, arguments: list[str], environment: dict[str, str]) -> int:
-    """Becomes `python -P -m module`: the service package never imports what runs.
+    """Becomes `python -P -m module`: the service package never imports the module.
 
     `-P` keeps Python from looking for modules in the current folder, which is the user's.
     """
@@ -219,7 +219,7 @@ def spec_text(file: str) -> bytes:
 
 @contextmanager
 def connected(options: Options) -> Iterator[AssayClient]:
-    """A client of the service that the options name."""
+    """A client of the service named by the options."""
     with AssayClient(options.url) as client:
         yield client
 
@@ -233,7 +233,7 @@ def _say(text: str) -> None:
 
 
 def follow(client: AssayClient, job: Job, draw: Callable[[Job], None]) -> Job:
-    """Draws the job at everything that has happened to it and will, and returns it as it ended."""
+    """Draws the job at each past and new event, and returns it in its final state."""
     if job.state.terminal:
         draw(job)
         return job
@@ -243,13 +243,13 @@ def follow(client: AssayClient, job: Job, draw: Callable[[Job], None]) -> Job:
             now = applied(now, event)
             draw(now)
     except (NotFound, BadAnswer):
-        # An older service, or a proxy that cannot stream. A job that is gone is missing below too.
+        # An older service, or a proxy that cannot stream. A deleted job is missing below too.
         pass
     return client.wait(job.id, callback=draw)
 
 
 def begun(job: Job) -> Job:
-    """The job before its first event, as far as events change it."""
+    """The job before its first event, in the fields that events change."""
     progress = job.progress.model_copy(update={"done": 0, "eta_seconds": None})
     return job.model_copy(update={"progress": progress, "message": ""})
 

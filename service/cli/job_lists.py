@@ -5,8 +5,8 @@
               {"kind": "evaluate", "name": "tiny, attacked",
                "model": {"name": "vit", "weights": {"job": "@tiny"}}, "evaluations": [...]}]}
 
-A job is a spec as `POST /jobs` takes it, with a name of its own. Fields that it leaves out come from the
-defaults of its kind. Wherever a field called `job` has an id, it may have "@" and the name of an earlier job.
+A job is a spec as for `POST /jobs`, with a name of its own. Missing fields come from the defaults of its
+kind. Wherever a field called `job` has an id, it may have "@" and the name of an earlier job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.results import Job, Results
 from assay.service.contract.strict_json import parse_json
 
-# What a spec has inside, the service checks.
+# The service checks the contents of specs.
 SPEC: Mapping[str, Any] = {"type": "object"}
 SHAPE: Mapping[str, Any] = {
     "type": "object",
@@ -47,12 +47,12 @@ Entry = dict[str, Any]
 
 
 def read(raw: bytes) -> list[Entry]:
-    """The specs of a list with the defaults filled in; names of jobs still stand for their ids.
+    """The specs of a list with the defaults filled in; names of jobs are not yet replaced by ids.
 
     Raises:
         MalformedJson: it is not strict JSON.
         InvalidSpec: it is no list of jobs, or a name is missing, taken, unknown or that of a later job; the
-            details name every place. What a spec itself has wrong, the service says.
+        details name every place. The service reports errors within a spec.
     """
     try:
         body = parse_json(raw, MAX_DEPTH)
@@ -70,7 +70,7 @@ def read(raw: bytes) -> list[Entry]:
 
 
 def resolved(value: Any, ids: Mapping[str, str]) -> Any:
-    """The spec with the ids in the places of the names.
+    """The spec with names replaced by ids.
 
     Args:
         value: a spec of `read`, or a part of one.
@@ -191,7 +191,7 @@ def _cancel(client: AssayClient, jobs: Mapping[str, Job]) -> None:
 
 
 def _placed(error: AssayError, index: int, name: str) -> AssayError:
-    """The same error, about a job of the list."""
+    """The same error, located at a job of the list."""
     details = [
         ErrorDetail.model_validate(detail.model_dump() | {"loc": ["jobs", index, *detail.loc]})
         for detail in error.details
@@ -200,7 +200,7 @@ def _placed(error: AssayError, index: int, name: str) -> AssayError:
 
 
 def _followed(client: AssayClient, jobs: Mapping[str, Job]) -> dict[str, Job]:
-    """The jobs as they ended. Standard output is for the table alone."""
+    """The jobs in their final state. Standard output is for the table alone."""
     now = {output.printable(name): job for name, job in jobs.items()}
     bars = Bars(list(now), sys.stderr)
 

@@ -1,6 +1,6 @@
-"""`assay keys`: the operator's way to keys, over the database that the ASSAY_ settings name.
+"""`assay keys`: key management for the operator, in the database named by the ASSAY_ settings.
 
-It needs no running service and no key of its own: whoever reaches the database owns the service anyway.
+It needs no running service and no key: access to the database is control of the service anyway.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DAY_SECONDS = 86400
 
 
 def create(options: argparse.Namespace) -> int:
-    """Makes a key; its text is alone on standard output, this once."""
+    """Makes a key; its text alone is on standard output, this once."""
     request = _request(options)
     days = request.expires_days
     with _store(options) as store:
@@ -98,7 +98,7 @@ def _store(options: argparse.Namespace) -> Iterator[Store]:
         raise UsageError("; ".join(wrong_settings(error))) from None
     try:
         with _opened(settings) as store:
-            # It is easy to be in another folder than the service was started in.
+            # The current folder may easily differ from the service's.
             shown = make_url(settings.database).render_as_string(hide_password=True)
             sys.stderr.write(f"database: {shown}\n")
             yield store
@@ -108,11 +108,11 @@ def _store(options: argparse.Namespace) -> Iterator[Store]:
 
 
 def _opened(settings: Connections) -> Store:
-    # Here, because the other subcommands should not wait for all that a database needs.
+    # Imported here, because the other subcommands should not wait for the database's packages.
     from assay.service.store.store import open_store
 
     try:
-        # In distributed mode the tables are made by the step that runs before everything else.
+        # In distributed mode a separate step makes the tables before everything else starts.
         return open_store(settings.database, migrate=settings.mode == "embedded")
     except ValueError as error:
         raise UsageError(f"ASSAY_DATABASE_URL: {error}") from None

@@ -58,7 +58,7 @@ def _key_hint() -> str:
 
 
 def _reader_is_gone() -> int:
-    """Standard output was closed (`assay jobs | head`): nothing more can be said, not even at exit."""
+    """Standard output was closed (`assay jobs | head`): no further output is possible, not even at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return commands.OK
 

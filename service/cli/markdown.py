@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from assay.service.cli import output
 from assay.service.contract.results import EvaluationResult, Metric, Results
 
-# An evaluation with the parameters that tell it apart, and a metric of it.
+# An evaluation with its distinguishing parameters, and one of its metrics.
 Column = tuple[str, str]
 Cells = dict[Column, Metric]
 
 
 def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str:
-    """A table for all jobs that have the same columns, then what holds for their rows.
+    """A table for all jobs with the same columns, then notes on its rows.
 
-    Proportions and ratios are in percent. Behind each value stands its 95 % interval, and in a column of
-    their own the examples that it was measured on.
+    Proportions and ratios are in percent. Each value is followed by its 95 % interval; the number of examples
+    has a column of its own.
 
     Args:
         results: Name of the job to its results, in the order of the rows.
@@ -59,7 +59,7 @@ def _table(columns: Sequence[Column], rows: Mapping[str, Cells]) -> str:
 
 
 def _cell(metric: Metric) -> str:
-    """Value and interval, as `97.5 [95.3, 98.7]`; what is not finite is `-`."""
+    """Value and interval, as `97.5 [95.3, 98.7]`; `-` if not finite."""
     numbers = (metric.value, metric.ci_low, metric.ci_high)
     value, low, high = (output.number(number, metric.unit).removesuffix(" %") for number in numbers)
     return f"{value} [{low}, {high}]"
@@ -74,7 +74,7 @@ def _escaped(cell: str) -> str:
 
 
 def _notes(results: Mapping[str, Results]) -> list[str]:
-    """Kinds of interval, warnings, and what it was measured with."""
+    """Kinds of interval, warnings, and the measuring code and device."""
     parts = [part for found in results.values() for part in found.evaluations]
     kinds = dict.fromkeys(metric.ci_method for part in parts for metric in part.metrics.values())
     lines = [f"95 % intervals: {', '.join(kinds)}"]

@@ -1,7 +1,7 @@
-"""Answers of the service as text for people.
+"""Text output of the service's answers.
 
-Proportions and ratios are shown in percent. Results of evaluations that the service does not know have no
-units: they are plain numbers.
+Proportions and ratios are shown in percent. Results of unknown evaluations have no units: they are plain
+numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import path_text
 from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Unit, Warning
 
-# Units that people read in percent.
+# Units shown in percent.
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
 TESTS = {"mcnemar": "McNemar", "paired_bootstrap": "paired bootstrap"}
 MAX_LISTED = 12
@@ -24,12 +24,12 @@ _NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
 
 
 def printable(text: str) -> str:
-    """The text without control characters: a job's name must not be able to drive the terminal."""
+    """The text without control characters: a job's name must not control the terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned by their longest cell; numbers stand right, texts left."""
+    """Columns as wide as their longest cell; numbers right-aligned, texts left-aligned."""
     lines = [list(header), *(list(map(printable, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     right = [bool(rows) and all(_numeric(row[column]) for row in rows) for column in range(len(header))]
@@ -52,7 +52,7 @@ def json_text(value: Any) -> str:
 
 
 def jobs_table(jobs: Sequence[Job]) -> str:
-    """A line for every job."""
+    """A line per job."""
     return table(
         ("ID", "KIND", "STATE", "DONE", "MODEL", "NAME"),
         [
@@ -69,7 +69,7 @@ def done(job: Job) -> str:
 
 
 def job_text(job: Job) -> str:
-    """Everything about a job but its spec."""
+    """All facts about a job but its spec."""
     lines = {
         "id": job.id,
         "name": job.name,
@@ -90,7 +90,7 @@ def job_text(job: Job) -> str:
 
 
 def results_table(results: Results) -> str:
-    """A line for every metric of every evaluation, then the parameters they share and the warnings."""
+    """A line per metric of each evaluation, then the shared parameters and the warnings."""
     shown, shared = split_params([(part.name, _conditions(part)) for part in results.evaluations])
     rows = [
         (part.name, params, name, *metric_cells(metric), _codes(part.warnings))
@@ -118,7 +118,7 @@ def _codes(warnings: Sequence[Warning]) -> str:
 
 
 def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
-    """A line for every different warning, with the names of the evaluations that have it."""
+    """A line per distinct warning, with the names of its evaluations."""
     places: dict[tuple[str, str], dict[str, None]] = {}
     for place, warning in found:
         places.setdefault((warning.code, warning.message), {})[place] = None
@@ -136,8 +136,8 @@ def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[
         evaluations: name and parameters of each.
 
     Returns:
-        For each evaluation its `epsilon` and what differs among those of its name; and a line for each
-        name with the rest, without what is not set.
+        For each evaluation its `epsilon` and the parameters that differ among those of its name; and a line
+        per name with the other parameters, without unset ones.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for name, params in evaluations:
@@ -177,7 +177,7 @@ def metric_cells(metric: Metric) -> tuple[str, str, str]:
 
 
 def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str:
-    """A metric's value as people read it."""
+    """A metric's value, formatted."""
     if value is None:
         return "-"
     plus = "+" if sign else ""
@@ -193,7 +193,7 @@ def params_text(params: Mapping[str, Any]) -> str:
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> str:
-    """A line for every metric and pair of jobs, then the parameters they share and the warnings."""
+    """A line per metric and pair of jobs, then the shared parameters and the warnings."""
     letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
     legend = [f"{letter} = job {job}" for job, letter in letters.items()]
     found = comparison["rows"]
@@ -227,7 +227,7 @@ def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str,
 
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:
-    """A line for every file."""
+    """A line per file."""
     sizes = ["expired" if item.expired else str(item.size) for item in artifacts]
     rows = [
         (item.name, size, item.media_type, item.sha256) for item, size in zip(artifacts, sizes, strict=True)
@@ -236,13 +236,13 @@ def artifacts_table(artifacts: Sequence[Artifact]) -> str:
 
 
 def catalog_table(components: Sequence[Mapping[str, Any]]) -> str:
-    """A line for every component."""
+    """A line per component."""
     rows = [(str(item["kind"]), str(item["name"]), str(item["summary"])) for item in components]
     return table(("KIND", "NAME", "SUMMARY"), rows)
 
 
 def component_text(component: Mapping[str, Any]) -> str:
-    """A component with a line for every parameter."""
+    """A component with a line per parameter."""
     properties = component["schema"].get("properties", {})
     required = component["schema"].get("required", [])
     rows = [
@@ -263,7 +263,7 @@ def _allowed_text(schema: Mapping[str, Any]) -> str:
 
 
 def error_text(error: AssayError) -> str:
-    """The message, and a line for every wrong field."""
+    """The message, and a line per wrong field."""
     return "\n".join([f"error: {printable(error.message)}", *(f"  {detail_text(d)}" for d in error.details)])
 
 

@@ -1,4 +1,4 @@
-"""Progress bars in a terminal; plain lines where there is none."""
+"""Progress bars in a terminal; plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ WIDTH = 30
 
 
 class Bars:
-    """One line for every job, redrawn in place on a terminal, printed when it changes elsewhere.
+    """One line per job, redrawn in place on a terminal, elsewhere printed on change.
 
     Args:
-        labels: what the jobs are called.
+        labels: names of the jobs.
         output: where to draw; standard output if absent.
     """
 
@@ -24,13 +24,13 @@ class Bars:
         self._labels = list(labels)
         self._output = output or sys.stdout
         self._width = max(len(label) for label in self._labels)
-        # What has scrolled away cannot be drawn again.
+        # Lines that have scrolled away cannot be redrawn.
         self._terminal = self._output.isatty() and len(labels) < shutil.get_terminal_size().lines
         self._drawn = False
         self._said: dict[str, tuple[str, int]] = {}
 
     def draw(self, jobs: Mapping[str, Job]) -> None:
-        """Show where the jobs stand now."""
+        """Show the present progress of the jobs."""
         if self._terminal:
             if self._drawn:
                 self._output.write(f"\x1b[{len(self._labels)}F")
@@ -62,7 +62,7 @@ class Bars:
 
 
 def share(job: Job) -> float:
-    """How much of the job is done, in [0, 1]."""
+    """Share of the job that is done, in [0, 1]."""
     if job.state == "succeeded":
         return 1.0
     return min(job.progress.done / job.progress.total, 1.0) if job.progress.total else 0.0

@@ -1,4 +1,4 @@
-"""The part of the Python client that is about the files of a job."""
+"""The Python client's calls for files of a job."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from assay.service.contract.results import Artifact, Page
 
 
 class ArtifactCalls(Connection):
-    """Lists and downloads what jobs left."""
+    """Lists and downloads files of jobs."""
 
     def artifacts(self, job_id: str) -> list[Artifact]:
-        """The files that the job left."""
+        """The files of the job."""
         page = self._json("GET", f"{API}/jobs/{part(job_id)}/artifacts")
         return parsed(Page[Artifact], page).items
 
     def download(self, job_id: str, name: str, target: Path) -> Path:
-        """Downloads a file and checks its sha256; the target appears only when it is whole.
+        """Downloads a file and checks its sha256; the target appears only when complete.
 
         Args:
             job_id: the job.
@@ -35,7 +35,7 @@ class ArtifactCalls(Connection):
             target: the file to write, or a folder to write it into under the last part of its name.
 
         Raises:
-            BadAnswer: what came does not have the sha256 that the service states.
+            BadAnswer: the received file does not have the stated sha256.
         """
         if target.is_dir():
             target = target / (Path(name).name or "artifact")

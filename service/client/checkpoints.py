@@ -1,4 +1,4 @@
-"""The part of the Python client that is about uploaded weights."""
+"""The Python client's calls for uploaded weights."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class CheckpointCalls(Connection):
         Args:
             name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
             file: the file.
-            model: of which model the weights are, by name or as {"name", "params"}; None: the file says it,
-                as those of training jobs and programs do.
+            model: that of the weights, by name or as {"name", "params"}; None: named by the file, as in those
+            of training jobs and programs.
             normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
             positions: how position embeddings of another grid are resized: "bilinear", "bicubic" or
                 "bicubic_antialias"; None: they do not fit.
 
         Raises:
-            InvalidSpec: it is no file that is taken, or the model is wrong.
-            InvalidState: the name is taken by another file, or as many are kept as may be.
-            TooLarge: the service takes no files of this size, or no more of them.
+            InvalidSpec: the kind of file is not accepted, or the model is wrong.
+            InvalidState: the name is taken by another file, or the quota of checkpoints is used up.
+            TooLarge: the file is over the service's limit, or over the rest of the quota.
         """
         stated = {"model": model, "normalization": normalization, "positions": positions}
         texts = {
@@ -61,7 +61,7 @@ class CheckpointCalls(Connection):
             params["cursor"] = page.next_cursor
 
     def checkpoint(self, name: str) -> Checkpoint:
-        """Uploaded weights as they stand."""
+        """Uploaded weights in their present state."""
         return parsed(Checkpoint, self._json("GET", f"{API}/checkpoints/{part(name)}"))
 
     def wait_for_checkpoint(
@@ -80,5 +80,5 @@ class CheckpointCalls(Connection):
         return found
 
     def delete_checkpoint(self, name: str) -> None:
-        """Deletes uploaded weights that no job needs any more."""
+        """Deletes uploaded weights that no job needs."""
         self._call("DELETE", f"{API}/checkpoints/{part(name)}")

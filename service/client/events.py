@@ -1,4 +1,4 @@
-"""The client's side of a job's events: server-sent events are read, and broken streams taken up again."""
+"""The client's side of a job's events: reads server-sent events, resumes broken streams."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from assay.service.contract.events import Event
 PAUSE_SECONDS = 0.5
 RECONNECT_SECONDS = 60.0
 
-# Opens the stream after the event with this id: its lines, or None when there is nothing more to come.
+# Opens the stream after the event with this id: its lines, or None at its end.
 Connect = Callable[[int], AbstractContextManager[Iterator[str] | None]]
 
 
 def followed(connect: Connect, after: int) -> Iterator[Event]:
-    """The events after one, to the end of the job, across as many connections as it takes.
+    """The events after a given one, to the end of the job, over as many connections as needed.
 
     Raises:
         Unavailable: the service was away for more than a minute.
@@ -37,7 +37,7 @@ def followed(connect: Connect, after: int) -> Iterator[Event]:
                     seen = time.monotonic()
                     last, ended = event.id, event.type == "end"
                     yield event
-                    # However long the caller took, it was not the service that was away.
+                    # Time spent by the caller does not count as absence of the service.
                     seen = time.monotonic()
             if ended:
                 return
@@ -48,7 +48,7 @@ def followed(connect: Connect, after: int) -> Iterator[Event]:
 
 
 def parsed(lines: Iterable[str]) -> Iterator[Event]:
-    """The events in the lines of a stream; comments and kinds of event that are unknown here are skipped."""
+    """The events in the lines of a stream; comments and unknown kinds of event are skipped."""
     fields: dict[str, str] = {}
     for line in lines:
         if line:

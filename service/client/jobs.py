@@ -29,13 +29,13 @@ RECONNECT_SECONDS = 60.0
 
 
 class AssayClient(CheckpointCalls, ArtifactCalls):
-    """Speaks to one service. Close it, or use it in a `with` block.
+    """Client of one service. Close it, or use it in a `with` block.
 
     Args:
         url: address of the service, without path.
-        key: the API key, which goes with every call; None takes it from ASSAY_KEY, "" sends none.
+        key: the API key, sent with every call; None takes it from ASSAY_KEY, "" sends none.
         timeout: seconds to wait for an answer.
-        transport: how requests travel; for tests.
+        transport: of the HTTP client; for tests.
     """
 
     def ready(self) -> bool:
@@ -53,10 +53,10 @@ class AssayClient(CheckpointCalls, ArtifactCalls):
 
         Args:
             spec: the spec, or its JSON text, which is sent as it is.
-            idempotency_key: repeating a call with this key gives the same job; None makes one up.
+            idempotency_key: repeating a call with this key returns the same job; None makes a random one.
 
         Raises:
-            InvalidSpec: with a detail for every wrong field.
+            InvalidSpec: with a detail per wrong field.
             MalformedJson: the text is not strict JSON.
         """
         headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
@@ -74,7 +74,7 @@ class AssayClient(CheckpointCalls, ArtifactCalls):
         return self._json("POST", f"{API}/jobs", params={"dry_run": "true"}, body=spec)
 
     def job(self, job_id: str) -> Job:
-        """The job as it stands."""
+        """The job in its present state."""
         return self._job("GET", f"/jobs/{part(job_id)}")
 
     def jobs(
@@ -86,7 +86,7 @@ class AssayClient(CheckpointCalls, ArtifactCalls):
         tag: str | None = None,
         page_size: int = 50,
     ) -> Iterator[Job]:
-        """All jobs that match the filters, newest first; pages are fetched as they are needed."""
+        """All jobs that match the filters, newest first; pages are fetched on demand."""
         filters = {"state": state, "kind": kind, "model": model, "tag": tag, "limit": page_size}
         params = {name: value for name, value in filters.items() if value is not None}
         while True:
@@ -136,8 +136,8 @@ class AssayClient(CheckpointCalls, ArtifactCalls):
     def events(self, job_id: str, *, after: int = 0) -> Iterator[Event]:
         """What has happened to the job after an event, and what happens, until the job has ended.
 
-        A broken stream is taken up again where it broke, a restart of the service included: every event
-        comes once and in order.
+        A broken stream is resumed where it broke, even after a restart of the service: every event comes once
+        and in order.
 
         Args:
             job_id: the job.

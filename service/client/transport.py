@@ -1,4 +1,4 @@
-"""One call to the service: how it travels, and how its answer or error comes back."""
+"""HTTP transport of the client: requests, answers and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from assay.service.contract import errors
 DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
 KEY_VARIABLE = "ASSAY_KEY"
-# A stream of events has a comment every 15 seconds: one that is silent for so long is broken.
+# A stream of events has a comment every 15 seconds: one silent for longer than this is broken.
 SILENCE_SECONDS = 45.0
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -28,9 +28,9 @@ class Connection:
 
     Args:
         url: address of the service, without path.
-        key: the API key, which goes with every call; None takes it from ASSAY_KEY, "" sends none.
+        key: the API key, sent with every call; None takes it from ASSAY_KEY, "" sends none.
         timeout: seconds to wait for an answer.
-        transport: how requests travel; for tests.
+        transport: of the HTTP client; for tests.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Connection:
 
     @contextmanager
     def _event_lines(self, path: str, last: int) -> Iterator[Iterator[str] | None]:
-        """The lines of a stream of events after one, or None when there is nothing more to come."""
+        """The lines of a stream of events after a given one, or None at its end."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
         usual = self._http.timeout
         timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
@@ -123,13 +123,13 @@ class Connection:
 
 
 class Unreachable(errors.Unavailable):
-    """Nothing answers at the address, or the connection broke."""
+    """No server answers at the address, or the connection broke."""
 
     type = "unreachable"
 
 
 class BadAnswer(errors.AssayError):
-    """What answered is not this service, or a download does not have its hash."""
+    """The answer is not from this service, or a download does not match its hash."""
 
     type = "bad_answer"
 
@@ -147,7 +147,7 @@ def authorization(key: str) -> dict[str, str]:
     """The header that sends an API key; none for an empty one.
 
     Raises:
-        Unauthorized: what was given cannot be a key; it is not repeated.
+        Unauthorized: the given text cannot be a key; the message does not repeat it.
     """
     if not key:
         return {}
@@ -158,7 +158,7 @@ def authorization(key: str) -> dict[str, str]:
 
 @contextmanager
 def reaching(url: str) -> Iterator[None]:
-    """What keeps a call from an answer, as an error of this tree."""
+    """Turns a failed connection into an error of this tree."""
     try:
         yield
     except httpx.LocalProtocolError as error:
@@ -188,7 +188,7 @@ def parsed(model: type[Model], body: dict[str, Any]) -> Model:
 
 
 def part(text: str) -> str:
-    """One segment of a path: ids and names never become several, or none."""
+    """One path segment: quoted, so that ids and names never become several segments, or none."""
     if text in ("", ".", ".."):
         raise errors.NotFound(f"{text!r} is not a name")
     return quote(text, safe="")

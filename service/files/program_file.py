@@ -1,10 +1,10 @@
-"""The container of an exported program (`.pt2`), read in pure Python and refused wherever it could do harm.
+"""Reader of exported programs (`.pt2`) in pure Python, which refuses harmful archives.
 
 `torch.export.save` of torch 2.10 or newer writes a zip archive, every entry as it is (not compressed), below
 one folder: `archive_format` ("pt2"), `archive_version` ("0"), `byteorder`, `models/NAME.json` (the graph),
 below `data/` tables of the weights and of the constants, and their bytes. Entries that may hold pickles
 (`data/sample_inputs/`, tensor subclasses) are never read; archives with compiled code or objects are refused.
-Nothing is ever unpacked to disk, so that names of entries are no paths.
+Nothing is ever unpacked to disk, so names of entries never become paths.
 
 Service and workers both read archives through this file: the service to recognise one, the workers for its
 content.
@@ -25,7 +25,7 @@ MAGIC = b"PK\x03\x04"
 MAX_ENTRIES = 50_000
 MAX_DIRECTORY_BYTES = 8 * 2**20
 MAX_NAME = 1000
-# `zipfile` copies the rest of them at every field, the square of their length; torch writes at most 28 bytes.
+# `zipfile` copies the rest of them at every field, in quadratic time; torch writes at most 28 bytes.
 MAX_EXTRA_BYTES = 256
 CHUNK_BYTES = 2**20
 # An entry of the directory: a mark, then a fixed part with the lengths of name, extra fields and comment.
@@ -33,7 +33,7 @@ RECORD, RECORD_BYTES = b"PK\x01\x02", 46
 LENGTHS, LENGTHS_AT = struct.Struct("<3H"), 28
 MARKS = {"archive_format": b"pt2", "archive_version": b"0", "byteorder": b"little"}
 HOW = "save it again with torch.export.save of torch 2.10 or newer"
-# What else an archive may hold, by how the names of its entries begin.
+# Other allowed contents of an archive, by prefixes of entry names.
 FOREIGN = {
     "data/aotinductor/": "it has code that was compiled for one machine",
     "data/constants/custom_obj": "it has objects of a class of its own among its constants",
@@ -43,16 +43,16 @@ LEGACY = ("serialized_exported_program.json", "data/weights/model.pt")
 
 
 class BadProgram(ValueError):
-    """A file is no exported program that can be taken; the message says why."""
+    """A file is not an acceptable exported program; the message says why."""
 
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """An archive whose directory is right.
+    """An archive with a checked directory.
 
     Attributes:
         path: of the file.
-        root: the folder that all entries lie in.
+        root: the folder of all entries.
         sizes: bytes of each entry by its name below the root.
         graph: the name of the entry with the graph.
     """
@@ -72,23 +72,23 @@ class ProgramFile:
         """A function (name, max_bytes) to the bytes of an entry, while the context lasts.
 
         Raises:
-            BadProgram: of the function: there is no such entry, or it is too long or damaged.
+            BadProgram: from the function: the entry is missing, too long or damaged.
         """
         with _opened(self.path) as archive:
             yield lambda name, max_bytes: _read(archive, self.root, name, self.sizes, max_bytes)
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file begins like a zip archive, and so like nothing else that is taken."""
+    """Whether a file begins like a zip archive, unlike all other accepted formats."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def open_program(path: Path) -> ProgramFile:
-    """The archive of an exported program; its directory and its marks are read, not its content.
+    """Opens the archive of an exported program; reads its directory and format markers, not its content.
 
     Raises:
-        BadProgram: it is none, or has something that is never taken.
+        BadProgram: it is not one, or has content that is always refused.
     """
     with _opened(path) as archive:
         root, sizes = _entries(archive.infolist(), path.stat().st_size)
@@ -105,7 +105,7 @@ def open_program(path: Path) -> ProgramFile:
 
 
 class _Bounded(io.BufferedReader):
-    """Reads no more at once than a directory may take: `zipfile` reads it whole, however long it is."""
+    """Limits single reads to the size of a valid directory: `zipfile` reads it whole, at any length."""
 
     in_directory = True
 
@@ -145,7 +145,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """What `zipfile` raises at archives that are not as they should be."""
+    """Turns `zipfile`'s errors on malformed archives into BadProgram."""
     try:
         yield
     except (zipfile.BadZipFile, ValueError, EOFError, OverflowError, RuntimeError, OSError) as error:
@@ -156,7 +156,7 @@ def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, in
     """The root folder, and bytes by the names below it."""
     if not 0 < len(found) <= MAX_ENTRIES:
         raise BadProgram(f"its archive has {len(found)} entries, allowed: 1 to {MAX_ENTRIES}")
-    # Of a file that is cut off, the end may be that of an archive inside it.
+    # The end of a truncated file may be that of an archive inside it.
     if min(entry.header_offset for entry in found) != 0:
         raise BadProgram("its archive is damaged or cut off: it does not begin where the file begins")
     root = found[0].filename.partition("/")[0]
@@ -186,7 +186,7 @@ def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, in
 
 
 def _refuse_others(sizes: Mapping[str, int]) -> None:
-    """Other archives that torch writes, and programs with more in them than a graph and tensors."""
+    """Refuses other archives written by torch, and programs with more than a graph and tensors."""
     if "data.pkl" in sizes:
         kind = "TorchScript" if any(name.startswith("code/") for name in sizes) else "torch.save"
         raise BadProgram(

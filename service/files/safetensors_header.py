@@ -1,4 +1,4 @@
-"""Reads the header of a safetensors file in pure Python, and refuses what the format does not allow.
+"""Reads the header of a safetensors file in pure Python, with strict checks of the format.
 
 Format (github.com/huggingface/safetensors, "Format"): 8 bytes with the header's length N (little-endian), N
 bytes of JSON that begin with `{`, then the tensors without gaps. The JSON maps each tensor's name to
@@ -28,13 +28,13 @@ LENGTH_BYTES = 8
 # The largest models have some thousand tensors of a hundred bytes of header each.
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 8
-# As many as torch can index; the reader of exported programs takes no more either.
+# As many as torch can index; the reader of exported programs has the same limit.
 MAX_DIMENSIONS = 16
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself.
+    """The header of a file.
 
     Attributes:
         shapes: by the names of the tensors.
@@ -49,7 +49,7 @@ def read_header(path: Path) -> Header:
     """The header of a file, checked against the file's size.
 
     Raises:
-        InvalidSpec: it is no safetensors file; the message says why.
+        InvalidSpec: it is not a safetensors file; the message says why.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -87,7 +87,7 @@ def _tensor(name: str, entry: Any, file_size: int) -> tuple[tuple[int, ...], tup
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BYTES:
         _refuse(f"tensor {shown} has the dtype {readable(str(dtype))!r}, allowed: {', '.join(sorted(BYTES))}")
-    # Before anything looks at the sizes: a header has room for millions of them.
+    # Before the sizes are used: a header has room for millions of them.
     if isinstance(shape, list) and len(shape) > MAX_DIMENSIONS:
         _refuse(f"tensor {shown} has {len(shape)} dimensions, allowed: at most {MAX_DIMENSIONS}")
     if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
@@ -107,7 +107,7 @@ def _tensor(name: str, entry: Any, file_size: int) -> tuple[tuple[int, ...], tup
 
 
 def _bytes(shape: list[int], item: int, max_bytes: int) -> int | None:
-    """What a tensor takes; None beyond `max_bytes`, found before a product is made that is larger."""
+    """Bytes of a tensor; None beyond `max_bytes`, detected before the product grows larger."""
     if max(shape, default=0) > MAX_INTEGER:
         return None
     if 0 in shape:
@@ -125,7 +125,7 @@ def _counts(values: Any) -> bool:
 
 
 def _check_data(offsets: list[tuple[int, int]], size: int) -> None:
-    """The tensors must fill what follows the header, without gaps or overlaps."""
+    """The tensors must fill the bytes after the header, without gaps or overlaps."""
     if not offsets:
         _refuse("it has no tensors")
     at = 0
