@@ -1,8 +1,8 @@
-"""Weights of a backbone: whether what was trained is the backbone of the model that is wanted.
+"""Weights of a backbone: whether the trained model is the backbone of the wanted one.
 
 A model whose parameter `backbone` is another model (Segmenter, text_classifier) may begin its training with
 the weights of a model that was trained before, or with the backbone of another such model. Language models
-need not be of one name: the form of their attention may differ as long as the layers' weights are the same.
+may have different names: the form of their attention may differ as long as the layers' weights are the same.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from assay.service.submission.weights import LOC, check_same_params
 
 PARAMETER = "backbone"
 PLACE: Loc = ("model", "params", PARAMETER)
-# What weights do not depend on: positions are resized, and the rest only matters while training.
+# Parameters that weights do not depend on: positions are resized, and the rest only matters in training.
 FREE = frozenset({"image_size", "dropout", "attention_dropout", "drop_path"})
-# What the weights of a language model without its output layer depend on, beside its layers' attention.
+# Parameters that a language model's weights depend on, without output layer and the layers' attention.
 SIZES = ("width", "depth", "heads", "hidden")
 # The fact of a language model, or of an attention mechanism: which projections a layer has.
 LAYOUT = "layout"
 
 
 def backbone_of(trained: ComponentReference) -> ComponentReference:
-    """The backbone of a trained model: of a classifier the model itself.
+    """The backbone of a trained model: for a classifier the model itself.
 
     Args:
         trained: {"name", "params"} with every default filled in.
@@ -36,17 +36,17 @@ def backbone_of(trained: ComponentReference) -> ComponentReference:
 
 
 def models_around(catalog: Catalog) -> list[str]:
-    """The models that are built around a backbone, by name."""
+    """The models built around a backbone, by name."""
     return [model.name for model in catalog.list("model") if PARAMETER in model.parameters["properties"]]
 
 
 def with_backbone(catalog: Catalog, model: Mapping[str, Any], trained: ComponentReference) -> dict[str, Any]:
-    """A model as it was asked for, with the backbone's parameters that it leaves to the trained one.
+    """The requested model, with unset parameters of the backbone taken from the trained one.
 
     Args:
-        catalog: Says which models have a backbone.
+        catalog: Has the models with a backbone.
         model: The well-formed parts of a `ModelSpec`.
-        trained: {"name", "params"} of what the weights are of.
+        trained: {"name", "params"} of the model that the weights belong to.
     """
     params, backbone = model.get("params"), backbone_of(trained)
     if not isinstance(params, Mapping) or model.get("name") not in models_around(catalog):
@@ -77,14 +77,14 @@ def check_backbone(
     *,
     training: bool,
 ) -> None:
-    """Report why a model cannot begin with the weights of a backbone.
+    """Report why a model cannot start from the weights of a backbone.
 
     Args:
-        catalog: Where the backbone is looked up.
-        model: The model that is asked for; None where it was refused before.
-        trained: {"name", "params"} of what the weights are of; None where nothing is known.
-        problems: Receives one remark per parameter that differs.
-        training: Whether the job trains; what is left of the model would be random in an evaluation.
+        catalog: Has the backbone.
+        model: The requested model; None where it was refused before.
+        trained: {"name", "params"} of the model that the weights belong to; None where unknown.
+        problems: Receives one error per differing parameter.
+        training: Whether the job trains; in an evaluation the rest of the model would be random.
     """
     if not training:
         message = "only training begins with the weights of a part: the rest of the model would stay random"
@@ -115,18 +115,18 @@ def check_backbone(
 
 
 def may_begin_with(catalog: Catalog, wanted: str, source: str) -> bool:
-    """Whether weights of a backbone of one name may be those of another's, as far as the names tell."""
+    """Whether one backbone's weights may serve another, as far as the names tell."""
     return wanted == source or _of_words(catalog, wanted, source)
 
 
 def _of_words(catalog: Catalog, *names: str) -> bool:
-    """Whether these models are language models that say which projections their layers have."""
+    """Whether these models are language models that state the projections of their layers."""
     known = catalog.names("model")
     return all(name in known and LAYOUT in (catalog.find("model", name).facts or {}) for name in names)
 
 
 def _in_both(catalog: Catalog, name: str, trained: ComponentReference) -> dict[str, Any]:
-    """What is known of a trained language model, as far as another one has it as parameters."""
+    """Known values of a trained language model that another one has as parameters."""
     known = catalog.find("model", trained["name"]).known(trained["params"])
     return {key: known[key] for key in catalog.find("model", name).parameters["properties"] if key in known}
 
@@ -134,7 +134,7 @@ def _in_both(catalog: Catalog, name: str, trained: ComponentReference) -> dict[s
 def _check_words(
     catalog: Catalog, wanted: ComponentReference, source: ComponentReference, problems: Problems
 ) -> None:
-    """Report every size of a language model that is not the trained one's, and the first other layer."""
+    """Report sizes of a language model that differ from the trained one's, and the first differing layer."""
     component = catalog.find("model", wanted["name"])
     ours = component.known(wanted["params"])
     theirs = catalog.find("model", source["name"]).known(source["params"])
@@ -154,10 +154,10 @@ def _check_words(
 
 
 def layouts(catalog: Catalog, model: ComponentReference) -> list[str]:
-    """Which projections each layer of a language model has: "qkv", "kv", or those of one mechanism alone.
+    """Projections of each layer of a language model: "qkv", "kv", or those of one mechanism alone.
 
     Args:
-        catalog: Where the model and its attention are looked up.
+        catalog: Has the model and its attention.
         model: {"name", "params"} of one with the fact `layout`, with every default filled in.
     """
     component = catalog.find("model", model["name"])

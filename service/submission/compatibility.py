@@ -1,4 +1,4 @@
-"""Whether a model, its weights and data belong together: tasks, classes, channels, sizes of images."""
+"""Compatibility of a model, its weights and data: tasks, classes, channels, image sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from assay.service.contract.stored_specs import ComponentReference, Params
 COMPARED_FACTS = ("classes", "channels")
 # A backbone has no classes.
 BACKBONE_FACTS = ("channels",)
-# Tasks that models of another task do: a classifier's confidence tells anomalies.
+# Tasks done by models of another task: a classifier's confidence detects anomalies.
 DONE_BY = {"anomaly_detection": "classification", TASK: "classification"}
 
 REQUIREMENT_TEXT = {
@@ -26,14 +26,14 @@ REQUIREMENT_TEXT = {
 
 @dataclass(frozen=True)
 class MadeFor:
-    """What a model was, or will be, made for.
+    """The data and sizes that a model was, or will be, made for.
 
     Attributes:
-        data: The data set that it was or will be trained on; None where that is not known.
-        facts: What is known of that data set.
+        data: The data set that it was or will be trained on; None where unknown.
+        facts: Facts of that data set.
         weights: `classes`, `channels` and `image_size`, as far as its weights tell.
-        image_size: In pixels, None where that is not known.
-        compared: The facts of data that have to be the same.
+        image_size: In pixels, None where unknown.
+        compared: The facts of data that must be equal.
     """
 
     data: str | None
@@ -44,19 +44,19 @@ class MadeFor:
 
 
 def facts_of(catalog: Catalog, data: str) -> Mapping[str, Any]:
-    """What is known of a data set; nothing where this version does not have it."""
+    """Facts of a data set; empty where this version does not have it."""
     known = data in catalog.names("data")
     return (catalog.find("data", data).facts if known else None) or {}
 
 
 def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc) -> None:
-    """Report data that does not have the classes and channels that the model was, or will be, made for.
+    """Report data whose classes or channels differ from those that the model is made for.
 
     Args:
-        data: The data, None where it is not known.
-        model: What the model is made for.
+        data: The data, None where unknown.
+        model: The data and sizes that the model is made for.
         problems: Receives what is wrong.
-        loc: Where the data stands in the body.
+        loc: Place of the data in the body.
     """
     if data is None or model.data is None:
         return
@@ -77,13 +77,13 @@ def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc
 def misfits(
     theirs: ComponentReference, their_facts: Mapping[str, Any], data: Checked | None, ours: MadeFor
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with using another job's model beside ours, and what would be right.
+    """Mismatches of another job's model with this one, and the right values.
 
     Args:
         theirs: {"name", "params"} of the other model.
-        their_facts: What is known of the data set that it was trained on.
-        data: What both are to be run on, None where it is not known.
-        ours: What our model is made for.
+        their_facts: Facts of the data set that it was trained on.
+        data: The data that both run on, None where unknown.
+        ours: The data and sizes that this job's model is made for.
     """
     facts = (data.component.facts if data is not None else None) or {}
     for fact in COMPARED_FACTS:
@@ -103,15 +103,15 @@ def check_tasks(
     problems: Problems,
     loc: Loc,
 ) -> None:
-    """Report a recipe or an evaluation that is for another task than the model or the data.
+    """Report a recipe or an evaluation for another task than that of the model or the data.
 
     Args:
-        catalog: Has those that are for it.
+        catalog: Has the components of the right task.
         component: The recipe or evaluation.
-        model: The model, None where it is not known.
+        model: The model, None where unknown.
         data: The data, likewise.
-        problems: Receives at most one remark.
-        loc: Where the component stands in the body.
+        problems: Receives at most one error.
+        loc: Place of the component in the body.
     """
     others = [other for other in (model, data) if other is not None]
 
@@ -135,7 +135,7 @@ def check_tasks(
 
 
 def check_data_tasks(data: Component, model: Component, problems: Problems, loc: Loc) -> None:
-    """Report data for other tasks than the model's; `loc` is where the data stands in the body."""
+    """Report data for other tasks than the model's; `loc` is the place of the data in the body."""
     if not _share(model.tasks, _done_by(data.tasks)):
         message = (
             f"{data.name!r} is data for {_list(data.tasks)},"
@@ -150,7 +150,7 @@ def _of_model(facts: Mapping[str, Any], fact: str) -> Any:
 
 
 def _done_by(tasks: Sequence[str]) -> list[str]:
-    """The tasks of the models that do these tasks."""
+    """The tasks of models that can do these tasks."""
     return [DONE_BY.get(task, task) for task in tasks]
 
 
@@ -170,10 +170,10 @@ def check_capabilities(
 
     Args:
         catalog: Where parts are looked up.
-        evaluation: What is to be run.
+        evaluation: The evaluation to run.
         model: The model with its parameters.
         problems: Receives the parts at fault.
-        loc: Where the evaluation stands in the body.
+        loc: Place of the evaluation in the body.
     """
     parts = list(_parts(catalog, model.component, model.params))
     for requirement in evaluation.needs:
@@ -189,7 +189,7 @@ def check_capabilities(
 
 
 def known_of_model(catalog: Catalog, component: Component, params: Params) -> dict[str, object]:
-    """What rules see under `model`: parameters and facts; of a backbone those that the model has not."""
+    """Values under `model` for rules: its parameters and facts, and those that only its backbone has."""
     known: dict[str, object] = {}
     for _, kind, reference in component.references(params):
         if kind == "model":

@@ -13,13 +13,13 @@ from assay.service.contract.stored_specs import Params
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50
-# What the name of an image file ends with, in lower case.
+# Suffixes of image file names, in lower case.
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 @dataclass(frozen=True)
 class FolderProblem:
-    """Why a folder name is refused, what would do, and the nearest folder that exists."""
+    """Why a folder name is refused, the allowed names, and the nearest existing folder."""
 
     message: str
     allowed: list[str] | str | None = None
@@ -27,12 +27,12 @@ class FolderProblem:
 
 
 def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> FolderProblem | None:
-    """What is wrong with a folder name, or None.
+    """The error of a folder name, or None.
 
     Args:
         name: Relative to the data root, with `/` between the parts.
-        root: The data root (`ASSAY_DATA_ROOT`), or None where it is not known or not visible: then only
-            the name itself is checked.
+        root: The data root (`ASSAY_DATA_ROOT`), or None where unknown or not visible: then only the name
+        itself is checked.
         must_exist: False for data that a worker will download into the folder.
     """
     if (problem := _check_name(name)) is not None:
@@ -57,15 +57,15 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
 def check_folders(
     catalog: Catalog, data: Checked, root: Path | None, problems: Problems, loc: Loc, hint: str = ""
 ) -> None:
-    """Report the folders of data, or of an evaluation, that are no names under the data root, or not there.
+    """Report folders of data, or of an evaluation, that are missing or not below the data root.
 
     Args:
-        catalog: Has the data sets that parameters of the data name.
+        catalog: Has the data sets named by parameters of the data.
         data: The data with its parameters.
-        root: The data root, or None where it is not known.
-        problems: Receives what is wrong.
-        loc: Where the data stands in the body.
-        hint: What to do about it.
+        root: The data root, or None where unknown.
+        problems: Receives the errors.
+        loc: Place of the data in the body.
+        hint: The remedy, for the message.
     """
     _check_folders(catalog, data.component, data.params, root, problems, loc, hint)
 
@@ -102,7 +102,7 @@ def check_inside(path: Path, base: Path) -> None:
     """Refuse a file or folder whose real place is not below the resolved root.
 
     Raises:
-        ValueError: a symbolic link leads elsewhere.
+        ValueError: a symbolic link leads out of the root.
     """
     # os.path.realpath, since Path.resolve raises RuntimeError for links that form a loop.
     if not Path(os.path.realpath(path)).is_relative_to(base):
@@ -123,7 +123,7 @@ def _check_name(name: str) -> FolderProblem | None:
 
 
 def _known(root: Path, name: str) -> tuple[list[str] | None, str | None]:
-    """The folders beside the wanted one, by the names that a client would use, and the nearest."""
+    """The folders beside the wanted one, by the names that clients use, and the nearest of them."""
     parent = (root / name).parent
     if not parent.resolve().is_relative_to(root.resolve()) or not parent.is_dir():
         return _known(root, parent.relative_to(root).as_posix()) if parent != root else (None, None)

@@ -1,4 +1,4 @@
-"""What a job needs of other jobs: the weights that it loads, and the models that its attacks start from."""
+"""Dependencies of a job: the weights that it loads, and the models that its attacks start from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from assay.service.submission.weights import LOC
 
 @dataclass(frozen=True)
 class Dependency:
-    """A field that names a training job, or a checkpoint, whose weights are needed.
+    """A field that names a training job, or a checkpoint, as a source of weights.
 
     Attributes:
         job: Id of that job; of the job that checks it, for a checkpoint.
@@ -45,7 +45,7 @@ def dependencies_of(spec: Spec) -> list[Dependency]:
 
 def _of_evaluations(spec: Spec) -> Iterator[Dependency]:
     for index, item in enumerate(evaluations_in(spec)):
-        # A name that this version does not know any more is for the evaluator to refuse.
+        # A name unknown to this version is refused by the evaluator.
         with contextlib.suppress(NotFound):
             component = load().find_evaluation(item["name"])
             for parameter, job in component.jobs(item.get("params", {})):

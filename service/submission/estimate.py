@@ -1,4 +1,4 @@
-"""How much work a job is, from what the catalog knows without loading anything."""
+"""Estimated work of a job, from catalog facts alone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def estimate(catalog: Catalog, spec: UserSpec) -> dict[str, int | None]:
     """Examples and model passes of a valid spec, summed over its evaluations or epochs.
 
     Returns:
-        "examples", "forward_passes" and "backward_passes"; None where the data's size or a component's
-        passes are not known. They are upper bounds: examples leave an attack as soon as they are broken.
+        "examples", "forward_passes" and "backward_passes"; None where the data's size or a component's passes
+        are unknown. They are upper bounds: examples leave an attack as soon as they are broken.
     """
     if spec["kind"] == "train":
         examples = _training_examples(catalog, spec)
@@ -42,7 +42,7 @@ def passes(component: Component, params: Params) -> tuple[float, float] | None:
 
     Args:
         component: An attack, an evaluation or a recipe.
-        params: Its parameters; what an earlier version of the component did not have counts as the default.
+        params: Its parameters; those missing in an earlier version of the component have their defaults.
     """
     if component.passes is None:
         return None
@@ -99,6 +99,6 @@ def _times(n: float | None, factor: float | None) -> float | None:
 
 
 def _total(values: Any) -> int | None:
-    """The sum as a whole number; None as soon as one is not known."""
+    """The sum as a whole number; None if any term is unknown."""
     listed = list(values)
     return None if None in listed else round(sum(listed))

@@ -1,9 +1,9 @@
-"""Stored corrupted images, CORRUPTION/SEVERITY/CLASS/IMAGE as ImageNet-C has them: what a folder lacks.
+"""Checks folders of stored corrupted images, CORRUPTION/SEVERITY/CLASS/IMAGE as in ImageNet-C, for gaps.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations".
-A cell is one corruption at one severity. Every cell must have the same images, or their accuracies would be
-of different test sets and the mean over them would mean nothing.
+A cell is one corruption at one severity. Every cell must have the same images: accuracies on different test
+sets have no meaningful mean.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from assay.service.contract.corruption_cells import TASK, Cell, cells_of
 from assay.service.contract.problems import Loc, Problems
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside
 
-# What the archives of ImageNet-C are called; some people keep their folders in folders of these names.
+# Names of the archives of ImageNet-C; some users keep their folders in folders of these names.
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
 LAYOUT = "CORRUPTION/SEVERITY/CLASS/IMAGE"
-# Names, and cells, that a message lists of each kind.
+# Number of names, and of cells, that a message lists of each kind.
 LISTED = 5
 
-# ImageNet-C has 3.75 million files. A request waits until so many names have been compared; the plan compares
-# all of them.
+# ImageNet-C has 3.75 million files. A request compares this many names; the plan compares all of them.
 MAX_NAMES_AT_SUBMISSION = 200_000
 
 
@@ -38,7 +37,7 @@ class WantedLayout:
         folder: the folder, with symbolic links resolved.
         base: the resolved data root; no link may lead out of it.
         cells: the corruptions and severities that will be read.
-        classes: names of the class folders; None for those that any of the cells has.
+        classes: names of the class folders; None for those found in any cell.
     """
 
     folder: Path
@@ -48,7 +47,7 @@ class WantedLayout:
 
 
 class CellNames:
-    """Names by the cell that lacks them, or has them without need."""
+    """Missing or unexpected names per cell."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -56,7 +55,7 @@ class CellNames:
         self.of_cells: dict[str, tuple[int, list[str]]] = {}
 
     def add(self, cell: str, names: Iterable[str]) -> None:
-        """Notes names, of which each cell keeps a few."""
+        """Adds names, of which each cell keeps a few."""
         for name in names:
             self.count += 1
             count, kept = self.of_cells.get(cell, (0, []))
@@ -73,10 +72,10 @@ class CellNames:
 
 
 def find_gaps(tree: WantedLayout, max_names: int | None = None) -> str | None:
-    """What a tree lacks, or has too much, in one text; None where every cell has the same images.
+    """Missing and surplus files of a tree, in one text; None where every cell has the same images.
 
     Args:
-        tree: What is wanted.
+        tree: The wanted layout.
         max_names: Compare file names until so many have been read, and leave the rest unread.
 
     Raises:
@@ -120,7 +119,7 @@ def folder_names(folder: Path, base: Path) -> list[str]:
 
 
 def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:
-    """The names of the image files in a class folder, sorted, and of the folders, which should not be there.
+    """The names of the image files in a class folder, sorted, and of unexpected folders.
 
     Raises:
         ValueError: a symbolic link leads out of the root.
@@ -140,10 +139,10 @@ def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:
 
 
 def _find_cells(tree: WantedLayout, gaps: Mapping[str, CellNames]) -> list[Cell]:
-    """The wanted cells that are there."""
+    """The wanted cells that exist."""
     present = []
     for cell in tree.cells:
-        # First of all, so that nothing is said of what lies elsewhere.
+        # First of all, so that messages never describe files outside the root.
         check_inside(_cell_folder(tree, cell), tree.base)
         if _cell_folder(tree, cell).is_dir():
             present.append(cell)
@@ -161,7 +160,7 @@ def _compare_names(
     gaps: Mapping[str, CellNames],
     max_names: int | None,
 ) -> None:
-    """Compares the images of each class between cells; of one class at a time, as a set may have millions."""
+    """Compares images between cells, one class at a time: a set may have millions of images."""
     read = 0
     for name in classes:
         found: dict[Cell, set[str]] = {}
@@ -180,7 +179,7 @@ def _compare_names(
 
 
 def _hint(tree: WantedLayout) -> str:
-    """Where the wanted corruptions are instead, or what there is in their place."""
+    """Folders that have the wanted corruptions instead, or the content found in their place."""
     there, wanted = _names(tree.folder), {name for name, _ in tree.cells}
     groups = [name for name in GROUPS if name in there and wanted & _names(tree.folder / name)]
     if groups:
@@ -223,14 +222,14 @@ def _text(cell: Cell) -> str:
 def check_stored(
     evaluation: Checked, data: Checked, data_root: Path | None, problems: Problems, loc: Loc
 ) -> None:
-    """Report what a folder of stored corrupted images lacks of what is asked for, where its root is seen.
+    """Report gaps in a folder of stored corrupted images, where the data root is visible.
 
     Args:
-        evaluation: Of these images; its parameters are right.
-        data: Whose folder is looked at.
+        evaluation: Of these images; its parameters are valid.
+        data: The data whose folder is checked.
         data_root: The data root, or None.
         problems: Receives the one message.
-        loc: Where the data stand in the body.
+        loc: Place of the data in the body.
     """
     folder = data.params.get("folder")
     stored = TASK in data.component.tasks and evaluation.params.get("source") == "stored"

@@ -1,7 +1,7 @@
 """The shape of a job spec: fields, types and bounds, as the classes in `specs` have them.
 
 Pydantic checks the same classes, but stops being clear where a field may have several forms; so its JSON
-Schemas are checked here, with the messages and defaults of every other check.
+Schemas are checked here, with the same messages and defaults as everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check_shape(body: object, problems: Problems) -> dict[str, Any]:
     """The body with the defaults of its shape, less the fields that are wrong.
 
     Raises:
-        InvalidSpec: it is not an object, or nested too deeply to say more.
+        InvalidSpec: it is not an object, or nested too deeply for further checks.
     """
     if _deeper_than(body, MAX_DEPTH):
         problems.add((), f"must not be nested deeper than {MAX_DEPTH} levels")
@@ -60,7 +60,7 @@ def _schema(kind: str) -> Schema:
 
 @cache
 def _any_kind() -> Schema:
-    """What can be said of a body whose kind is unknown: the fields of all kinds, none of them required."""
+    """Schema for a body of unknown kind: the fields of all kinds, none of them required."""
     merged: dict[str, Any] = {"type": "object", "additionalProperties": False, "$defs": {}, "properties": {}}
     for kind in SPECS:
         merged["$defs"] |= _schema(kind)["$defs"]
@@ -70,7 +70,7 @@ def _any_kind() -> Schema:
 
 
 def _deeper_than(value: object, max_depth: int) -> bool:
-    """Without recursion, so that no depth is too much for the check itself."""
+    """Without recursion, so that no depth overflows the check itself."""
     level = [value]
     for _ in range(max_depth + 1):
         level = [
@@ -85,7 +85,7 @@ def _deeper_than(value: object, max_depth: int) -> bool:
 
 
 def check_execution(given: object, protocol: str | None, problems: Problems) -> None:
-    """Report what a job cannot be run with.
+    """Report execution options that a job cannot run with.
 
     Args:
         given: The `execution` of a job spec, well-formed or not.
@@ -112,7 +112,7 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
 
 def _check_devices(execution: Mapping[str, Any], protocol: str | None, problems: Problems) -> None:
     devices, batch = execution.get("devices", 1), execution.get("batch_size")
-    if not isinstance(devices, int) or devices <= 1:  # what is no number is reported elsewhere
+    if not isinstance(devices, int) or devices <= 1:  # non-numbers are reported elsewhere
         return
     if protocol is not None:
         message = (

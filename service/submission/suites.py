@@ -1,8 +1,8 @@
-"""Suites at submission: a suite becomes its evaluations; of some suites those that do not fit are left out.
+"""Suites at submission: a suite is replaced by its evaluations, some suites by those that fit.
 
-Of most suites everything is meant to be measured: what is wrong with one part is wrong with the suite. A
-suite that stands for "all that can be asked" (`leaves_out`) keeps the parts that fit the model and the data,
-and the spec says which it has left out, and why.
+Most suites are measured whole: an error in one part is an error of the suite. A suite of all applicable
+evaluations (`leaves_out`) keeps the parts that fit the model and the data, and the spec lists those left out,
+with the reason.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import Spec
 from assay.service.submission.shape import check_evaluation_shape
 
-# Checks one evaluation, fills in its defaults, and reports what is wrong with it.
+# Checks one evaluation, fills in its defaults, and reports its errors.
 CheckEvaluation = Callable[[Mapping[str, Any], Problems, Loc], dict[str, Any] | None]
 
 
 def expand(
     suite: Component, check: CheckEvaluation, problems: Problems, loc: Loc
 ) -> list[dict[str, Any] | None]:
-    """The evaluations of a suite of which every part has to fit.
+    """The evaluations of a suite whose parts must all fit.
 
     Args:
         suite: The suite.
         check: Checks and completes one evaluation.
-        problems: Receives what is wrong with any of them, as wrong with the suite.
+        problems: Receives the errors of any of them, as errors of the suite.
         loc: Where the suite stands in the body.
     """
     inner = Problems()
@@ -55,16 +55,16 @@ def expand_fitting(
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """The evaluations of a suite that fit, and for the others {"suite", "part", "reason"}.
 
-    A part with data of its own is kept only where it is sure to fit: the service sees the data root, and the
+    A part with data of its own is kept only where it certainly fits: the service sees the data root, and the
     classes of the job's data are known before they are read.
 
     Args:
         suite: The suite.
         check: Checks and completes one evaluation.
-        problems: Receives a remark where nothing of the suite is left.
+        problems: Receives an error where no part of the suite is left.
         loc: Where the suite stands in the body.
         data: The job's data.
-        data_root: The data root, None where it is not seen.
+        data_root: The data root, None where it is not visible.
     """
     kept, left_out = [], []
     for item in suite.evaluations or []:
@@ -85,7 +85,7 @@ def expand_fitting(
 
 
 def left_out_warnings(spec: Spec) -> Iterator[Warning]:
-    """A warning for each suite of a job that has left out parts."""
+    """A warning per suite of a job with left-out parts."""
     listed = spec.get("left_out", []) if spec["kind"] == "evaluate" else []
     for suite in dict.fromkeys(one["suite"] for one in listed):
         parts = {one["part"]: one["reason"] for one in listed if one["suite"] == suite}
@@ -95,7 +95,7 @@ def left_out_warnings(spec: Spec) -> Iterator[Warning]:
 
 
 def _not_sure(data: Checked | None, data_root: Path | None) -> str:
-    """Why a part with its own data may not be there, or not fit; empty where it is and does."""
+    """Why a part with its own data may be missing or not fit; empty where it certainly fits."""
     if data_root is None or not data_root.is_dir():
         return "the service does not see the data root: name this evaluation to run it"
     known = (data.component.facts if data is not None else None) or {}
@@ -107,7 +107,7 @@ def _not_sure(data: Checked | None, data_root: Path | None) -> str:
 
 
 def _part(item: Mapping[str, Any]) -> str:
-    """An evaluation in a few words: "fgsm epsilon=1/255", "top1 on imagenet_a"."""
+    """Short label of an evaluation: "fgsm epsilon=1/255", "top1 on imagenet_a"."""
     params = [f"{name}={value}" for name, value in item.get("params", {}).items()]
     data = [f"on {item['data']['name']}"] if item.get("data") else []
     return " ".join([str(item["name"]), *params, *data])

@@ -1,4 +1,4 @@
-"""The model of an uploaded file: as the caller states it, and as the file does."""
+"""The model of an uploaded file, as stated by the caller and by the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model_of_file(
         reading: `normalization` and `positions` as the caller states them, None where not.
 
     Raises:
-        InvalidSpec: the file is none that is taken, or what the caller says does not fit it.
+        InvalidSpec: the file is not accepted, or does not match the caller's statements.
     """
     model = model_of_weights(catalog, given, _model_inside(path, reading))
     if model["name"] == EXPORTED and not is_archive(path):
@@ -50,11 +50,11 @@ def model_of_weights(
     Args:
         catalog: has the models.
         given: {"name", "params"} as the caller says; None when nothing was said.
-        inside: the same from the file's header; None when it says nothing.
+        inside: the same from the file's header; None if unstated.
 
     Raises:
-        InvalidSpec: neither says it, it is no model, or the two disagree; the details name both values. Or
-            nobody says how many heads a width has.
+        InvalidSpec: neither states the model, it is unknown, or the two disagree; the details name both
+        values. Or neither states the number of heads for a width.
     """
     problems = Problems()
     if given is None and inside is None:
@@ -88,7 +88,7 @@ def _checked(catalog: Catalog, reference: Mapping[str, Any], problems: Problems,
 
 
 def _check_heads(given: Mapping[str, Any], problems: Problems, loc: Loc, params: Mapping[str, Any]) -> None:
-    """Where a width is given, its heads must be too: no file tells them, and a default fits in silence."""
+    """A given width needs its heads: files do not tell them, and a wrong default would fit silently."""
     own = given.get("params", {})
     if "width" in own and "heads" in params and "heads" not in own:
         message = "is required beside width: a file of weights does not tell its heads"
@@ -100,7 +100,7 @@ def _check_heads(given: Mapping[str, Any], problems: Problems, loc: Loc, params:
 
 
 def reference_in(text: str, loc: Loc) -> dict[str, Any]:
-    """The model that a text means: a name alone, or {"name", "params"} as JSON; other fields are left out.
+    """Parses a model: a name alone, or {"name", "params"} as JSON; other fields are ignored.
 
     Raises:
         InvalidSpec: it is neither.
@@ -120,10 +120,10 @@ def reference_in(text: str, loc: Loc) -> dict[str, Any]:
 
 
 def _model_inside(path: Path, reading: WeightsReading) -> dict[str, Any] | None:
-    """The model that a file names; None when it names none.
+    """The model named by a file; None if it names none.
 
     Raises:
-        InvalidSpec: the file is none that is taken, or has itself what the upload says of it.
+        InvalidSpec: the file is not accepted, or already has an option that the upload states.
     """
     if is_archive(path):
         return _program(path, reading)

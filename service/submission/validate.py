@@ -53,12 +53,12 @@ MAX_EVALUATIONS = 500
 
 @dataclass(frozen=True)
 class ValidSpec:
-    """A spec in which everything is right.
+    """A valid spec.
 
     Attributes:
         spec: Plain JSON with every default filled in and suites expanded.
-        estimate: "examples", "forward_passes" and "backward_passes"; None where the data's size is not known.
-        warnings: What the user should know before the job runs: {"code", "message", "evidence"}.
+        estimate: "examples", "forward_passes" and "backward_passes"; None where the data's size is unknown.
+        warnings: Warnings before the job runs: {"code", "message", "evidence"}.
     """
 
     spec: UserSpec
@@ -77,15 +77,15 @@ def validate(
     """Check a job's spec against the catalog and fill in every default.
 
     Args:
-        catalog: What there is.
+        catalog: Has the components.
         body: The parsed JSON of `POST /jobs`.
-        data_root: Where data folders are looked up; None where it is not visible from here.
-        find_job: Job id to the job, or None when there is no such job. Without it, weights that come
-            from a job are taken on trust.
+        data_root: The data root; None where it is not visible from here.
+        find_job: Job id to the job, or None for an unknown job. Without it, weights of jobs are accepted
+        unchecked.
         find_checkpoint: The same for the names of uploaded checkpoints.
 
     Raises:
-        InvalidSpec: with a detail for every wrong field.
+        InvalidSpec: with a detail per wrong field.
     """
     problems = Problems()
     shape = check_shape(body, problems)
@@ -101,7 +101,9 @@ def validate(
 
 
 class _Validation:
-    """One pass over a spec. `model` and `data` become known on the way, for rules, tasks and fit."""
+    """One pass over a spec. `model` and `data` become known in its course, for rules, tasks and
+    compatibility.
+    """
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class _Validation:
         self.compared_facts: tuple[str, ...] = COMPARED_FACTS
 
     def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
-        """The shape with the parameters of every component completed; what is wrong is reported."""
+        """The shape with the parameters of every component completed; reports errors."""
         spec = dict(shape)
         if shape.get("kind") == "evaluate":
             self.protocol = str(shape.get("protocol", "pixel"))
@@ -198,7 +200,7 @@ class _Validation:
         return completed
 
     def _expand(self, name: str, loc: Loc) -> list[dict[str, Any] | None]:
-        """The evaluations of a suite; what it leaves out is noted."""
+        """The evaluations of a suite; collects the parts left out."""
         suite = self.catalog.look_up(("suite",), name, self.problems, loc)
         if suite is None:
             return []
@@ -236,7 +238,7 @@ class _Validation:
     def _check_other_models(
         self, checked: Checked, data: Checked | None, problems: Problems, loc: Loc
     ) -> None:
-        """The models of other jobs that an evaluation uses have to exist or to come, and to fit its data."""
+        """Checks other jobs' models in an evaluation: finished or in training, and fit for its data."""
         for name, given in checked.component.jobs(checked.params):
             where: Loc = (*loc, "params", name)
             source = (
@@ -249,7 +251,7 @@ class _Validation:
                 problems.add(where, problem, given=given, allowed=f"a training job of a model for {allowed}")
 
     def _made_for(self) -> MadeFor:
-        """What the model was, or will be, made for, as far as it is known by now."""
+        """The data and sizes that the model is made for, as far as known by now."""
         weights = self.source.facts if self.source is not None else {}
         name = self.source.data if self.source is not None else None
         if name is None and self.data is not None:
@@ -263,7 +265,7 @@ class _Validation:
     def _check_component(
         self, checked: Checked | None, data: Checked | None, problems: Problems, loc: Loc
     ) -> None:
-        """Tasks and rules of a recipe or an evaluation."""
+        """Checks tasks and rules of a recipe or an evaluation."""
         if checked is None:
             return
         check_tasks(self.catalog, checked.component, self.model, data, problems, loc)
@@ -274,7 +276,7 @@ class _Validation:
             self.catalog.check_rules(checked.component, checked.params, self._namespaces(data), problems, loc)
 
     def _namespaces(self, data: Checked | None) -> Namespaces:
-        """What rules may know: only what is certain."""
+        """Values for rules: only certain ones."""
         known: dict[str, Mapping[str, object]] = {}
         if self.protocol is not None:
             known["job"] = {"protocol": self.protocol}

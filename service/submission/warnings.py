@@ -1,4 +1,4 @@
-"""What the user should know of a job before it runs; nothing of it is wrong."""
+"""Warnings about a valid job before it runs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def submission_warnings(
     """The warnings of a valid job: {"code", "message", "evidence"} each.
 
     Args:
-        catalog: Where the data is looked up.
+        catalog: Has the data.
         spec: With every default filled in.
-        source: Where the weights of its model come from, if that is known.
+        source: Of its model's weights, if known.
     """
     warnings: list[dict[str, Any]] = []
     if spec["kind"] != "evaluate":

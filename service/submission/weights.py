@@ -1,4 +1,4 @@
-"""Weights of jobs and checkpoints: whether there are any, and whether they fit the model that is wanted."""
+"""Weights of jobs and checkpoints: whether they exist, and whether they fit the wanted model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPORTED = "exported"
 
 
 class JobLike(Protocol):
-    """What has to be known of a job whose weights are used."""
+    """Interface: a job as a source of weights."""
 
     @property
     def kind(self) -> str:
@@ -42,7 +42,7 @@ class JobLike(Protocol):
 
 
 class CheckpointLike(Protocol):
-    """What has to be known of an uploaded checkpoint that is used."""
+    """Interface: an uploaded checkpoint as a source of weights."""
 
     @property
     def state(self) -> str:
@@ -58,15 +58,15 @@ class CheckpointLike(Protocol):
 
     @property
     def facts(self) -> Mapping[str, int]:
-        """`classes`, `channels` and `image_size`, as far as they are known; nothing while it is checked."""
+        """`classes`, `channels` and `image_size`, as far as known; empty while it is checked."""
 
     @property
     def dtypes(self) -> Sequence[str] | None:
-        """The values of `execution.dtype` that it can be run with; None where that is not known."""
+        """The values of `execution.dtype` that it supports; None where unknown."""
 
     @property
     def sha256(self) -> str:
-        """Of its file."""
+        """Hash of its file."""
 
     @property
     def foreign(self) -> bool:
@@ -74,7 +74,7 @@ class CheckpointLike(Protocol):
 
     @property
     def reading(self) -> WeightsReading:
-        """`normalization` and `positions` as the upload stated them, None where it did not."""
+        """`normalization` and `positions` as stated by the upload, None where unstated."""
 
 
 FindJob = Callable[[str], JobLike | None]
@@ -83,15 +83,15 @@ FindCheckpoint = Callable[[str], CheckpointLike | None]
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """Where a model's weights come from.
+    """The source of a model's weights.
 
     Attributes:
-        model: {"name", "params"} of the model that they are of.
+        model: {"name", "params"} of the model that they belong to.
         data: The data set that it was trained on, by name; None where only `facts` are known.
         facts: `classes`, `channels` and `image_size` of the model, as far as the weights tell.
-        stated: What a spec's `weights` says of an uploaded file beside its name; empty for a job's weights.
+        stated: Fields of a spec's `weights` on an uploaded file beside its name; empty for a job's weights.
         foreign: Whether the file is known to have no normalisation of its own.
-        dtypes: What `execution.dtype` may be for an exported program; None where all are right.
+        dtypes: Allowed values of `execution.dtype` for an exported program; None where all are.
     """
 
     model: ComponentReference
@@ -108,12 +108,12 @@ def find_source(
     find_job: FindJob | None,
     find_checkpoint: FindCheckpoint | None,
 ) -> WeightsSource | None:
-    """Where a model's weights come from, if from a job or a checkpoint; what is wrong is reported.
+    """The source of a model's weights, if a job or a checkpoint; reports errors.
 
     Args:
         model: The well-formed parts of a `ModelSpec`.
-        problems: Receives what is wrong with the weights.
-        find_job: Job id to the job, or None when there is no such job; without it nothing is looked up.
+        problems: Receives errors of the weights.
+        find_job: Job id to the job, or None for an unknown job; without it nothing is looked up.
         find_checkpoint: The same for the names of checkpoints.
     """
     weights = model.get("weights") or {}
@@ -131,7 +131,7 @@ def find_source(
 def _check_checkpoint(
     weights: Mapping[str, Any], problems: Problems, checkpoint: CheckpointLike | None
 ) -> WeightsSource | None:
-    """An uploaded checkpoint as a source; it may still be checked: whoever needs it waits."""
+    """An uploaded checkpoint as a source; while it is still being checked, its dependents wait."""
     loc, given = (*LOC, "checkpoint"), weights["checkpoint"]
     if checkpoint is None:
         allowed = "the name of an uploaded checkpoint: GET /api/v1/checkpoints lists them"
@@ -156,11 +156,11 @@ def _check_checkpoint(
 
 
 def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problems: Problems) -> None:
-    """Report what an exported program cannot do: be trained, be without its file, run in some type.
+    """Report requests that an exported program cannot serve: training, use without its file, some dtypes.
 
     Args:
         job: The well-formed parts of a job spec.
-        source: Where the weights of its model come from, if that is known.
+        source: Of its model's weights, if known.
         problems: Receives what is wrong.
     """
     model, execution = (
@@ -183,13 +183,13 @@ def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problem
 
 
 def check_source(given: str, problems: Problems, loc: Loc, find_job: FindJob) -> TrainJobSpec | None:
-    """The spec of the training job that a field names, or None; what is wrong is reported.
+    """The spec of the training job named by a field, or None; reports errors.
 
-    The job may be unfinished: whoever needs its weights waits for them.
+    The job may be unfinished: its dependents wait.
 
     Args:
-        given: The job's id, as it came.
-        problems: Receives what is wrong with the job.
+        given: The job's id, as received.
+        problems: Receives errors of the job.
         loc: The field.
         find_job: Job id to the job, or None when there is no such job.
     """
@@ -213,12 +213,12 @@ def _complaint(job: JobLike | None) -> str | None:
 
 
 def check_same_model(model: Checked, trained: ComponentReference, problems: Problems) -> None:
-    """Report where a model differs from the one that was trained: its weights fit no other.
+    """Report differences between a model and the trained one: its weights fit no other.
 
     Args:
         model: The model that is asked for.
         trained: {"name", "params"} of the training job.
-        problems: Receives one remark per parameter that differs.
+        problems: Receives one error per differing parameter.
     """
     component = model.component
     if component.name != trained["name"]:
@@ -240,11 +240,11 @@ def check_same_params(
     """Report every parameter that differs from the trained model's.
 
     Args:
-        component: The model that both are.
-        params: The parameters that are asked for, with defaults.
+        component: The model of both.
+        params: The requested parameters, with defaults.
         trained: Those of the trained model.
-        problems: Receives the remarks.
-        loc: Where the model stands in the body.
+        problems: Receives the errors.
+        loc: Place of the model in the body.
         free: Parameters that may differ.
     """
     # Parameters that are newer than the training job had their defaults in it.
