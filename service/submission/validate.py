@@ -238,7 +238,7 @@ class _Validation:
     def _check_other_models(
         self, checked: Checked, data: Checked | None, problems: Problems, loc: Loc
     ) -> None:
-        """Checks other jobs' models in an evaluation: finished or in training, and fit for its data."""
+        """Checks other jobs' models in an evaluation: they must exist or be expected, and fit."""
         for name, given in checked.component.jobs(checked.params):
             where: Loc = (*loc, "params", name)
             source = (
