@@ -31,7 +31,7 @@ DRAWS = 10_000_000
 
 
 class Anomaly(OutcomeTable):
-    """Examples of which some are anomalies, each with the model's confidence."""
+    """Examples, some of them anomalies, each with the model's confidence."""
 
     name = "anomaly"
     columns = columns_of("id prediction forward backward confidence anomaly")
@@ -54,9 +54,9 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
 
     Returns:
         `aupr`: average precision of the anomalies, in [0, 1], with a percentile bootstrap 95 % interval;
-        anomalies and others are drawn apart, so that their numbers stay. A score that tells nothing has
-        the share of the anomalies. None where a confidence is not known, or there are no anomalies or
-        nothing else.
+        anomalies and others are drawn apart, so that their numbers stay. The value of an uninformative score
+        is the share of the anomalies. None where a confidence is unknown, or without anomalies or without
+        others.
 
     Raises:
         ValueError: a column is missing or empty, or lengths differ.
@@ -98,7 +98,7 @@ def average_precision(positives: Sequence[int], negatives: Sequence[int]) -> flo
 
 
 def _cumulated(counts: Counter[int], levels: Sequence[int]) -> Iterator[int]:
-    """How many are counted up to each of the ascending levels."""
+    """Cumulative counts up to each of the ascending levels."""
     passed = 0
     keys = iter(sorted(counts))
     key = next(keys, None)
@@ -110,7 +110,7 @@ def _cumulated(counts: Counter[int], levels: Sequence[int]) -> Iterator[int]:
 
 
 def _levels(anomaly: Sequence[Any], confidence: Sequence[float]) -> tuple[list[int], list[int]]:
-    """The level of each anomaly, and of each other example; sorted, so that no order of rows matters."""
+    """Levels of anomalies and of other examples, sorted, so that the order of rows does not matter."""
     pairs = list(zip(anomaly, confidence, strict=True))
     thresholds = sorted({value for positive, value in pairs if positive})
     sides: tuple[list[int], list[int]] = ([], [])

@@ -1,4 +1,4 @@
-"""How far a model's confidence can be believed: expected and RMS calibration error, and AURRA.
+"""Calibration of a model's confidence: expected and RMS calibration error, and AURRA.
 
 ECE: Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3, over the intervals
 ((i - 1) / M, i / M]. RMS calibration error: Hendrycks, Mazeika and Dietterich 2019, "Deep Anomaly Detection
@@ -7,8 +7,8 @@ curve: Hendrycks et al. 2021, "Natural Adversarial Examples"; the mean over k of
 confident examples.
 
 Deviations from the released code: examples of one confidence share an AURRA (the mean over their orders),
-where the code takes whatever order its sort leaves. The released RMS error leaves out the last bin, that
-of the most confident examples; so does ours unless told to count it.
+where the code takes the order that its sort happens to leave. The released RMS error leaves out the last bin,
+that of the most confident examples; so does this one by default.
 
 An error is a sum of distances: noise adds to it, and a resample is noisier than the sample. Its interval is
 the percentile interval less the bias that the resamples show (Efron and Tibshirani 1993, section 10.2), at
@@ -37,7 +37,7 @@ from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 # A resample draws and sorts n examples; beyond this many draws R shrinks.
 DRAWS = 4_000_000
 
-# In ascending order of the confidence: confidences, and whether each answer is right.
+# Confidences in ascending order, and whether each answer is right.
 Ordered = tuple[Sequence[float], Sequence[int]]
 
 
@@ -60,7 +60,7 @@ class Calibration(Classification):
     }
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies, then what the confidence is worth."""
+        """Accuracies, then calibration."""
         metrics = super().summarise(rows, context).metrics
         known = calibration_metrics(rows, **context.params) if "confidence" in rows else {}
         return Summary(metrics | known)
@@ -157,7 +157,7 @@ def aurra(ordered: Ordered, *, tied: bool = True) -> float:
 
 
 def _tied(ordered: Ordered) -> Iterator[tuple[float, int]]:
-    """Of each confidence, from the highest: the share of right answers among its examples, and how many."""
+    """Per confidence, from the highest: the share of right answers among its examples, and their number."""
     confidence, correct = ordered
     end = len(confidence)
     for value, _ in groupby(reversed(confidence)):

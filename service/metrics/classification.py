@@ -1,6 +1,6 @@
 """Accuracy, attack success, perturbation norms and queries from per-example classification outcomes.
 
-Pure functions: the same columns give the same bits, in whatever order the shards came.
+Pure functions: the same columns give the same bits, for any order of the shards.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from assay.service.metrics.estimates import mean, median, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-# Metric by the outcome column whose share of true entries it is.
+# Metric to outcome column: the share of its true entries.
 SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}
-# Metric by the outcome column whose median over the broken examples it is.
+# Metric to outcome column: its median over the broken examples.
 MEDIANS = {"median_linf": "linf", "median_l2": "l2"}
 COLUMNS = "id label prediction correct correct5 clean_correct loss forward backward"
 
@@ -44,7 +44,7 @@ class Classification(OutcomeTable):
 
 
 class Attack(Classification):
-    """Answers to the images that count after an attack: of one stage, or of an ensemble.
+    """Answers to the final images of an attack, of one stage or of an ensemble.
 
     Outcomes of the first versions have neither queries nor norms.
     """
@@ -139,12 +139,12 @@ def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown
     Args:
         evidence: what each shard reported; `stages` lists {"name", "n", "broken", "forward", "backward",
             "seconds"}. A shard may leave out the last stages, and name one twice (screening in low precision
-            first): the second time got what the first had left.
-        n: examples of the evaluation; those that no stage saw were wrong before the attack.
+            first): the second run got the examples left by the first.
+        n: examples of the evaluation; those seen by no stage were wrong before the attack.
     """
     parts: dict[StageKey, list[Mapping[str, Any]]] = {}
     entered: dict[StageKey, int] = {}
-    # The shard with the most stages knows the order of all of them.
+    # The shard with the most stages has the order of all of them.
     for shard in sorted(evidence, key=lambda shard: -len(shard.get("stages", ()))):
         seen: set[StageKey] = set()
         for stage in shard.get("stages", ()):

@@ -1,6 +1,6 @@
 """Compares jobs: the same metrics side by side, with paired tests on the common examples.
 
-Each evaluation's outcome table pairs the examples that both jobs have, and tests the differences.
+Each evaluation's outcome table pairs the common examples of both jobs, and tests the differences.
 
 Every job is compared with the first one, so n jobs give n - 1 rows per metric.
 """
@@ -61,15 +61,15 @@ class Comparison(Answer):
 
 @dataclass(frozen=True)
 class JobResults:
-    """What the comparison needs of a job.
+    """Input of the comparison for a job.
 
     Attributes:
         job: its id.
         complete: whether all its evaluations have finished.
         evaluations: finished evaluations by their position in the spec.
         columns: the outcome columns (id, correct, ...) of the evaluation at a position.
-        tables: the outcome table of the evaluation at a position, where it is known; without one there are no
-            paired tests.
+        tables: the outcome table of the evaluation at a position, where known; without one there are no
+        paired tests.
         data_sha256: content hash of each data set by `data_label`.
     """
 
@@ -179,7 +179,7 @@ class _Jobs:
             self.warnings.append(_warning("partial_overlap", message, **evidence))
 
     def _check_machines(self, first: EvaluationResult, second: EvaluationResult) -> None:
-        """Says so where latencies of two machines, or of two batch sizes, stand side by side."""
+        """Warns where latencies of two machines, or of two batch sizes, are side by side."""
         found = [
             {key: warning.evidence.get(key) for key in ("device", "batch_size")}
             for evaluation in (first, second)
@@ -216,7 +216,7 @@ def _warning(code: WarningCode, message: str, **evidence: Any) -> Warning:
 
 
 def _by_key(job: JobResults) -> dict[str, int]:
-    """Positions by what makes evaluations the same; the first of equal ones counts."""
+    """Positions by the identity of evaluations; the first of equal ones counts."""
     positions: dict[str, int] = {}
     for position, evaluation in sorted(job.evaluations.items()):
         same = [evaluation.name, evaluation.params, evaluation.data, evaluation.protocol, evaluation.backend]

@@ -1,13 +1,13 @@
-"""Pixel counts of images under many corruptions: how they are written down, and what they come to.
+"""Pixel counts of images under many corruptions: text encoding and metrics.
 
-An image has few of the classes, and a model gives it few, so of each cell (a corruption at a severity) only
-the classes that were predicted are written: "0=812/900 3=0/12" says that 900 pixels were given class 0, of
-which 812 are of it, and 12 wrongly class 3. Cells are in the order of `stored_cells.cells_of`, with ";"
-between them. The label map is the same in every cell: how many pixels of each class there are is kept once.
+An image has few of the classes, and a model predicts few, so for each cell (a corruption at a severity) only
+the predicted classes are written: "0=812/900 3=0/12" says that 900 pixels were predicted as class 0, 812 of
+them correctly, and 12 wrongly as class 3. Cells are in the order of `stored_cells.cells_of`, with ";" between
+them. The label map is the same in every cell: its pixels per class are kept once.
 
 Metrics are those of `pixel_counts.py` in each cell, from sums over all images, and then a mean over cells.
 Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapter 13: images are drawn, and a draw has
-all cells of an image, so that the 75 answers to one image are not taken for 75 images.
+all cells of an image, so that the 75 answers to one image do not count as 75 images.
 
 Legend: n images, K classes, R resamples.
 """
@@ -38,7 +38,7 @@ FOUR_BYTES = 2**32 - 1
 
 
 class Draw(NamedTuple):
-    """A resample by what sets it apart from all images: a quarter fewer additions than one for each image.
+    """A resample as its difference from the full set: a quarter fewer additions than one per image.
 
     Attributes:
         again: Positions of images, once for each time after its first.
@@ -50,7 +50,7 @@ class Draw(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What one cell comes to: over all images, and in each resample."""
+    """Metrics of one cell: over all images, and in each resample."""
 
     whole: Ratios
     sampled: list[Ratios]
@@ -60,14 +60,13 @@ def write(cells: Iterable[Classes]) -> str:
     """The counts of one image as text.
 
     Args:
-        cells: Of each cell the classes that were predicted, with how many of these pixels are of the class,
-            and how many were given it.
+        cells: Per cell the predicted classes, each with its correct pixels and its predicted pixels.
     """
     return ";".join(" ".join(f"{c}={found}/{given}" for c, found, given in cell) for cell in cells)
 
 
 def read(cell: str) -> list[tuple[int, int, int]]:
-    """The classes of one cell of one image; what stands between two ";".
+    """The classes of one cell of one image: the text between two ";".
 
     Raises:
         ValueError: it is not as `write` writes it.
@@ -84,10 +83,10 @@ class CellCounts:
 
     Args:
         targets: Pixels of each class in each image, (n, K).
-        texts: Of each image its cells, as `write` writes them, (n,).
+        texts: Per image its cells, as written by `write`, (n,).
 
     Raises:
-        ValueError: there are no images, not as many of one as of the other, or they have other cells.
+        ValueError: there are no images, lengths differ, or images have different cells.
     """
 
     def __init__(self, targets: Sequence[Sequence[int]], texts: Sequence[str]) -> None:
@@ -106,7 +105,7 @@ class CellCounts:
         self._size = 4 if most <= FOUR_BYTES else 8
 
     def resamples(self, models: int = 1) -> int:
-        """R for so many models: 2000, or fewer, at least 200, where that would take long."""
+        """R for so many models: 2000, reduced to no less than 200 where that would take long."""
         additions = models * (self.n + DIVISIONS) * self.cells * 2 * self.classes
         return resamples(additions, ADDITIONS)
 
@@ -137,7 +136,7 @@ class CellCounts:
 
 
 def draw(n: int, resamples: int, seed: str) -> list[Draw]:
-    """So many resamples: n images drawn with replacement in each."""
+    """Draws resamples of n images with replacement."""
     chance = random.Random(f"assay/bootstrap/{seed}")
     images = range(n)
     drawn = []

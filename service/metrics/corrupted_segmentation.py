@@ -1,9 +1,9 @@
 """Segmentation under corruptions: the metrics of each corruption and severity, and their means.
 
 Counts are added over all images before anything is divided, in each cell (a corruption at a severity); then
-cells are averaged, all alike. The paper (Teo and Nguyen 2024, table 6) does not say which severities its
-means are over, so the mean at each severity is given too. Intervals come from resampling images: a draw has
-all cells of an image. Plain Python, since results are merged by processes that hold no tensors.
+cells are averaged with equal weights. The paper (Teo and Nguyen 2024, table 6) does not state the severities
+of its means, so the mean at each severity is given too. Intervals come from resampling images: a draw has all
+cells of an image. Plain Python, since results are merged by processes that hold no tensors.
 
 Legend: n images, K classes, R resamples.
 """
@@ -24,12 +24,12 @@ from assay.service.metrics.pixel_counts import PixelDifference
 from assay.service.metrics.segmentation import NO_PIXEL, UNITS, PairedPixels, Segmentation, ratio_metric
 from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 
-# Of the means over corruptions and severities; those of cells are in the breakdown, without it.
+# Prefix of the means over corruptions and severities; metrics of cells, in the breakdown, lack it.
 PREFIX = "corrupted_"
 
 
 class CorruptedSegmentation(Segmentation):
-    """Pixel counts of images as they are, and of each corruption and severity of them."""
+    """Pixel counts of uncorrupted images, and of each corruption and severity."""
 
     name = "corrupted_segmentation"
     columns = (*Segmentation.columns, Column(COLUMN))
@@ -37,7 +37,7 @@ class CorruptedSegmentation(Segmentation):
     undefined: ClassVar[Reasons] = dict.fromkeys(units, NO_PIXEL)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies and mIoU of the images as they are, then those under the corruptions."""
+        """Accuracies and mIoU of the uncorrupted images, then those under the corruptions."""
         clean = super().summarise(rows, context).metrics
         metrics, breakdown = corrupted_segmentation_metrics(rows, cells_of(context.params))
         return Summary(clean | metrics, breakdown)
@@ -98,7 +98,7 @@ def _metrics(measured: Measured, n: int) -> dict[str, Metric]:
 
 
 class PairedCells:
-    """Two models' pixel counts of the same images, as they are and under corruptions."""
+    """Two models' pixel counts of the same images, uncorrupted and under corruptions."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair

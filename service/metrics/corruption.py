@@ -19,12 +19,12 @@ from assay.service.metrics.estimates import mean, proportion
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Column, Context, OutcomeTable, Summary, Units, columns_of
 
-# `top1` is of each cell and each corruption, as `ce` is.
+# `top1`, like `ce`, is that of each cell and each corruption.
 UNITS: Units = {"corrupted_top1": "proportion", "mce": "ratio", "ce": "ratio", "top1": "proportion"}
 
 
 class CorruptedClassification(Classification):
-    """Answers to each image as it is, and a flag for each corruption and severity of it."""
+    """Answers to each uncorrupted image, and a flag per corruption and severity."""
 
     name = "corrupted_classification"
     columns = (*Classification.columns, Column("corrupted"))
@@ -38,7 +38,7 @@ class CorruptedClassification(Classification):
 
 
 class StoredCorruptions(OutcomeTable):
-    """Flags for each corruption and severity of an image that is stored corrupted, and not as it was."""
+    """Flags per corruption and severity of stored corrupted images, without the uncorrupted ones."""
 
     name = "stored_corruptions"
     columns = columns_of("id label forward backward corrupted")
@@ -59,7 +59,7 @@ def corruption_metrics(
     """Metrics over everything, and the accuracy of each cell.
 
     Args:
-        corrupted: of each example a text of 0 and 1: whether it was right in each cell, (n,).
+        corrupted: per example a text of 0 and 1: whether it was right in each cell, (n,).
         cells: the corruptions and severities, in the order of the texts.
         baseline_errors: the baseline's error under each corruption, the mean over severities; None where it
             was not measured on such data.
@@ -112,7 +112,7 @@ def _of_corruptions(
 
 
 def _relative(top1: Metric, baseline: float) -> Metric:
-    """The error that belongs to an accuracy, divided by the baseline's; the interval turns around with it."""
+    """The error for an accuracy, divided by the baseline's; the ends of the interval are swapped."""
     value, low, high = (
         (1 - x) / baseline if x is not None else None for x in (top1.value, top1.ci_high, top1.ci_low)
     )
@@ -121,6 +121,6 @@ def _relative(top1: Metric, baseline: float) -> Metric:
 
 
 def _weight(cell: Cell, baseline: Mapping[str, float]) -> float:
-    """What an error in a cell adds to an example's share of mCE; the extra corruptions add nothing."""
+    """Weight of an error in a cell in an example's share of mCE; 0 for the extra corruptions."""
     error = baseline.get(cell[0])
     return 0.0 if error is None else 1 / (error * len(SEVERITIES) * len(baseline))

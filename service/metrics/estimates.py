@@ -1,6 +1,6 @@
-"""Values with their 95 % intervals as the results show them.
+"""Metrics with 95 % intervals, as in the results.
 
-Intervals are those of `intervals.py`. R, the number of resamples, is 2000; of many examples it is smaller, so
+Intervals are those of `intervals.py`. R, the number of resamples, is 2000; it shrinks for many examples, so
 that a merge takes seconds.
 """
 
@@ -21,12 +21,12 @@ Interval = tuple[float, float]
 
 
 def resamples(cost: int, budget: int = DRAWS, *, at_least: int = MIN_RESAMPLES) -> int:
-    """R where one resample costs so much: 2000, or fewer where all together would exceed the budget.
+    """R for resamples of this cost: 2000, or fewer where they would exceed the budget.
 
     Args:
         cost: Of one resample, in the unit of the budget.
         budget: Of all of them; R shrinks so that they keep within it.
-        at_least: R never falls below this, whatever it costs.
+        at_least: Minimum of R, at any cost.
     """
     return min(MAX_RESAMPLES, max(at_least, budget // cost))
 
@@ -41,7 +41,7 @@ def percentiles(sampled: Sequence[float]) -> Interval:
 def bootstrapped(
     value: float | None, interval: Interval | None, n: int, *, higher_is_better: bool = True
 ) -> Metric:
-    """A metric with its bootstrap interval; without a value it has no interval either."""
+    """A metric with its bootstrap interval; no interval without a value."""
     low, high = interval if value is not None and interval is not None else (None, None)
     return Metric(
         value=value, n=n, ci_low=low, ci_high=high, ci_method="bootstrap", higher_is_better=higher_is_better
@@ -65,7 +65,7 @@ def mean(values: Sequence[float], name: str, *, higher_is_better: bool = True) -
     """A mean over examples with its bootstrap interval; without values, None.
 
     Args:
-        values: One for each example, finite.
+        values: One per example, finite.
         name: Key of the draws.
         higher_is_better: Whether more is better.
     """
@@ -73,7 +73,7 @@ def mean(values: Sequence[float], name: str, *, higher_is_better: bool = True) -
 
 
 def median(values: Sequence[float], name: str) -> Metric:
-    """A median over examples that is better the higher it is, as `mean`."""
+    """A median over examples, higher is better; as `mean`."""
     return _estimated(bootstrap_median, values, name, True)
 
 

@@ -10,7 +10,7 @@ Sources:
     David and Nagaraja 2003, "Order Statistics", section 2.2: the k-th smallest of n uniform
         numbers is Beta(k, n - k + 1).
 
-Legend: n examples, R resamples. No result depends on the order of the values that are given.
+Legend: n examples, R resamples. No result depends on the order of the given values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
 
     Args:
         successes: how many of the n, in [0, n].
-        n: sample size; 0 knows nothing and gives (0, 1).
+        n: sample size; 0 gives (0, 1).
         confidence: coverage, in (0, 1).
 
     Returns:
@@ -123,9 +123,9 @@ def bootstrap_median(
 ) -> Estimate:
     """Median of per-example values with a percentile bootstrap interval.
 
-    A resample is never drawn value by value: its k-th smallest value is the value whose rank is that of the
-    k-th smallest of n uniform numbers. Cost: O(n log n + R). The same values (in any order) and seed give
-    the same bits in every process.
+    No resample is drawn value by value: its k-th smallest value is the one at the rank of the k-th smallest
+    of n uniform numbers. Cost: O(n log n + R). The same values (in any order) and seed give the same bits in
+    every process.
 
     Raises:
         ValueError: no value, a value that is not finite, or confidence or resamples out of range.
@@ -151,7 +151,7 @@ def paired_bootstrap(
         b: second model's value of the same examples in the same order, (n,).
         seed: key of the draws; the same pairs and seed give the same bits.
         confidence: coverage of the interval, in (0, 1).
-        resamples: R; the smallest p that can come out is 2 / (R + 1).
+        resamples: R; the smallest possible p is 2 / (R + 1).
 
     Returns:
         mean(a) - mean(b), its percentile interval, and the two-sided achieved significance level.
@@ -167,7 +167,7 @@ def paired_bootstrap(
 
 
 def difference_from(value: float, sampled: Sequence[float], confidence: float = 0.95) -> PairedDifference:
-    """A difference with the interval and the p that resamples of it give.
+    """A difference with the interval and the p of its resamples.
 
     Args:
         value: the difference over all examples.
@@ -194,7 +194,7 @@ def _resampled_means(
 def _prepared(
     values: Sequence[float], seed: int | str, confidence: float, resamples: int
 ) -> tuple[list[float], random.Random]:
-    """The values in ascending order and the source of the draws, once everything is found to be in range."""
+    """Checks the ranges; the values in ascending order and the source of the draws."""
     _check_confidence(confidence)
     if resamples < 1:
         raise ValueError(f"resamples must be >= 1; got {resamples}")
@@ -202,7 +202,7 @@ def _prepared(
         raise ValueError("a bootstrap needs at least one value")
     if not all(map(math.isfinite, values)):
         raise ValueError("a bootstrap needs finite values")
-    # random.Random hashes a text seed with SHA-512: the same in every process, whatever PYTHONHASHSEED is.
+    # random.Random hashes a text seed with SHA-512: the same in every process, for any PYTHONHASHSEED.
     return sorted(map(float, values)), random.Random(f"assay/bootstrap/{seed}")
 
 

@@ -1,4 +1,4 @@
-"""Two jobs' outcomes of one evaluation on their common examples, and the paired differences of metrics.
+"""Paired differences of metrics between two jobs, over the common examples of one evaluation.
 
 Two accuracies on the same test set are not independent, so overlapping intervals say little about their
 difference. The tests here pair the examples: McNemar's exact test for right and wrong, and a bootstrap over
@@ -21,14 +21,14 @@ Rows = Mapping[str, Sequence[Any]]
 Reported = tuple[float | None, float | None]
 """The values of a metric of both jobs, each over all its own examples."""
 
-# A reported value is that of the rows where they differ by no more than this.
+# Tolerance between a reported value and that of the rows.
 TOLERANCE = 1e-9
 
 
 class PairedTest(Answer):
     """McNemar's exact test on the n common examples.
 
-    `b` counts the examples that only the first job gets right, `c` those that only the second does.
+    `b` counts the examples that only the first job gets right, `c` those of only the second.
     """
 
     name: Literal["mcnemar"] = "mcnemar"
@@ -61,7 +61,7 @@ class Difference:
 
 
 class Pair:
-    """The rows of two jobs, and the examples that both have.
+    """The rows of two jobs, and their common examples.
 
     Attributes:
         evaluation: Its name, a part of the draws' keys.
@@ -89,30 +89,30 @@ class Pair:
         return [column[rows[example]] for example in self.ids]
 
     def bootstrap(self, found: PairedDifference, resamples: int) -> Difference:
-        """A difference that the bootstrap tests."""
+        """A difference with its bootstrap test."""
         value, low, high, p_value = found
         test = PairedBootstrap(p_value=p_value, n=len(self.ids), resamples=resamples)
         return Difference(value, low, high, test)
 
 
 class PairedMetrics(Protocol):
-    """The differences of the metrics of a pair. What several metrics share is computed once."""
+    """The differences of the metrics of a pair. Shared intermediate results are computed once."""
 
     def difference(self, metric: str, reported: Reported) -> Difference | None:
-        """How the second job differs from the first in a metric.
+        """The difference of a metric, second job minus first.
 
         Args:
             metric: Its name.
             reported: Its values in the jobs' results.
 
         Returns:
-            None where the rows do not give this metric, or another value of it than was reported.
+            None where the rows do not give this metric, or give another value than reported.
         """
         ...
 
 
 class PairedShares:
-    """Metrics that are the share of true entries of a column.
+    """Metrics that are shares of true entries of a column.
 
     Args:
         pair: The rows of both.

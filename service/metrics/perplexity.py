@@ -1,4 +1,4 @@
-"""What losses of documents come to, and how two language models differ on the same documents.
+"""Perplexity from losses of documents, and the paired difference of two language models.
 
 Perplexity is exp(sum of -log p over all words / number of words). Documents are drawn (Efron and Tibshirani
 1993, "An Introduction to the Bootstrap", chapters 13 and 16), and each draw has both models' losses of a
@@ -18,9 +18,9 @@ from assay.service.metrics.intervals import PairedDifference, difference_from
 from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-# Larger numbers are no JSON that everybody reads.
+# Many JSON readers cannot parse larger numbers.
 MAX_MEAN = math.log(1e300)
-# Why a perplexity may have no value.
+# Reason of a perplexity without a value.
 UNDEFINED = "the loss of a document is not finite, it is too large, or no word was scored"
 
 Document = tuple[float, int]
@@ -73,7 +73,7 @@ def documents_of(columns: Mapping[str, Sequence[Any]]) -> list[tuple[float | Non
 
 
 def perplexity_of(documents: Sequence[Document]) -> float | None:
-    """Perplexity of all words of some documents; None where there is no word, or it is no usual number."""
+    """Perplexity of all words of some documents; None without words, or beyond `MAX_MEAN`."""
     tokens = sum(count for _, count in documents)
     if tokens == 0:
         return None

@@ -1,4 +1,4 @@
-"""What pixel counts of images come to, and how two models differ on the same images, in pure Python.
+"""Metrics of summed pixel counts, and paired differences of two models, in pure Python.
 
 Long et al., "Fully convolutional networks for semantic segmentation", CVPR 2015, section 5: counts are added
 over all images before anything is divided. Efron and Tibshirani 1993, "An Introduction to the Bootstrap",
@@ -21,7 +21,7 @@ from assay.service.metrics.intervals import PairedDifference, difference_from
 
 COUNTS = ("intersection", "target", "predicted")
 MIN_RESAMPLES = 500
-# A resample adds n images of so many counts each; beyond this many additions R shrinks.
+# A resample adds n images of many counts each; beyond this many additions R shrinks.
 ADDITIONS = 1_500_000_000
 
 Counts = tuple[Sequence[int], Sequence[int], Sequence[int]]
@@ -102,7 +102,7 @@ def total(images: Sequence[Counts]) -> Counts:
 def paired_differences(
     first: Sequence[Counts], second: Sequence[Counts], *, seed: int | str
 ) -> dict[str, PixelDifference]:
-    """How much better the second model is than the first, by metric, with intervals.
+    """Differences of two models by metric, second minus first, with intervals.
 
     The same images in any order and the same seed give the same bits. Cost: R n additions of integers with a
     digit for each count; R is at most 2000 and shrinks to no less than 500 where that would take long.
@@ -146,9 +146,9 @@ def _less(some: Mapping[str, float | None], others: Mapping[str, float | None]) 
 
 
 def _resampled(pairs: Sequence[tuple[Any, Any]], draws: random.Random) -> Iterator[dict[str, float | None]]:
-    """The differences of n images that are drawn with replacement, R times."""
+    """The differences over n images drawn with replacement, R times."""
     classes = _occurring(pairs)
-    # Of two models on the same label maps the pixels that there are need to be added only once.
+    # For two models on the same label maps, the target pixels need to be added only once.
     alike = all(first[1] == second[1] for first, second in pairs)
     rows = [_digits(pair, classes, alike) for pair in pairs]
     n, k, digits = len(rows), len(classes), len(rows[0])
@@ -162,14 +162,14 @@ def _resampled(pairs: Sequence[tuple[Any, Any]], draws: random.Random) -> Iterat
 
 
 def _occurring(pairs: Sequence[tuple[Any, Any]]) -> list[int]:
-    """The classes of which some pixel is or was predicted; others have no part in any ratio."""
+    """The classes of any target or predicted pixel; others do not affect any ratio."""
     sums = [total([pair[side] for pair in pairs]) for side in (0, 1)]
     wanted = range(len(sums[0][0]))
     return [c for c in wanted if any(side[1][c] or side[2][c] for side in sums)] or [0]
 
 
 def _digits(pair: tuple[Any, Any], classes: Sequence[int], alike: bool) -> list[int]:
-    """Found and union of the first model and of the second, and there: of both, or once if they are alike."""
+    """Intersections and unions of both models, then targets: of both, or once if they are equal."""
     digits: list[int] = []
     for found, there, predicted in pair:
         digits += [found[c] for c in classes]

@@ -1,14 +1,14 @@
-"""Checks across the evaluations of one job: what an expert reviewer would ask about the whole table.
+"""Sanity checks across the evaluations of one job, as an expert reviewer would make them.
 
 Sources: Athalye et al., "Obfuscated Gradients Give a False Sense of Security" (2018); Carlini et al., "On
 Evaluating Adversarial Robustness" (2019), sections 4 and 5; Croce and Hein, AutoAttack (2020), whose flag
-threshold of 0.2 points is used here. A check warns, it never changes a number. All of them read top-1
-accuracy under the pixel protocol; of segmentation, pixel accuracy.
+threshold of 0.2 points is used here. A check warns, it never changes a number. All of them use top-1 accuracy
+under the pixel protocol; for segmentation, pixel accuracy.
 
 All evaluations of a job with one data set run over the same examples. Accuracies are compared by more than
 0.2 points and at least two examples: a single example decides nothing, and below n = 500 it is more than
-0.2 points. Of pixels there are many, so pixel accuracies are compared by 0.2 points alone. The outcomes of
-single examples are not at hand here, so there is no paired test.
+0.2 points. Pixels are many, so pixel accuracies are compared by 0.2 points alone. Outcomes of single examples
+are not available here, so there is no paired test.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from assay.service.contract.warning_codes import WarningCode
 TOLERANCE = 0.002
 MIN_EXAMPLES = 2
 LARGE_EPSILON = 64 / 255
-# What is compared: the first where there is one.
+# The compared metric: the first one present.
 ACCURACIES = ("top1", "pixel_accuracy")
 NEAR_ZERO = 0.05
-# Parameters of which more can only help an attack.
+# Parameters whose increase can only help an attack.
 EFFORT = ("steps", "restarts", "queries", "samples", "iterations", "searches", "draws", "targets")
-# A grid over epsilon may scale the step with it.
+# A grid over epsilon may scale the step size with it.
 SCALED = ("epsilon", "step_size")
 
 
@@ -41,13 +41,13 @@ HARDER = ("targeted", "confidence")
 
 
 class _Order(NamedTuple):
-    """Attacks of which the weaker kind should break less than the stronger at the same epsilon.
+    """A pair of attack kinds: the weaker should break fewer examples than the stronger at the same epsilon.
 
     Attributes:
         code: of the warning.
         weaker: whether a threat is of the weaker kind.
         stronger: whether it is of the stronger kind.
-        by_name: whether every stronger attack has to beat the weaker by itself; else the best of them.
+        by_name: whether every stronger attack has to beat the weaker one alone; else the best of them.
         remedy: the end of the message.
     """
 
@@ -71,7 +71,7 @@ def _iterative(threat: Threat) -> bool:
 
 
 def _fills_the_ball(threat: Threat) -> bool:
-    """Whether more room helps an iterative attack; one for the smallest perturbation makes no use of it."""
+    """Whether more room helps an iterative attack; a search for the smallest perturbation does not use it."""
     return _iterative(threat) and not threat.minimum_norm
 
 
@@ -103,12 +103,12 @@ ORDERS = (
 
 
 def cross_checks(evaluations: Sequence[EvaluationResult], threat_of: ThreatOf) -> list[Warning]:
-    """Every warning that follows from comparing the evaluations of a job with each other.
+    """All warnings from comparisons between the evaluations of a job.
 
     Args:
         evaluations: of one job.
-        threat_of: what is known of an attack by its name. One of which nothing is known (old results may have
-            attacks that this version lacks) is compared with itself only.
+        threat_of: threat model of an attack by its name. An unknown one (old results may have attacks that
+        this version lacks) is compared with itself only.
     """
     attacks = [e for e in evaluations if e.protocol == "pixel" and _is_attack(e)]
     bounded = [attack for attack in attacks if attack.params.get("epsilon") is not None]
@@ -136,16 +136,16 @@ def _not_monotone(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
 
 
 def _strongest_by_epsilon(group: Sequence[EvaluationResult]) -> list[EvaluationResult]:
-    """Of each epsilon the evaluation with the lowest accuracy (step sizes may differ), smallest first."""
+    """Per epsilon, in rising order, the evaluation with the lowest accuracy (step sizes may differ)."""
     ordered = sorted(group, key=lambda evaluation: (_epsilon(evaluation), _accuracy(evaluation)))
     return [next(same) for _, same in groupby(ordered, key=_epsilon)]
 
 
 def _out_of_order(attacks: Sequence[_Attack], order: _Order) -> Iterable[Warning]:
-    """Compares each weaker attack with the strongest setting of each stronger one on the same terms.
+    """Compares each weaker attack with the strongest setting of each comparable stronger one.
 
-    For a white box that has to beat a black box, its best attack is enough; noise and single steps have to
-    be beaten by every attack by name.
+    To beat a black box, the best white box is enough; noise and single steps have to be beaten by every
+    attack.
     """
     for attack in (attack for attack in attacks if order.weaker(attack[1])):
         weaker = attack[0]
@@ -212,7 +212,7 @@ def _value_of(parameter: str) -> Callable[[EvaluationResult], tuple[float, float
 
 
 def _groups(attacks: Sequence[EvaluationResult], free: Sequence[str]) -> Iterable[list[EvaluationResult]]:
-    """Evaluations that differ in nothing but these parameters."""
+    """Groups of evaluations that differ only in these parameters."""
     groups: dict[str, list[EvaluationResult]] = {}
     for attack in attacks:
         rest = {key: _plain(value) for key, value in attack.params.items() if key not in free}
@@ -230,7 +230,7 @@ def _plain(value: Any) -> Any:
 
 
 def _same_terms(one: _Attack, other: _Attack) -> bool:
-    """Whether two attacks have the same ball around the same examples, and look for any wrong answer."""
+    """Whether two attacks have the same ball around the same examples and the same goal, any wrong answer."""
     (a, _), (b, _) = one, other
     same_ball = _norm(*one) == _norm(*other) and abs(_epsilon(a) - _epsilon(b)) <= 1e-9
     return same_ball and a.data == b.data and not _harder(a) and not _harder(b)
@@ -241,7 +241,7 @@ def _harder(evaluation: EvaluationResult) -> bool:
 
 
 def _clearly_more(a: EvaluationResult, b: EvaluationResult) -> bool:
-    """Whether accuracy is higher in `a` by more than the tolerance and, of examples, at least two."""
+    """Whether accuracy is higher in `a` by more than the tolerance and, for examples, at least two."""
     difference = _accuracy(a) - _accuracy(b)
     if not _of_examples(a):
         return difference > TOLERANCE
@@ -265,7 +265,7 @@ def _epsilon(evaluation: EvaluationResult) -> float:
 
 
 def _of_examples(evaluation: EvaluationResult) -> bool:
-    """Whether accuracy is a share of the examples, and not of their pixels."""
+    """Whether accuracy is a share of examples, not of pixels."""
     return ACCURACIES[0] in evaluation.metrics
 
 

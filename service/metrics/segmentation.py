@@ -1,8 +1,8 @@
 """Pixel accuracy, mean class accuracy and mean intersection over union from the pixel counts of images.
 
 Long et al., "Fully convolutional networks for semantic segmentation", CVPR 2015, section 5. Counts are added
-over all images before anything is divided. Pure functions: the same columns give the same bits, in whatever
-order the shards came. Plain Python, since results are merged by processes that hold no tensors.
+over all images before anything is divided. Pure functions: the same columns give the same bits, for any order
+of the shards. Plain Python, since results are merged by processes that hold no tensors.
 
 Legend: n images, K classes, R resamples.
 """
@@ -96,7 +96,7 @@ def _unpacked(number: int, classes: int) -> Counts:
 
 
 def _resampled(images: Sequence[Counts], classes: int) -> Iterator[Counts]:
-    """The sums of n images that are drawn with replacement, R times."""
+    """The sums over n images drawn with replacement, R times."""
     packed, n = list(map(_packed, images)), len(images)
     draws = random.Random("metric/segmentation")
     for _ in range(resamples(n)):
@@ -110,7 +110,7 @@ class PairedPixels:
         self._pair = pair
 
     def difference(self, metric: str, reported: Reported) -> Difference | None:
-        """As `PairedMetrics`; a metric that is not made of these counts has no difference here."""
+        """As `PairedMetrics`; a metric that does not follow from these counts has no difference here."""
         for whole, value in zip(self._wholes, reported, strict=True):
             known = whole.get(metric)
             if known is None or value is None or abs(known - value) > TOLERANCE:

@@ -1,4 +1,4 @@
-"""What an outcome table is: the rows that the shards of an evaluation return, and what they mean.
+"""Outcome tables: the rows that the shards of an evaluation return, and their meaning.
 
 Every evaluation and attack states its table (`TABLE`); merge, comparison, terminal and CSV ask it. Tables are
 pure Python, since results are merged, compared and shown by processes that hold no tensors.
@@ -35,10 +35,10 @@ class Column:
     """A column of outcomes.
 
     Attributes:
-        name: What shards call it, and the CSV.
+        name: In shards and in the CSV.
         optional: Whether outcomes may lack it: those of earlier versions, or with other parameters.
-        pattern: A regular expression of the names of several columns, which stand here in the order of the
-            first shard; `name` then says what they are. None for a single column.
+        pattern: A regular expression of the names of several columns, here in the order of the first shard;
+        `name` then describes them. None for a single column.
     """
 
     name: str
@@ -53,15 +53,15 @@ def columns_of(names: str, *, optional: str = "") -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class Context:
-    """What a table may use beside the rows.
+    """Input of a table beside the rows.
 
     Attributes:
         params: Of the evaluation, with every default filled in.
-        protocol: Under which it ran, "pixel" or "paper".
-        evidence: What each shard reported, in the order of the shards.
+        protocol: That of the run, "pixel" or "paper".
+        evidence: The reports of the shards, in their order.
         device: On which the first shard ran, as in the provenance.
         baseline_errors: Error of the baseline of the mean corruption error, in [0, 1] and by corruption; None
-            where there is none for the data.
+        without one for the data.
     """
 
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class Context:
 
 @dataclass(frozen=True)
 class Summary:
-    """One row of the results, as far as its table decides it.
+    """The part of a row of the results that its table decides.
 
     Attributes:
-        metrics: By name; tables show the first one where there is room for one.
+        metrics: By name; tables with room for one show the first.
         breakdown: The metrics of parts: of corruptions, stages, layers or controls.
-        warnings: What a reader must know, beside what holds for every evaluation.
+        warnings: Caveats beside those of every evaluation.
         plot: The text of an SVG file, or None.
     """
 
@@ -95,11 +95,11 @@ class Summary:
 
 @runtime_checkable
 class OutcomeTable(Protocol):
-    """What the rows of one kind of evaluation mean.
+    """The meaning of the rows of one kind of evaluation.
 
     Attributes:
         name: Of the table.
-        columns: What shards return, in the order of the CSV.
+        columns: Those that shards return, in the order of the CSV.
         units: Unit of each metric, those of the breakdown included.
         undefined: Metric to the reason why it may have no value. `summarise` may give a better one, in a
             warning `undefined_metric` that names the metric.
@@ -115,15 +115,15 @@ class OutcomeTable(Protocol):
 
         Args:
             rows: The columns of all shards, sorted by example id.
-            context: What else is known.
+            context: Further input.
 
         Raises:
-            ValueError: the rows are not such a table's.
+            ValueError: the rows do not fit the table.
         """
         ...
 
     def paired(self, pair: Pair) -> PairedMetrics | None:
-        """The paired differences of two jobs that have common examples; None of a table without any."""
+        """The paired differences of two jobs with common examples; None for a table without paired tests."""
         del pair
         return None
 
@@ -143,7 +143,7 @@ def joined(wanted: Sequence[Column], shards: Sequence[Rows]) -> dict[str, list[A
 
 
 def present(column: Column, shards: Sequence[Rows]) -> Iterator[str]:
-    """The names under which all shards have a column: none, one, or those of its pattern.
+    """The names of a column that all shards have: none, one, or those of its pattern.
 
     Raises:
         ValueError: a shard lacks it, and it is not optional.

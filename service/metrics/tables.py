@@ -1,4 +1,4 @@
-"""The outcome tables of Assay by name; packages bring their own."""
+"""Assay's outcome tables by name; packages bring their own."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from assay.service.metrics.estimates import mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-# Metric to the column whose share of true entries it is.
+# Metric to column: the share of its true entries.
 SHARES = {"accuracy_under_attack": "correct", "accuracy": "clean_correct"}
 
 
 class TextAttack(OutcomeTable):
-    """Answers to texts before and after an attack, and what the search for it cost."""
+    """Answers to texts before and after an attack, and the cost of its search."""
 
     name = "text_attack"
     columns = columns_of(
@@ -54,12 +54,11 @@ def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metri
 
     Returns:
         `accuracy_under_attack`: share of the n examples that are right under the attack; it comes first, as
-        the number that tables show. `accuracy`: share of them that were right before it.
-        `attack_success_rate`: of the examples that were right, the share that the attack broke.
-        `queries`: mean number of texts that the search asked about, the unchanged one included, over the
-        examples that were right; bootstrap interval. `words_changed`: of the adversarial texts, the mean
-        share of words that are others; bootstrap interval. The last three have no value where there is no
-        such example.
+        the number shown in tables. `accuracy`: share of them that were right before it.
+        `attack_success_rate`: of the examples that were right, the share that the attack broke. `queries`:
+        mean number of texts queried by the search, the unchanged one included, over the examples that
+        were right; bootstrap interval. `words_changed`: of the adversarial texts, the mean share of words
+        that are others; bootstrap interval. The last three have no value where there is no such example.
     """
     status = columns["status"]
     attacked = [one != "skipped" for one in status]

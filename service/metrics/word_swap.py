@@ -11,13 +11,13 @@ from assay.service.metrics.paired import Rows
 from assay.service.metrics.perplexity import UNDEFINED, Perplexity, perplexity_metrics
 from assay.service.metrics.table import Context, Reasons, Summary, Units, columns_of
 
-# Metric to the column whose share of the scored words it is.
+# Metric to column: its share of the scored words.
 SHARES = {"swapped_words": "swapped", "unknown_words": "unknown", "unknown_words_before": "unknown_before"}
 PERPLEXITIES = ("perplexity", "perplexity_unswapped", "perplexity_unswapped_before")
 
 
 class WordSwap(Perplexity):
-    """Losses of documents whose words were swapped; `kept_nll` is of the words that were not."""
+    """Losses of documents with swapped words; `kept_nll` is that of the unswapped words."""
 
     name = "word_swap"
     columns = columns_of(

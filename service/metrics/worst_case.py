@@ -1,21 +1,21 @@
-"""The worst case over several attacks on a segmentation model, for each metric its own.
+"""The worst case over several attacks on a segmentation model, separately for each metric.
 
 Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
-Models", section 3.6. Of each image there are candidates: the unattacked image, and what each loss has found.
-The adversary shows one of them, so a metric's worst case is that of one choice for all images together; the
-smallest of the losses' own values would not be.
+Models", section 3.6. Each image has candidates: the unattacked image, and the result of each loss. The
+adversary shows one of them, so a metric's worst case is over one choice for all images together; the smallest
+of the losses' own values is not the worst case.
 
-- Pixel accuracy: of each image the candidate with the fewest right pixels. Exact.
+- Pixel accuracy: for each image the candidate with the fewest right pixels. Exact.
 - Mean class accuracy: with N_c pixels of class c in all images, it is a sum over the images of TP_c / N_c, so
-  again the best choice is that of each image alone. Exact. (The paper does not report it.)
-- mIoU: its numerators and denominators are sums over all images, and the best choice is out of reach; the
-  paper's greedy search gives an upper bound of it. All images begin with the candidate that has the smallest
-  mIoU alone; then each image takes another candidate where that lowers mIoU, again and again until no image
-  changes. So the value is never above that of a single loss. The paper goes through the images in a random
-  order; here in that of their ids, and of several candidates the one that lowers mIoU most is taken.
+again the best choice is made for each image alone. Exact. (The paper does not report it.)
+- mIoU: its numerators and denominators are sums over all images, and the best choice is intractable; the
+  paper's greedy search gives an upper bound of the minimum. All images begin with the candidate that has the
+  smallest mIoU alone; then each image takes another candidate where that lowers mIoU, again and again until
+  no image changes. So the value is never above that of a single loss. The paper goes through the images in a
+  random order; here in that of their ids, and of several candidates the one that lowers mIoU most is taken.
 
-Intervals are bootstrap intervals over images in which every image keeps the candidate that it has: they tell
-the error of sampling images, not what another choice would make of another sample.
+Intervals are bootstrap intervals over images in which every image keeps its candidate: they cover the error
+of sampling images, not the choice that another sample would lead to.
 
 Plain Python and integers: the same columns give the same bits. Legend: n images, K classes.
 """
@@ -47,18 +47,18 @@ class AttackedSegmentation(Segmentation):
     )
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The worst case of each metric, and what each candidate has alone."""
+        """The worst case of each metric, and the metrics of each candidate alone."""
         found = worst_case(rows)
         return Summary(found.metrics, candidate_breakdown(context.evidence, found.alone))
 
 
 @dataclass(frozen=True)
 class WorstCase:
-    """What the candidates come to.
+    """Metrics over the candidates.
 
     Attributes:
         metrics: The worst case of each metric.
-        alone: The metrics of each candidate, shown of every image.
+        alone: The metrics of each candidate, used for every image.
     """
 
     metrics: dict[str, Metric]
@@ -102,8 +102,8 @@ def candidate_breakdown(
     """One row per candidate of an attack on a segmentation model: the unattacked images, then each loss.
 
     Args:
-        evidence: what each shard reported, as for `stage_breakdown`.
-        alone: the metrics of each candidate, shown of every image.
+        evidence: reports of the shards, as for `stage_breakdown`.
+        alone: the metrics of each candidate, used for every image.
     """
     rows = []
     for name, metrics in alone.items():
@@ -126,7 +126,7 @@ def candidate_breakdown(
 
 
 def least_pixel_accuracy(images: Sequence[Sequence[Counts]]) -> list[int]:
-    """The candidate of each image with the fewest right pixels, of several the first."""
+    """The candidate of each image with the fewest right pixels; the first of equal ones."""
     return [_first_least([sum(found) for found, _, _ in image]) for image in images]
 
 
@@ -144,10 +144,10 @@ def least_miou(images: Sequence[Sequence[Counts]]) -> list[int]:
     """The candidate of each image by the greedy search for the smallest mIoU of all of them.
 
     Args:
-        images: Of each image the counts of every candidate; all have the same number of candidates.
+        images: Per image the counts of every candidate; all have the same number of candidates.
 
     Returns:
-        Its place among the candidates, for each image.
+        Per image the index of its candidate.
     """
     alone = [ratios(total([image[place] for image in images]))["miou"] for place in range(len(images[0]))]
     known = [value for value in alone if value is not None]
@@ -168,11 +168,11 @@ CHOICES = {
 
 
 class _Search:
-    """The sums of the present choice, and what another candidate of one image would make of them."""
+    """The sums of the present choice, updated for another candidate of one image."""
 
     def __init__(self, images: Sequence[Sequence[Counts]], first: int) -> None:
         self.choice = [first] * len(images)
-        # Of each image and candidate the classes whose intersection or union is not zero.
+        # Per image and candidate the classes whose intersection or union is not zero.
         self._parts = [[_parts(counts) for counts in image] for image in images]
         classes = len(images[0][0][0])
         self._found, self._union = [0] * classes, [0] * classes
@@ -181,7 +181,7 @@ class _Search:
         self._value = self._miou()
 
     def improve(self) -> bool:
-        """Goes through the images once; whether any has another candidate now."""
+        """Goes through the images once; returns whether any candidate changed."""
         changed = False
         for row, parts in enumerate(self._parts):
             present = self.choice[row]
@@ -206,7 +206,7 @@ class _Search:
             self._union[index] += sign * union
 
     def _miou(self) -> float:
-        """As `ratios`, in the same order of additions; 1 where no class is left, which nothing is above."""
+        """As `ratios`, in the same order of additions; 1, the maximum, where no class is left."""
         shares = [found / union for found, union in zip(self._found, self._union, strict=True) if union]
         return sum(shares) / len(shares) if shares else 1.0
 

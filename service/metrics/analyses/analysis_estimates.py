@@ -1,4 +1,4 @@
-"""The values and intervals that analyses share."""
+"""Values and intervals shared by analyses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_TO_GROUP = 500
 
 
 def exact(value: float) -> Metric:
-    """What was counted; less is better."""
+    """An exact count; less is better."""
     return Metric(value=value, n=1, ci_low=value, ci_high=value, ci_method="exact", higher_is_better=False)
 
 
@@ -28,7 +28,7 @@ def undefined(n: int, *, higher_is_better: bool = False) -> Metric:
 def mean(values: Sequence[float | None], name: str, *, higher_is_better: bool = False) -> Metric:
     """The mean over examples with its bootstrap interval; without a value where one example has none.
 
-    Of many examples means over random groups of them are resampled: an analysis has a hundred such means.
+    For many examples, means over random groups are resampled: an analysis has a hundred such means.
     """
     known = _known(values)
     if known is None:
@@ -50,13 +50,13 @@ def median(values: Sequence[float | None], name: str) -> Metric:
 
 
 def _known(values: Sequence[float | None]) -> list[float] | None:
-    """The values, or None where one is missing or there are none."""
+    """The values, or None if one is missing or the list is empty."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     return known if known and len(known) == len(values) else None
 
 
 def _grouped(values: Sequence[float], name: str) -> list[float]:
-    """The values, or of many the means of groups drawn at random, whatever the order of the values."""
+    """The values, or for many the means of random groups, independent of the values' order."""
     if len(values) < MIN_TO_GROUP:
         return list(values)
     shuffled = sorted(values)

@@ -1,7 +1,7 @@
-"""What a model costs, from what `workers/evaluation/efficiency.py` measured on one machine.
+"""Cost of a model, from the measurements of `workers/evaluation/efficiency.py` on one machine.
 
 Operations, parameters and memory are counts of one pass; seconds are medians over repeats with bootstrap
-intervals, which tell how much this machine wavers, not how machines differ.
+intervals, which cover this machine's variation, not differences between machines.
 
 Legend: n repeats.
 """

@@ -1,4 +1,4 @@
-"""The eigenvector check over all examples, from what `workers/evaluation/eigenvector_check.py` measured.
+"""Eigenvector check over all examples, from the measurements of `workers/evaluation/eigenvector_check.py`.
 
 Every value is a mean over examples of means over heads, columns and layers, with a bootstrap interval over
 examples. The quotients gamma have heavy tails (a divisor may be near 0), and so have their means; the cosine
@@ -20,7 +20,7 @@ from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 CONTROLS: tuple[Literal["random", "permuted"], ...] = ("random", "permuted")
-# Metric to column; of the controls the first four.
+# Metric to column; controls have the first four.
 METRICS = {
     "gamma_difference_mean": "difference_mean",
     "gamma_difference_std": "difference_std",
@@ -44,7 +44,7 @@ RANGES = {"cosines": (0.0, 1.0), "spreads": (-20.0, 4.0)}
 
 
 class EigenvectorCheck(OutcomeTable):
-    """What each layer of each example shows: of the model's values, and of random and permuted ones."""
+    """Measurements per layer and example, for the model's values and for random and permuted ones."""
 
     name = "eigenvector_check"
     columns = columns_of(f"id trace {OF_VALUES} {OF_RANDOM} {OF_PERMUTED} forward backward")

@@ -1,10 +1,10 @@
-"""J_proj over all examples, layer by layer, from what `workers/evaluation/projection_loss.py` measured.
+"""J_proj over all examples, per layer, from the measurements of `workers/evaluation/projection_loss.py`.
 
 With x_i = ||phi||^2 - ||h||^2 of example i, a mean over its heads and tokens: the layer's J is the mean of
-x_i, and its released form the logarithm of that mean. x_i may be beyond what a float holds; so means are
-taken of x_i / e^s, s the layer's largest log ||phi||^2.
+x_i, and its released form the logarithm of that mean. x_i may overflow a float; so means are taken of x_i /
+e^s, s the layer's largest log ||phi||^2.
 
-Intervals are percentile bootstraps over examples. Of a logarithm: the logarithm of the ends. Of the average
+Intervals are percentile bootstraps over examples. For a logarithm: the logarithm of the ends. For the average
 of the layers' logarithms: that of its linearisation, (1/L) sum_l (x_il / J_l - 1), around the value.
 
 Legend: n examples, L layers.
@@ -23,7 +23,7 @@ from assay.service.metrics.analyses.svg import Panel, Series, draw, span
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-MAX_EXPONENT = 700.0  # e^709 is the end of what a float holds
+MAX_EXPONENT = 700.0  # e^709 is near the largest float
 ENDS = ("value", "ci_low", "ci_high")
 
 
@@ -46,7 +46,7 @@ class _Layer:
 
 
 class ProjectionLoss(OutcomeTable):
-    """What J_proj is made of in each layer of each example."""
+    """The terms of J_proj in each layer of each example."""
 
     name = "projection_loss"
     columns = columns_of("id log_phi output negative terms forward backward")
@@ -67,8 +67,8 @@ class ProjectionLoss(OutcomeTable):
             Metrics of all layers together and of each: `projection_loss` (form "paper": J_proj; its average
             over layers) or `log_projection_loss` (form "released": log J_proj; the average of the layers'
             logarithms), and `negative_terms`, the share of the terms ||phi(q_i)||^2 - ||h_i||^2 of single
-            heads and tokens that are negative. A logarithm of what is not positive, and a value too large for
-            a float, are None.
+            heads and tokens that are negative. Logarithms of non-positive values, and values too large for a
+            float, are None.
         """
         released = context.params["form"] == "released"
         numbers = context.facts[0]["layers"]
@@ -115,7 +115,7 @@ def _of_layer(layer: _Layer, name: str) -> Metric:
 
 
 def _unscaled(value: float, log_scale: float, log: bool) -> float | None:
-    """value e^log_scale or its logarithm; None where a float does not hold it."""
+    """value e^log_scale or its logarithm; None where it overflows a float."""
     if log:
         return math.log(value) + log_scale if value > 0 else None
     if abs(log_scale) < MAX_EXPONENT:

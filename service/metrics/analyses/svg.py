@@ -1,7 +1,7 @@
 """Plots as SVG: panels side by side, each with lines, points, steps or bars, and whiskers for intervals.
 
-Written here because a worker has no plotting library. The same values give the same text. Colours follow the
-reader's light or dark scheme where the viewer knows it.
+Written by hand because workers have no plotting library. The same values give the same text. Colours follow
+the reader's light or dark scheme where the viewer knows it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Series:
         points: The points.
         style: A line with a mark at its end; points with whiskers; bars with whiskers, from the foot of the
             panel; or steps, where a point is the left end of its step.
-        whiskers: The interval at each point, or none at all; an unknown one is not drawn.
+        whiskers: The interval at each point, or empty; an unknown one is not drawn.
     """
 
     label: str
@@ -56,12 +56,12 @@ class Panel:
 
     Attributes:
         title: Above it.
-        x_label: What x is, with its unit.
-        y_label: What y is, with its unit; empty where the title says it.
+        x_label: Quantity of x, with its unit.
+        y_label: Quantity of y, with its unit; empty where the title has it.
         series: At most three.
         x: Range of x.
         y: Range of y.
-        legend: Where in the panel the labels stand, at its right.
+        legend: Vertical position of the labels, at the panel's right.
         whole: Whether only whole numbers are marked on the x axis.
         names: In place of numbers on the x axis: the text at each x.
     """
@@ -79,7 +79,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where a panel's values lie in the picture."""
+    """Mapping of a panel's values to the picture."""
 
     panel: Panel
     left: int
@@ -196,7 +196,7 @@ def _stroke(place: int) -> str:
 
 
 def _stepped(at: Sequence[Point]) -> list[Point]:
-    """Each height is held until the next point."""
+    """A step curve: each height is held until the next point."""
     corners = [(x, height) for (_, height), (x, _) in pairwise(at)]
     return [point for pair in zip(at, [*corners, at[-1]], strict=True) for point in pair]
 
