@@ -1,4 +1,4 @@
-"""What follows a finished shard: its evaluation is merged, and a job without shards left is ended."""
+"""After a finished shard: merges its evaluation, and ends a job without shards left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py names them; that 
 
 
 def merge_and_finish(store: Store, settings: WorkerSettings, claim: Claim, finished: Finished) -> None:
-    """Do what the shard of this claim completed: merge its evaluation, end its job."""
+    """Merge the evaluation and end the job, where this claim's shard completed them."""
     if finished.job_done:
         finish_job(store, settings, claim.job_id)
     elif finished.evaluation_done:
@@ -25,9 +25,9 @@ def merge_and_finish(store: Store, settings: WorkerSettings, claim: Claim, finis
 
 
 def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
-    """Merge every evaluation that has no result yet, then end the job.
+    """Merge every evaluation without a result, then end the job.
 
-    Safe to repeat, and for several at once: results are replaced by equal ones.
+    Safe to repeat, and to run concurrently: results are replaced by equal ones.
     """
     _save(store, settings, job_id, None)
     _drop_checkpoints(store, settings, job_id)
@@ -41,17 +41,18 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
         else:
             merge.save_evaluation(store, folder, job_id, evaluation)
     except DATABASE_UNAVAILABLE as error:
-        # The measurements are recorded: who ends the job merges what is missing, at the latest the reaper.
+        # The measurements are recorded: missing results are merged at the job's end, at the latest by the
+        # reaper.
         log.warning("job %s: the database is away, merging later: %s", job_id, error)
     except NotFound:
         log.info("job %s: deleted before its results were merged", job_id)
-    except Exception as error:  # what cannot be saved fails the job, whatever the reason
+    except Exception as error:  # a result that cannot be saved, for any reason, fails the job
         log.exception("job %s: the results could not be saved", job_id)
         store.jobs.fail(job_id, "save_failed", f"the results could not be saved: {error}")
 
 
 def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> None:
-    """A training that succeeded is never resumed; one that failed may be, by a retry."""
+    """Deletes checkpoints of a finished training, never resumed; a failed one may be, by a retry."""
     try:
         succeeded = store.jobs.get(job_id).state == JobState.SUCCEEDED
     except (NotFound, *DATABASE_UNAVAILABLE):

@@ -1,7 +1,7 @@
-"""What a supervisor counts and measures, between two signs of life.
+"""Counters and gauges of a supervisor between two heartbeats.
 
-Counters go to the database as sums to be added; what could not be written is added the next time. A killed
-worker takes at most ten seconds of counting with it: these are numbers for people, results are elsewhere.
+Counters go to the database as sums to be added; sums that could not be written are added the next time. A
+killed worker loses at most ten seconds of counts: these are for monitoring, results are elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ERROR_TYPE = re.compile(r"[a-z][a-z_]{0,39}")
 
 
 class WorkerCounters:
-    """Sums since they were last written, and the gauges of the moment; for several threads."""
+    """Sums since they were last written, and the present gauges; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,12 +29,12 @@ class WorkerCounters:
 
     @property
     def gauges(self) -> Gauges:
-        """What was measured last."""
+        """The latest measurements."""
         with self._lock:
             return self._gauges.copy()
 
     def gauge(self, name: Literal["gpu"], value: GpuMemory | None) -> None:
-        """Sets a gauge; None takes it away."""
+        """Sets a gauge; None removes it."""
         with self._lock:
             self._gauges.pop(name, None)
             if value is not None:
@@ -46,15 +46,15 @@ class WorkerCounters:
             self._sums[name, tuple(sorted(labels.items()))] += amount
 
     def shard(self, claim: Claim, seconds: float) -> None:
-        """Counts the time that a worker had a shard, whatever came of it."""
+        """Counts the time that a worker had a shard, with any outcome."""
         device, kind = device_of(claim), claim.kind
         bound = next((str(bound) for bound in SHARD_BOUNDS if seconds <= bound), "+Inf")
         self.count(f"{SHARD_SECONDS}_sum", seconds, device=device, kind=kind)
-        # Not cumulative here: whoever shows the histogram adds the buckets up.
+        # Not cumulative here: the exporter of the histogram adds the buckets up.
         self.count(f"{SHARD_SECONDS}_bucket", le=bound, device=device, kind=kind)
 
     def outcome(self, claim: Claim, row: OutcomeRow) -> None:
-        """Counts what a shard measured, once it is recorded."""
+        """Counts a shard's measurements, once recorded."""
         device = device_of(claim)
         if claim.kind == "evaluate":
             self.count("assay_examples_total", row.n, device=device)

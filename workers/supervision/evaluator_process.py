@@ -1,10 +1,10 @@
-"""The evaluator as a process: started, spoken to, listened to, and ended with everything it started.
+"""The evaluator process: start, requests, reports, and its end with all its children.
 
-The evaluator has a pipe of its own for requests and one for reports, because libraries print to
-stdout. It runs in its own session, so that one signal ends its process group, and it ends itself
-when its request pipe closes (`workers.evaluator`).
+The evaluator has separate pipes for requests and reports, because libraries print to stdout. It runs in its
+own session, so that one signal ends its process group, and it ends itself when its request pipe closes
+(`workers.evaluator`).
 
-Nothing here waits without a limit for the evaluator: it may be stuck, or half dead.
+All waits for the evaluator have a limit: it may be stuck, or half dead.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
-# An evaluator holds no credentials: of ours it gets these variables, and none of the database's (PG...).
+# An evaluator holds no credentials: of the ASSAY_ variables it gets these alone, and none of PostgreSQL's
+# (PG...).
 PASSED_ON = ("ASSAY_CATALOG", "ASSAY_COMMIT", "ASSAY_DATA_ROOT")
 WITHHELD = ("ASSAY_", "PG", "DATABASE_URL")
 CHUNK = 1 << 16
-# A progress bar may never end its line: what it prints is cut into pieces of this size.
+# A progress bar may never end its line: output is cut into pieces of this size.
 MAX_LINE = 4096
 LINES_KEPT = 50
 POLL_SECONDS = 0.5
@@ -49,7 +50,7 @@ class EvaluatorProcess:
     """One evaluator. Make it in a long-lived thread: the death signal follows that thread.
 
     Attributes:
-        about: what its output is about, for the log: the job and the shard that it works on.
+        about: fields of its output in the log: its present job and shard.
 
     Raises:
         OSError: its program cannot be started.
@@ -72,7 +73,7 @@ class EvaluatorProcess:
                 start_new_session=True,
                 env=_environment(settings, request_read, report_write),
             )
-            self._pipes = ours.pop_all()  # closed by `stop`; before it, if there is no process
+            self._pipes = ours.pop_all()  # closed by `stop`, or right away without a process
         os.set_blocking(self._request_write, False)
         self.about: Mapping[str, str] = {}
         self._outgoing = b""
@@ -99,7 +100,7 @@ class EvaluatorProcess:
         return self._exit() is None
 
     def send(self, request: ShardRequest) -> None:
-        """Hand over one request, without waiting for the evaluator to read it: `receive` sends the rest."""
+        """Send one request, without waiting for the evaluator to read it: `receive` sends the rest."""
         self._outgoing += json.dumps(request, separators=(",", ":")).encode() + b"\n"
         self._push()
 
@@ -107,7 +108,7 @@ class EvaluatorProcess:
         """The next report, or None when none came within `timeout` seconds.
 
         Raises:
-            EvaluatorDied: the process has ended or closed its pipe, or what came is no report.
+            EvaluatorDied: the process has ended or closed its pipe, or sent a malformed report.
         """
         deadline = time.monotonic() + timeout
         while (line := self._line()) is None:
@@ -119,7 +120,7 @@ class EvaluatorProcess:
                     raise EvaluatorDied(self._how_it_ended())
                 self._incoming += chunk
             elif not self.alive() and not self._wait(0):
-                # The pipe would stay open as long as something that the evaluator started holds it.
+                # The pipe stays open as long as a child of the evaluator holds it.
                 raise EvaluatorDied(self._how_it_ended())
             elif left <= 0:
                 return None
@@ -137,7 +138,7 @@ class EvaluatorProcess:
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._pipes.close()
-        # What left the group may hold stdout open; the drainer ends with it.
+        # Processes that left the group may hold stdout open; the drainer ends with them.
         self._drainer.join(POLL_SECONDS)
 
     def _exit(self) -> int | None:
@@ -171,7 +172,7 @@ class EvaluatorProcess:
             raise EvaluatorDied(self._how_it_ended()) from error
 
     def _wait(self, seconds: float) -> bool:
-        """Whether there is something to read within some seconds; sends meanwhile what has not been sent."""
+        """Waits for a report; sends the rest of the request meanwhile. True when there is data to read."""
         # Not select(): it refuses descriptors above 1023, and a busy service has more.
         poll = select.poll()
         poll.register(self._report_read, select.POLLIN)
@@ -228,8 +229,8 @@ def _signal_name(number: int) -> str:
 
 
 # Freed memory stays with the process. glibc would give large tensors back to the kernel and take them from it
-# again, page by page, in every pass; `benchmarks.allocator` measures what that costs. Where these are set
-# already, they stay as they are.
+# again, page by page, in every pass; `benchmarks.allocator` measures the cost. Values that are already set
+# are kept.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
 
 

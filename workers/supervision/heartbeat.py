@@ -1,6 +1,6 @@
-"""How often a running shard speaks to the database, when there is Redis in front of it.
+"""Rates of a running shard's reports and checks, with Redis in front of the database.
 
-Without Redis every report is written at once, and every look at the clock asks the database.
+Without Redis every report is written at once, and every check asks the database.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class ProgressReporter:
         self._told = False
 
     def note(self, message: ProgressReport) -> None:
-        """A report of the evaluator; it replaces one that is still waiting."""
+        """Takes a report of the evaluator; it replaces one that is still waiting."""
         self._waiting, self._told = message, False
         self.tick()
 
     def tick(self) -> None:
-        """Pass on what is due; to be called often, so that no report waits for the next one."""
+        """Sends due reports; to be called often, so that no report waits for the next one."""
         if self._waiting is None:
             return
         now = time.monotonic()
@@ -53,7 +53,7 @@ class ProgressReporter:
                 self._record(self._waiting)
 
     def close(self) -> None:
-        """The last report always reaches the database."""
+        """Writes the last report to the database in any case."""
         if self._waiting is not None:
             self._record(self._waiting)
 
@@ -67,7 +67,7 @@ class ProgressReporter:
 
 
 class Watch:
-    """Says when a running shard has to ask the database whether to go on."""
+    """Schedules a running shard's checks whether to go on."""
 
     def __init__(self, live: Live, claim: Claim, settings: WorkerSettings) -> None:
         self._live = live
@@ -77,9 +77,9 @@ class Watch:
         self.seconds = min(settings.control_seconds, settings.renewal_seconds)
 
     def due(self) -> bool:
-        """To be called every `seconds`: whether to ask now, because of the time or of a hint in Redis."""
+        """Whether to ask now, due to time or a hint in Redis; to be called every `seconds`."""
         now = time.monotonic()
-        # Half a look early is better than half a look late: a lease may be short.
+        # Half an interval early is better than half late: a lease may be short.
         late = now - self._asked_at >= self._renewal_seconds - self.seconds / 2
         if not late and not self._live.canceled(self._claim):
             return False

@@ -1,7 +1,7 @@
-"""Who holds a lease: host, boot, process and thread, so that a dead owner on this machine is recognised.
+"""Identity of lease owners: host, boot, process and thread, to recognise dead owners on this machine.
 
 Taking a shard from a living worker wastes its work, waiting for the lease of a dead one costs a minute
-and a half. So an owner is called dead only when that is certain; of all others the lease decides.
+and a half. So an owner is called dead only when that is certain; for all others the lease decides.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def pid() -> int:
 def is_dead(owner: str) -> bool:
     """Whether the owner was a process under this kernel that is gone.
 
-    False for owners under other kernels (other machines, with whatever name, and earlier boots) and in
-    other process namespaces (containers): their process numbers mean nothing here.
+    False for owners under other kernels (other machines, of any name, and earlier boots) and in other process
+    namespaces (containers): their process numbers mean nothing here.
     """
     parts = owner.split(":")
     if len(parts) != PARTS or parts[1] != _kernel() or not parts[2].isdecimal():
@@ -47,8 +47,8 @@ def is_dead(owner: str) -> bool:
 def _kernel() -> str:
     """This boot of this machine, and the namespace in which process numbers are counted.
 
-    Where that cannot be known (some sandboxes hide it), a name that no other process has: all those
-    machines must not take each other for one, and each other's process numbers for their own.
+    Where that is hidden (as in some sandboxes), a name unique to this process: such machines must not be
+    taken for one another, nor their process numbers confused.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -61,7 +61,7 @@ def _kernel() -> str:
 def _started(process: int) -> str:
     """Start time in clock ticks (field 22 of /proc/PID/stat): a reused pid has another one.
 
-    A process is hidden where there is no /proc, or one that shows everybody only their own (hidepid).
+    Processes are hidden without /proc, or where it shows users only their own (hidepid).
     """
     try:
         stat = Path(f"/proc/{process}/stat").read_text()

@@ -1,13 +1,12 @@
 """Keeps a measured outcome on disk until the database has it, or refuses it.
 
-What was measured is never lost: the outcome is written to a file before it is recorded, and the file
-goes only when the store has answered.
+No measurement is lost: the outcome is written to a file before it is recorded, and the file is deleted only
+after the store has answered.
 
-All workers of a service share the folder, also those on other machines, and a container that is started
-again is a worker nobody has heard of. So every worker records what others have left, once the lease of
-their claim has run out; it looks before it claims, so that nothing is measured again that lies here. Two
-may record the same file at once: the fence lets one of them, and whichever file system it is, a file that
-cannot be read is left for later.
+All workers of a service share the folder, also those on other machines, and a restarted container is a new
+worker to the store. So every worker records outcomes left by others, once the lease of their claim has run
+out; it does so before it claims, so that no outcome in the folder is measured again. Two may record the same
+file at once: the fence admits one of them. On any file system, an unreadable file is left for later.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from assay.service.store.store import Store
 from assay.workers.supervision import lease_owner
 
 log = logging.getLogger(__name__)
-# The owner of an older file is cut off or stuck, whatever its lease. By two machines' clocks, which may
-# differ: being wrong does no harm.
+# The owner of an older file is cut off or stuck, even with a valid lease. Ages mix two machines' clocks,
+# which may differ: an error does no harm.
 ABANDONED_SECONDS = 120.0
 
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, NoFreeConnection)
 
 
 class Spool:
-    """A folder of outcomes on their way to the store."""
+    """A folder of outcomes not yet in the store."""
 
     def __init__(self, folder: Path, store: Store, identity: str) -> None:
         self._folder = folder
@@ -45,14 +44,14 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
 
     def record(self, claim: Claim, row: OutcomeRow) -> Finished | None:
-        """Write the outcome down, then record it; None when the fence refuses it.
+        """Write the outcome to disk, then record it; None when the fence refuses it.
 
         Raises:
             OperationalError: the database is away; call again, or leave it to `flush`.
         """
         path = self._folder / f"{claim.shard_id}-{claim.fence}.json"
         try:
-            if not path.exists():  # called again, after the database was away: the file is there, whole
+            if not path.exists():  # called again, after the database was away: the file is complete
                 self._write(path, claim, row)
         except OSError as error:  # a full disk is no reason not to ask the database
             log.warning("shard %s: outcome not kept on disk: %s", claim.shard_id, error)
@@ -61,7 +60,7 @@ class Spool:
         return finished
 
     def flush(self) -> Iterator[tuple[Claim, Finished]]:
-        """Record what this supervisor, or one that is dead, could not record; yields what was taken.
+        """Record outcomes that this supervisor, or a dead one, could not record; yields the accepted ones.
 
         Raises:
             OperationalError: the database is still away.
@@ -74,10 +73,10 @@ class Spool:
                 continue  # another supervisor was faster
             except DATABASE_UNAVAILABLE:
                 raise
-            except OSError as error:  # a shared file system has bad moments; the outcome may be whole
+            except OSError as error:  # a shared file system may fail for a moment; the outcome may be intact
                 log.warning("%s: cannot be read now: %s", path, error)
                 continue
-            except Exception:  # damaged, or of another version: it must not stop all that follows
+            except Exception:  # damaged, or of another version: it must not block the others
                 log.exception("%s: set aside, it cannot be recorded", path)
                 _set_aside(path)
                 continue
@@ -119,7 +118,7 @@ class Spool:
 
 
 def _remove(path: Path) -> None:
-    """A file that stays is harmless: it is found again, and the fence refuses it."""
+    """Deletes a file; one that stays is harmless: it is found again, and the fence refuses it."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -129,7 +128,7 @@ def _remove(path: Path) -> None:
 def _set_aside(path: Path) -> None:
     try:
         path.replace(path.with_suffix(".bad"))
-    except OSError as error:  # another worker was faster, or it is not ours to move
+    except OSError as error:  # another worker was faster, or this one may not move it
         log.warning("%s: cannot be set aside: %s", path, error)
 
 

@@ -1,6 +1,6 @@
-"""Puts right what a crash left: expired leases, dead owners, overdue jobs, lost merges and doorbells.
+"""Repairs the effects of crashes: expired leases, dead owners, overdue jobs, lost merges and doorbells.
 
-It also deletes files that nobody keeps any longer (`workers.supervision.retention`).
+It also deletes expired files (`workers.supervision.retention`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Reaper(threading.Thread):
         store: the database.
         settings: intervals and the state folder.
         device_classes: of the supervisors that `ring` wakes.
-        ring: the doorbell of this process, rung again when there is a shard that nobody has claimed.
+        ring: the doorbell of this process, rung again while a shard is unclaimed.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Reaper(threading.Thread):
         self._stopping.set()
 
     def run(self) -> None:
-        """Sweep until stopped; a database that is away is waited for, and no error ends it."""
+        """Sweep until stopped; waits while the database is away, and survives every error."""
         while not self._stopping.is_set():
             try:
                 self.sweep()
@@ -65,10 +65,10 @@ class Reaper(threading.Thread):
             self._stopping.wait(self._settings.sweep_seconds)
 
     def sweep(self) -> None:
-        """One pass over everything that can be stuck.
+        """One pass over all kinds of stuck work.
 
-        A job whose shards are all done is merged when the sweep before saw it too: most likely a
-        supervisor is just merging it.
+        A job whose shards are all done is merged if the previous sweep saw it too: before, a supervisor is
+        most likely merging it.
         """
         dead = sorted({row.worker for row in self._store.shards.running() if lease_owner.is_dead(row.worker)})
         expired = self._store.shards.expire(dead_owners=dead)

@@ -1,7 +1,7 @@
-"""Deletes the files of jobs that ended long ago, and folders whose job is no more. Results stay.
+"""Deletes the files of jobs that ended long ago, and folders of deleted jobs. Results stay.
 
-The folders are looked at, not the jobs: what a killed worker left half deleted is found again. The database
-says of each whether it may go, and marks its artifacts before the first file goes.
+The sweep goes over folders, not jobs: a folder half deleted by a killed worker is found again. The database
+decides on each folder, and marks its artifacts before the first file is deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 DAY = 86400.0
 EVERY_SECONDS = 600.0
 BATCH = 100
-# The reaper, which calls this, has lost shards to look after: the rest goes the next time, and that is soon.
+# The calling reaper also has lost shards to handle: the rest is deleted in the next sweep, which comes soon.
 MAX_PER_SWEEP = 100
 SOON_SECONDS = 30.0
 # A folder without a job is left alone for a week: the database may be a backup, older than the folder.
@@ -52,7 +52,7 @@ class Retention:
                 self._due = time.monotonic() + SOON_SECONDS
 
     def sweep(self) -> int:
-        """One pass over the folders; returns how many it removed.
+        """One pass over the folders; returns the number removed.
 
         Raises:
             OperationalError: the database is away.
@@ -60,7 +60,7 @@ class Retention:
         for path in self._folder.glob(f"{GOING}*"):
             shutil.rmtree(path, ignore_errors=True)  # left by one that was killed
         for path in self._folder.glob(f"{UPLOAD}*"):
-            if _age(path) > DAY:  # left by a service that was killed; a day without a byte is no upload
+            if _age(path) > DAY:  # left by a killed service; a day without a byte means no upload
                 path.unlink(missing_ok=True)
         removed, known = 0, 0
         orphans: set[str] = set()
@@ -86,12 +86,12 @@ class Retention:
 
     def _remove(self, job_id: str) -> bool:
         folder = self._folder / job_id
-        # Under another name first: a retry of the job, just now, must not find half of its old files.
+        # Renamed first: a retry of the job at this moment must not find half of its old files.
         going = self._folder / f"{GOING}{job_id}-{uuid.uuid4().hex}"
         try:
             folder.rename(going)
             shutil.rmtree(going)
-        except FileNotFoundError:  # another worker was quicker
+        except FileNotFoundError:  # another worker was faster
             return False
         except OSError as error:
             log.warning("job %s: its files could not be deleted: %s", job_id, error)
@@ -106,7 +106,7 @@ def _batches(names: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _age(folder: Path) -> float:
-    """Seconds since something in a folder was changed."""
+    """Seconds since the last change in a folder."""
     try:
         newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
     except OSError:

@@ -1,11 +1,11 @@
-"""One claimed shard, from request to record.
+"""Runs one claimed shard, from request to record.
 
 While the evaluator works, a second thread renews the lease and asks whether to go on, so that a slow
-evaluator never loses its lease and a cancelled one is ended in time. It goes on while a record waits for a
+evaluator never loses its lease and a cancelled one is ended in time. It continues while a record waits for a
 database that is away.
 
-An evaluator that has not answered its request is ended, whatever the reason: the next shard must never
-read the answer to this one.
+An evaluator that has not answered its request is ended in any case: the next shard must never read the answer
+to this one.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ OUTPUT_SHOWN = 1500
 
 @dataclass(frozen=True)
 class Workplace:
-    """What a supervisor lends to each of its shard runs.
+    """Shared means of a supervisor's shard runs.
 
     Attributes:
-        beat: gives a sign of life when one is due; called from the renewing thread.
+        beat: sends a heartbeat when one is due; called from the renewing thread.
         ring_others: tells other supervisors that a job has become claimable; it may fail.
         stopping: set when the supervisor shuts down.
     """
@@ -106,7 +106,7 @@ class ShardRun:
             raise
         except NotFound:
             log.info("shard %s: its job was deleted", self._claim.shard_id)
-        except Exception as error:  # a defect must not end the supervisor and hold up all other jobs
+        except Exception as error:  # a defect must not end the supervisor and block all other jobs
             log.exception("shard %s: could not be recorded", self._claim.shard_id)
             self._fail("worker_raised", f"{type(error).__name__}: {error}", retry=True)
         finally:
@@ -114,7 +114,7 @@ class ShardRun:
             renewer.join()
 
     def _ask(self) -> FinalReport | None:
-        """The evaluator's last report; None when there is none and the shard's end is recorded."""
+        """The evaluator's last report; None when the shard ended without one and its end is recorded."""
         message, failure = None, ""
         try:
             message = self._follow(self._place.evaluator.ready())
@@ -206,7 +206,7 @@ class ShardRun:
     def _ring_others(self) -> None:
         try:
             self._place.ring_others(self._claim.job_id)
-        except Exception as error:  # whatever it is: they also look by themselves
+        except Exception as error:  # any error is harmless: they also poll
             log.info("the other supervisors could not be rung: %s", error)
 
     def _fail(self, error_type: str, message: str, *, retry: bool) -> None:
@@ -219,7 +219,7 @@ class ShardRun:
         log.info("shard %s: job is %s", self._claim.shard_id, job.state)
 
     def _insist(self, write: Callable[[], T]) -> T:
-        """Write until the database takes it; a supervisor that stops gives up."""
+        """Repeat a write until the database accepts it; a supervisor that stops gives up."""
         while True:
             try:
                 return write()
@@ -248,7 +248,7 @@ class ShardRun:
         return cast(ShardRequest, request)  # a claim's kind is that of its spec, but for a plan
 
     def _weights(self) -> str | None:
-        """The path of the weights that the model starts from; None where they come from no file of ours."""
+        """The path of the model's initial weights; None where they come from no stored file."""
         weights = self._claim.spec["model"].get("weights") or {}
         source = weights.get("job")
         if self._claim.kind == "check":
@@ -260,7 +260,7 @@ class ShardRun:
         return str(self._place.settings.folder(source) / WEIGHTS) if source else None
 
     def _sources(self) -> dict[str, ModelSource]:
-        """The other models that the shard uses, by job: {"spec", "weights"}; a plan looks at those of all."""
+        """Other models used by the shard, by job: {"spec", "weights"}; a plan has all evaluations'."""
         claim = self._claim
         required = [
             dependency for dependency in dependencies_of(claim.spec) if dependency.evaluation is not None
@@ -274,7 +274,7 @@ class ShardRun:
         for job_id in sorted(mine):
             # One that is not there, against all rules, is for the evaluator to complain of.
             with contextlib.suppress(NotFound):
-                # Only a training has weights to need.
+                # Only trainings have dependents.
                 spec = cast(TrainJobSpec, self._insist(partial(self._store.jobs.get, job_id)).spec)
                 found[job_id] = {"spec": spec, "weights": str(self._place.settings.folder(job_id) / WEIGHTS)}
         return found
@@ -291,7 +291,7 @@ class ShardRun:
                 if watch.due():
                     self._verdict = self._store.shards.renew(self._claim, settings.lease_seconds)
                     self._place.beat()
-            except Exception as error:  # of whatever kind: the lease must not run out because of it
+            except Exception as error:  # of any kind: it must not let the lease run out
                 log.warning("shard %s: lease not renewed: %s", self._claim.shard_id, error)
 
 

@@ -1,7 +1,7 @@
-"""Claims shards one after another and has them run. Never imports torch.
+"""Claims shards one after another and runs them in an evaluator. Never imports torch.
 
-One supervisor is one thread with one evaluator. The doorbell only shortens its sleep: what there is
-to do stands in the database.
+One supervisor is one thread with one evaluator. The doorbell only shortens its sleep: the database has the
+work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Supervisor(threading.Thread):
     Args:
         store: the database.
         settings: intervals, the state folder, the evaluator's command.
-        device_classes: what its evaluator can use.
+        device_classes: those that its evaluator can use.
         number: tells the supervisors of one process apart.
         ring_others: tells other supervisors that a job has become claimable; it may fail.
     """
@@ -82,12 +82,12 @@ class Supervisor(threading.Thread):
 
     @property
     def evaluator_pid(self) -> int | None:
-        """The process id of its evaluator, which leads a process group; None when it has none."""
+        """The process id of its evaluator, which leads a process group; None without one."""
         process = self._evaluator.process
         return None if process is None else process.pid
 
     def ring(self) -> None:
-        """There may be something to claim."""
+        """Wakes the supervisor: there may be a shard to claim."""
         self._doorbell.set()
 
     def stop(self) -> None:
@@ -96,7 +96,7 @@ class Supervisor(threading.Thread):
         self._doorbell.set()
 
     def run(self) -> None:
-        """Claim and run until stopped; a database that is away is waited for, and no error ends it."""
+        """Claim and run until stopped; waits while the database is away, and survives every error."""
         try:
             while not self._stopping.is_set():
                 self._turn()
@@ -127,7 +127,7 @@ class Supervisor(threading.Thread):
             merge_and_finish(self._store, self._settings, claim, finished)
 
     def _step(self) -> bool:
-        """Claim a shard and run it; False when there was none."""
+        """Claim a shard and run it; False without a claimable one."""
         self._beat()
         claim = self._claim()
         if claim is None:
@@ -142,8 +142,8 @@ class Supervisor(threading.Thread):
 
     def _claim(self) -> Claim | None:
         if self._claim_unheard:
-            # The claim before may have been committed, and only its answer lost: whatever stands under this
-            # name is nobody's work, and should not wait for its lease to run out.
+            # The previous claim may have been committed, and only its answer lost: a shard under this name is
+            # not being worked on, and should not wait for its lease to run out.
             self._store.shards.expire(dead_owners=[self.identity])
         self._claim_unheard = True
         claim = self._store.shards.claim(
@@ -172,7 +172,7 @@ class Supervisor(threading.Thread):
         return self._store.shards.being_planned(self._devices)
 
     def _make_ready(self) -> None:
-        """Start the evaluator while another worker plans: its libraries are loaded when the shards come."""
+        """Start the evaluator while another worker plans, so that its libraries are loaded in time."""
         try:
             self._evaluator.ready()
         except OSError as error:
@@ -180,7 +180,7 @@ class Supervisor(threading.Thread):
         self._idle_since = time.monotonic()
 
     def _warm_job_was_stopped(self) -> bool:
-        """Whether the model in memory is of a canceled or deleted job: its memory is promised back."""
+        """Whether the warm model is of a canceled or deleted job, whose memory must be freed."""
         if self._evaluator.job is None:
             return False
         try:
@@ -189,7 +189,7 @@ class Supervisor(threading.Thread):
             return True
 
     def _beat(self) -> None:
-        """Give a sign of life when one is due; called from this thread and from the renewing one."""
+        """Send a heartbeat when one is due; called from this thread and from the renewing one."""
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
             gauges: Gauges = {**self._counters.gauges, "catalog": load().digest}
             self._store.workers.beat(

@@ -1,4 +1,4 @@
-"""The one evaluator of a supervisor, kept warm between shards."""
+"""A supervisor's evaluator, kept warm between shards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from assay.workers.supervision.evaluator_process import EvaluatorProcess
 
 
 class WarmEvaluator:
-    """Starts an evaluator when one is needed, and says whose model it holds.
+    """Starts an evaluator on demand, and records whose model it holds.
 
     Attributes:
         job: the job of the last answered request, while its evaluator lives.
@@ -22,7 +22,7 @@ class WarmEvaluator:
 
     @property
     def process(self) -> EvaluatorProcess | None:
-        """The evaluator, dead or alive; None when there is none."""
+        """The evaluator, dead or alive; None without one."""
         return self._process
 
     def ready(self) -> EvaluatorProcess:
@@ -39,7 +39,7 @@ class WarmEvaluator:
         return self._process
 
     def end(self) -> None:
-        """End the evaluator, if there is one, with everything that it started."""
+        """End the evaluator, if any, with all its children."""
         process, self._process, self.job = self._process, None, None
         if process is not None:
             process.stop(self._settings.cancel_grace_seconds)
