@@ -1,4 +1,4 @@
-"""Files that a job leaves: named, sized and hashed when they are complete."""
+"""Files written by a job: named, sized and hashed once complete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_text(path: Path, text: str) -> ArtifactDescription:
 
 
 def write(path: Path, data: bytes) -> ArtifactDescription:
-    """Write a file whole or not at all, and describe it; several may write the same file at once.
+    """Write a file atomically, and describe it; several may write the same file at once.
 
     Raises:
         OSError: it could not be written.
@@ -44,7 +44,7 @@ def write(path: Path, data: bytes) -> ArtifactDescription:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    # Not read back: on a shared file system it may just be replaced by an equal one, and reading fails.
+    # Not read back: on a shared file system an equal one may just replace it, and reading fails.
     return _described(path, len(data), hashlib.sha256(data).hexdigest())
 
 

@@ -1,6 +1,6 @@
 """The check shard: compares uploaded weights with their model, without the model's memory or a data set.
 
-An exported program is its own model: it is run instead (`program_check.py`).
+An exported program is its own model: it is run instead (`workers/weights/program_check.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(request: CheckRequest, session: Session, report: Callable[[ProgressRepor
     """Answer a check request.
 
     Raises:
-        BadWeights: the file is gone or damaged.
+        BadWeights: the file is missing or damaged.
         ValueError: the model cannot be built.
     """
     assert request["weights"] is not None  # the file of the job's folder
@@ -86,7 +86,7 @@ def run(request: CheckRequest, session: Session, report: Callable[[ProgressRepor
 
 
 def _error(faults: list[str], other: Sequence[str]) -> str | None:
-    """Why a file is rejected; None when it is not. The verdict has what is cut off here."""
+    """The error of a rejected file, None for an accepted one. The verdict has the parts cut off here."""
     more = [f"and {len(other) - KEYS_SHOWN} more"] if len(other) > KEYS_SHOWN else []
     return "; ".join([*([in_words(faults)] if faults else []), *other[:KEYS_SHOWN], *more]) or None
 
@@ -116,7 +116,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _wrong_training(metadata: Mapping[str, str], classes: int | None) -> Iterator[str]:
-    """What every evaluation of these weights would stumble over."""
+    """Errors that would affect every evaluation of these weights."""
     try:
         source: TrainedOn | None = parse_trained_on(metadata)
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):

@@ -31,8 +31,8 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     """Answer an evaluate request.
 
     Raises:
-        MissingData: the data set is not there any more.
-        BadWeights: the weights, or those of another model that an attack needs, are gone.
+        MissingData: the data set is no longer there.
+        BadWeights: the weights, or those of another model used by an attack, are missing.
         ValueError: the weights, those of another model, or the number of examples changed since the job was
             planned.
     """
@@ -71,7 +71,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     )
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
-        # Of each evaluation the first shard asks: the answers would be the same.
+        # Only the first shard of each evaluation probes: the answers would be the same.
         odd = probe_shard(shard) if request["start"] == 0 else {}
         outcomes = evaluation_of(item, data.task).measure(shard)
     extra: OutcomeExtra = {
@@ -89,10 +89,10 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
 
 
 def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
-    """The evaluation that an item of a spec names, with its parameters.
+    """The evaluation named by an item of a spec, with its parameters.
 
     Args:
-        item: {"name", "params"}; an attack is run as the task asks for.
+        item: {"name", "params"}; an attack runs as required by the task.
         task: Of the data.
     """
     made = catalog.build("evaluation", item["name"], item["params"])()
@@ -103,7 +103,7 @@ def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
 
 
 def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[int], **more: Any) -> Shard:
-    """What an evaluation of a job may use.
+    """The input of an evaluation of a job.
 
     Args:
         spec: Of the job.
@@ -128,7 +128,7 @@ def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[i
 
 
 def answer(outcomes: Outcomes, seconds: float) -> Measurement:
-    """The outcome report of a shard, without what is extra."""
+    """The outcome report of a shard, without the extra fields."""
     return {
         "type": "outcome",
         "n": len(outcomes.ids),
@@ -146,13 +146,13 @@ def _save(file: OutcomeFile, request: EvaluateRequest, evaluation: str) -> Artif
 
 
 class _Messages:
-    """Reports how far a shard is.
+    """Reports the progress of a shard.
 
     Args:
         report: Takes the messages.
         item: The evaluation; an attack's epsilon is part of the message.
         examples: n.
-        rows: How many rows there will be.
+        rows: Number of rows.
     """
 
     def __init__(self, report: Report, item: EvaluationItem, examples: int, rows: int) -> None:
@@ -163,11 +163,11 @@ class _Messages:
         self._done = 0
 
     def progress(self, done: int) -> None:
-        """So many rows are done."""
+        """Reports the number of rows done."""
         self._done = done
         self._report({"type": "progress", "done": done, "total": self._rows, "message": self._message})
 
     def staged(self, stage: str, left: int) -> None:
-        """A stage of an attack is over, and so many examples hold out."""
+        """Reports the end of an attack's stage, and the number of examples that hold out."""
         self._message = f"{self._name}: {left} of {self._examples} left after {stage}"
         self.progress(self._done)

@@ -1,4 +1,4 @@
-"""From an exception in the evaluator to what the job says, and whether trying again could help."""
+"""Maps exceptions in the evaluator to the job's error, and decides on a retry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BadWeights(ValueError):
 
 
 class FailedElsewhere(Exception):
-    """Another process failed, and has said why."""
+    """Another process failed, and has reported the reason."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure["message"])
@@ -26,7 +26,7 @@ class FailedElsewhere(Exception):
 
 
 def describe(error: Exception) -> Failure:
-    """Name the failure; only what may pass by itself is worth a retry."""
+    """Name the failure; only transient ones are worth a retry."""
     if isinstance(error, FailedElsewhere):
         return error.failure
     if isinstance(error, MissingData):

@@ -1,4 +1,4 @@
-"""What a training job measures of the model that it has trained, on the held-out split."""
+"""The final evaluation of a training job's model, on the held-out split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.stored_specs import EvaluationItem, TrainJobSpec
 
 CLEAN: EvaluationItem = {"name": "clean", "params": {}, "data": None}
-# One pass over the text; the sliding window of the paper takes a pass for every word.
+# One pass over the text; the paper's sliding window takes a pass per word.
 PERPLEXITY: EvaluationItem = {
     "name": "perplexity",
     "params": {"window": "blocks", "length": None, "stride": 128},
@@ -15,7 +15,7 @@ PERPLEXITY: EvaluationItem = {
 
 
 def final_evaluation(spec: TrainJobSpec) -> EvaluationItem:
-    """The clean accuracy, or of a language model the perplexity in windows that do not overlap.
+    """The clean accuracy, or for a language model the perplexity in windows without overlap.
 
     Args:
         spec: Of a training job, with every default filled in.

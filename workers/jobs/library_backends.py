@@ -1,10 +1,10 @@
-"""What is different about a row where a library ran the attack, or lent its draws: `library_backend`.
+"""The warning `library_backend`: differences of rows where a library ran the attack or made its draws.
 
 Whether an example's result depends on the examples beside it is a property of backend and attack, stated by
-the attack (`THREAT`) and held by `tests/laws/test_attack_laws.py`: of cleverhans and of pyautoattack's
-Auto-PGD the draws are ours, keyed by example; `compatible` kernels and the library's Square and FAB take one
-stream of draws for each batch. FAB draws nothing in its first restart. Passes of the library's Square and FAB
-are shared out evenly in a batch.
+the attack (`THREAT`) and tested by `tests/laws/test_attack_laws.py`: cleverhans and pyautoattack's Auto-PGD
+get Assay's draws, keyed by example; `compatible` kernels and the library's Square and FAB take one stream of
+draws per batch. FAB draws nothing in its first restart. Passes of the library's Square and FAB are shared out
+evenly in a batch.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def draws_for_a_batch(backend: str, attack: str, params: Params) -> bool:
 
 
 def describe(backend: str, attack: str, params: Params, stages: Sequence[str]) -> str:
-    """What the reader of a row must know of its backend.
+    """Caveats of a row due to its backend.
 
     Args:
         backend: cleverhans, compatible or pyautoattack.
         attack: Its catalog name.
         params: Its parameters.
-        stages: Of an ensemble, the names of its attacks, which have their default parameters; else empty.
+        stages: For an ensemble the names of its attacks, with default parameters; else empty.
     """
     if backend == "cleverhans":
         own = (

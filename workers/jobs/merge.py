@@ -1,8 +1,7 @@
 """From outcome rows to results: pure functions over the examples sorted by id, then one save.
 
-What the rows mean is said by the outcome table that the evaluation states. Counts are integers and sums are
-`math.fsum`, so that merging in any order gives the same bits. Saving is idempotent: whoever repeats it writes
-the same result.
+The evaluation's outcome table gives the rows their meaning. Counts are integers and sums are `math.fsum`, so
+that merging in any order gives the same bits. Saving is idempotent: a repetition writes the same result.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) ->
 
 
 def save_job(store: Store, folder: Path, job_id: str) -> None:
-    """Merge the evaluations that have no result yet, and end the job; its shards are all done.
+    """Merge the evaluations without a result, and end the job; its shards are all done.
 
     Raises:
         NotFound: the job has been deleted.
@@ -70,13 +69,13 @@ def save_job(store: Store, folder: Path, job_id: str) -> None:
         rows = store.results.outcomes(job_id, index)
         if index not in merged:
             _save_one(store, folder, job, index, rows)
-        # Of millions of examples, the columns of one evaluation at a time are enough.
+        # With millions of examples, load the columns of one evaluation at a time.
         measured += [replace(row, columns={}) for row in rows]
     store.jobs.succeed(job_id, provenance(job, measured))
 
 
 def evaluations(job: JobRow) -> list[EvaluationItem]:
-    """What the job measures; a training job measures what it trained."""
+    """The job's evaluations; a training job evaluates its trained model."""
     spec = user_spec(job.spec)
     return [final_evaluation(spec)] if spec["kind"] == "train" else spec["evaluations"]
 
@@ -107,7 +106,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         measured = len(columns["id"])
         raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
     first = ordered[0].extra
-    # A shard says so where it had to run under another protocol than the job's.
+    # A shard reports if it had to run under another protocol than the job's.
     protocol = first.get("protocol") or (spec["protocol"] if spec["kind"] == "evaluate" else "pixel")
     context = Context(
         params=item["params"],
@@ -161,7 +160,7 @@ def _tasks(job: JobRow, item: EvaluationItem) -> Sequence[str]:
 
 
 def _undefined(summary: Summary, table: OutcomeTable) -> dict[str, str]:
-    """Metrics without a value and why, but for those that the summary's own warnings explain."""
+    """Metrics without a value and the reasons, except those that the summary's own warnings explain."""
     explained = {
         name
         for warning in summary.warnings
@@ -179,7 +178,7 @@ def _undefined(summary: Summary, table: OutcomeTable) -> dict[str, str]:
 def published_for(
     job: JobRow, item: EvaluationItem, planned: PlannedEvaluation, protocol: str
 ) -> list[Reference]:
-    """The published numbers that belong to an evaluation of the job."""
+    """Published numbers for an evaluation of the job."""
     if found := analysis_references(item["name"], job.spec["model"], planned.get("known_as")):
         return found
     if planned.get("known_as") is None:
@@ -197,7 +196,7 @@ def published_for(
 
 
 def _screening(execution: Execution) -> str | None:
-    """The arithmetic of the first of two runs: bfloat16 is confirmed like what was screened."""
+    """The arithmetic of the first of two runs; a bfloat16 job is confirmed like a screened one."""
     rough = "bfloat16" if execution["dtype"] == "bfloat16" else None
     return execution.get("screening") or rough
 

@@ -1,8 +1,8 @@
 """The plan shard: reads the data's length and hash and cuts the evaluations into shards.
 
-The plan is a pure function of the spec, the model's cost and the number of examples, so that the same
-job always has the same shards, whoever plans it. A shard is a range of the evaluation order, a multiple
-of the batch size long, and nominally lasts `shard_seconds`.
+The plan is a pure function of the spec, the model's cost and the number of examples, so that the same job
+always has the same shards on any worker. A shard is a range of the evaluation order, a multiple of the batch
+size long, and nominally lasts `shard_seconds`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     """Answer a plan request.
 
     Raises:
-        MissingData: a data set is not there.
-        BadWeights: the weights, or those of another model that an evaluation needs, are gone.
+        MissingData: a data set is missing.
+        BadWeights: the weights, or those of another model used by an evaluation, are missing.
         ValueError: model and data do not fit each other.
     """
     spec = request["spec"]
@@ -68,13 +68,13 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         if pixels is not None:
             facts["class_pixels"] = pixels
         evaluations.append({**facts, **doubtful} if repeats is None else {**facts, "repeats": repeats})
-        # The library's batches go over all examples: what is left of them cannot be cut.
+        # The library forms its batches from all remaining examples: they cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
-        # A batch is of windows, where an example is a document of many windows.
+        # A batch counts windows, and an example is a document of many windows.
         together = 1 if data.task == "language" else batch_size
         shards += cut(index, n, cost, together, math.inf if whole else request["shard_seconds"])
         label = content_label(data_label(item["data"] or spec["data"]), item["params"])
-        if label not in hashes:  # of a large set it takes minutes
+        if label not in hashes:  # takes minutes for a large set
             hashes[label] = examples.content_sha256()
         report(
             {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
@@ -96,12 +96,12 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
 
 
 def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
-    """What the merge must know of the data.
+    """Facts of the data for the merge.
 
     Returns:
-        `n` examples of the `available` ones are used (or there are n repeats of what measures the machine),
-        with so many `classes`; `known_as` is the name of a well-known set; `published` is how many examples
-        the published set has, where it has others.
+        `n` examples of the `available` ones are used (or n repeats of a machine measurement are made), with
+        so many `classes`; `known_as` is the name of a well-known set; `published` is the number of examples
+        of the published set, where it differs.
     """
     facts: PlannedEvaluation = {"n": n, "available": len(examples.ids), "classes": examples.classes}
     if is_text(examples):

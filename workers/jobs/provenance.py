@@ -1,4 +1,4 @@
-"""What a number was computed with: code, packages, device, arithmetic."""
+"""Provenance of a number: code, packages, device, arithmetic."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CODE = (
     "service/metrics",
     "service/submission",
 )
-# With what is read beside it, such as the classes of ImageNet-A among those of ImageNet.
+# With files read beside it, such as the classes of ImageNet-A among those of ImageNet.
 SUFFIXES = (".py", ".json")
 
 
 def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardProvenance:
     """The `code`, `packages` and `device` parts of the provenance of a job's results.
 
-    The packages are those that any number can depend on, and those that bring components which the job names.
+    The packages are those that any number can depend on, and those with components named by the job.
     """
     used = packages() | packages_of(spec, load())
     return {"code": code(), "packages": used, "device": describe_device(device, dtype)}
@@ -58,7 +58,7 @@ def code() -> CodeProvenance:
 @cache
 def packages() -> dict[str, str]:
     """Versions of the packages that a number can depend on."""
-    # Of torch with the build ("+cpu", "+cu132"): its kernels differ.
+    # torch's version with the build ("+cpu", "+cu132"): kernels differ between builds.
     found = {name: _version(name) for name in PACKAGES} | {"torch": str(torch.__version__)}
     return {"python": platform.python_version()} | {name: v for name, v in found.items() if v is not None}
 
@@ -97,7 +97,7 @@ def _commit() -> str | None:
     if "ASSAY_COMMIT" in os.environ:
         return os.environ["ASSAY_COMMIT"] or None
     if not (ROOT / ".git").exists():
-        return None  # installed: the repository that a virtual environment lies in is not ours
+        return None  # installed: a repository around a virtual environment is not Assay's
     try:
         answer = subprocess.run(  # noqa: S603 (fixed command)
             ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],  # noqa: S607

@@ -1,4 +1,4 @@
-"""What the plan must know of attacks on segmentation models: the pixels of each class."""
+"""The plan's data for attacks on segmentation models: the pixels of each class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
 from assay.workers.jobs.session import Session
 
-# Label maps that are read at a time.
+# Label maps read at a time.
 MAPS = 64
 
 
@@ -36,13 +36,13 @@ def class_pixels(
 
     Args:
         item: The evaluation.
-        examples: What it is run on.
+        examples: Those that it runs on.
         spec: Of the job.
         session: Builds the data.
-        size: Of the images that the model sees: pixels are counted in these squares.
+        size: Of the model's input images: pixels are counted in these squares.
 
     Raises:
-        MissingData: there are no training images, which a balanced loss is weighed by.
+        MissingData: there are no training images for the weights of a balanced loss.
         ValueError: none of their pixels has a class.
     """
     if not is_attack_on_pixels(item, examples) or not ensemble_of(item).balanced:
@@ -56,12 +56,12 @@ def class_pixels(
         )
         raise MissingData(message) from error
     counts = pixels_of_classes(training, size)
-    class_weights(counts)  # raises where they are of no use
+    class_weights(counts)  # raises where they are unusable
     return counts
 
 
 def pixels_of_classes(data: SegmentationSet, size: int) -> list[int]:
-    """How many pixels of each class the squares of this side have in all images, (K,)."""
+    """Pixels of each class in the squares of this side, over all images, (K,)."""
     counts = [0] * data.classes
     for start in range(0, len(data.ids), MAPS):
         rows = range(start, min(start + MAPS, len(data.ids)))

@@ -1,4 +1,4 @@
-"""What an evaluator keeps warm between the shards of a job: data sets and one classifier."""
+"""Evaluator state kept between the shards of a job: data sets and one classifier."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from assay.workers.weights.headers import read_shapes
 from assay.workers.weights.load import File, load_weights
 from assay.workers.weights.programs import load_classifier
 
-# Its attributes are made at import time, out of the type checker's sight.
+# Its attributes are created at import time, invisible to the type checker.
 _deterministic: Any = torch.utils.deterministic
 
 DTYPES = {
@@ -61,7 +61,7 @@ def data_root() -> Path | None:
 
 
 def configure(threads: int) -> None:
-    """Pin threads and choose arithmetic that repeats: no TF32, deterministic kernels."""
+    """Pin threads and choose repeatable arithmetic: no TF32, deterministic kernels."""
     torch.set_num_threads(threads)
     # Same as use_deterministic_algorithms, which also imports the whole compiler: seconds.
     torch.set_deterministic_debug_mode("error")
@@ -75,9 +75,9 @@ def configure(threads: int) -> None:
 class Loaded:
     """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
 
-    Of a model of words it is a `TokenModel`, and `image_size` is the most tokens that it takes.
+    A model of words is a `TokenModel`, and `image_size` its maximum number of tokens.
     `metadata` is the text in the header of the weights file, empty without one. `assumed` is the mean and the
-    standard deviation of each channel where nobody knows whether the weights were trained with them.
+    standard deviation of each channel where the weights may have been trained with others.
     """
 
     classifier: Classifier
@@ -107,14 +107,14 @@ class Session:
         """The data set of a data spec.
 
         Raises:
-            MissingData: it is not where it should be.
+            MissingData: its files are missing.
         """
         key = _key(spec, split)
         data = self._data.pop(key, None)
         if data is None:
             build = catalog.build("data", spec["name"], spec["params"])
             if len(self._data) >= KEPT_DATA_SETS:
-                self._data.pop(next(iter(self._data)))  # the one whose last use is longest ago
+                self._data.pop(next(iter(self._data)))  # the least recently used one
             data = build(data_root(), split)
         self._data[key] = data
         return data
@@ -131,11 +131,11 @@ class Session:
             BadWeights: keys or shapes do not fit.
             ValueError: the model cannot be built for this data.
         """
-        # The kind too: a model that is to be trained has its gradients switched on.
+        # The kind too: a model to be trained has gradients enabled.
         execution = (spec["execution"]["dtype"], device)
         key = _key(spec["kind"], spec["model"], spec["data"], spec["seed"], execution, weights)
         if self._loaded is None or self._loaded[0] != key:
-            self._loaded = None  # free the old model before the new one is made
+            self._loaded = None  # free the old model before building the new one
             data = self.data(spec["data"], "train" if spec["kind"] == "train" else "test")
             self._loaded = (key, _load(spec, data, device, weights))
         return self._loaded[1]
@@ -149,28 +149,28 @@ class Session:
             device: "cpu", "cuda" or "auto".
 
         Raises:
-            BadWeights: they are gone, or do not fit.
-            MissingData: the data that it was trained on is not there.
+            BadWeights: they are missing, or do not fit.
+            MissingData: the data that it was trained on is missing.
         """
         key = _key(source, execution, device)
         if self._other is None or self._other[0] != key:
             self._other = None
-            # Its weights are in the file, wherever they came from at first.
+            # Its weights are in the file, whatever their origin.
             model: ModelReference = {**source["spec"]["model"], "weights": {"job": ""}}
             changes = {"kind": "evaluate", "execution": execution, "model": model}
             spec = cast(
                 EvaluateJobSpec, {**source["spec"], **changes}
-            )  # of which `_load` reads what both have
+            )  # `_load` reads the fields common to both
             data = self.data(spec["data"], "test")
             self._other = (key, _load(spec, data, device, source["weights"]))
         return self._other[1]
 
 
 def resolve_device(name: str) -> torch.device:
-    """The torch device of a device class; "auto" takes CUDA where there is one.
+    """The torch device of a device class; "auto" takes CUDA where available.
 
     Raises:
-        ValueError: CUDA was asked for and there is none.
+        ValueError: CUDA was requested and is not available.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -232,7 +232,7 @@ def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights:
 
 
 def _check_same_words(path: Path, data: ExampleSet) -> None:
-    """Refuse weights that were trained to read other words, where they tell."""
+    """Refuse weights that state another vocabulary."""
     _, metadata = read_shapes(path)
     trained = json.loads(metadata.get("trained_on", "{}")).get("vocabulary")
     if trained is not None and trained != cast(TextSet, data).vocabulary.sha256:
@@ -252,7 +252,7 @@ def _ready(
     metadata: Mapping[str, str] | None = None,
     assumed: AssumedNormalization | None = None,
 ) -> Loaded:
-    """A classifier where and as the job runs it; its hash is that of its state dict, unless one is given."""
+    """A classifier on the job's device, in its arithmetic, with the given hash or that of its state dict."""
     model, dtype = spec["model"], DTYPES[spec["execution"]["dtype"]]
     classifier.requires_grad_(spec["kind"] == "train").eval()
     digest = digest or state_sha256(classifier)
@@ -299,7 +299,7 @@ def _check_pretrained(
 
 
 def _check_stated(stated: ChannelStatistics, data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The normalisation that was stated with the weights."""
+    """Checks the normalisation stated with the weights."""
     if len(stated["mean"]) != data.channels:
         raise BadWeights(
             f"the normalization of the weights is for {len(stated['mean'])} channels,"
@@ -322,10 +322,10 @@ def _key(*parts: object) -> str:
 
 
 def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
-    """The data set of an evaluation; of stored corrupted images those that it asks for.
+    """The data set of an evaluation; for stored corrupted images the requested ones.
 
     Raises:
-        MissingData: they are not there.
+        MissingData: they are missing.
     """
     data = session.data(item["data"] or spec["data"], "test")
     return data.of_cells(cells_of(item["params"])) if isinstance(data, StoredCorruptions) else data

@@ -1,6 +1,6 @@
-"""The models of other jobs that evaluations use: they have to fit, and to be the same from plan to result.
+"""Models of other jobs used by evaluations: they must fit, and stay the same from plan to result.
 
-The plan records each with the hash of its weights' content; a shard takes no other weights than those.
+The plan records each with the hash of its weights' content; a shard accepts only those weights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from assay.workers.weights.fit import FACTS, check_fit, made_for
 
 
 def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> dict[str, ForeignModel]:
-    """What the plan keeps of the other models that a job uses.
+    """The plan's record of other models used by a job.
 
     Args:
         request: The plan request; its `sources` are {job: {"spec", "weights"}}, with the path of the weights.
@@ -27,8 +27,8 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> d
         {job: {"model": {"name", "params"}, "weights_sha256"}}
 
     Raises:
-        BadWeights: weights are gone, or do not fit their model.
-        ValueError: a model is made for other images or classes.
+        BadWeights: weights are missing, or do not fit their model. ValueError: a model is made for other
+        images or classes.
     """
     found: dict[str, ForeignModel] = {}
     for dependency in _required(request):

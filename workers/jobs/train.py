@@ -2,7 +2,7 @@
 
 The result of a training job is the clean accuracy of the final weights on the data set's held-out split (of
 a language model its perplexity), and artifacts: `weights.safetensors`, `training_log.jsonl` and
-`training_curves.svg`; a recipe that keeps an average of the weights leaves `weights_ema.safetensors` too.
+`training_curves.svg`; a recipe that averages the weights writes `weights_ema.safetensors` too.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     """Answer a train request.
 
     Raises:
-        MissingData: the data set is not there.
+        MissingData: the data set is missing.
         TrainingDiverged: the loss is not finite.
         ValueError: model and data do not fit each other.
     """
     spec, begun = request["spec"], time.monotonic()
     data = session.data(spec["data"], "train")
-    held_out = session.data(spec["data"], "test")  # if it is missing, that is said before the training
+    held_out = session.data(spec["data"], "test")  # if it is missing, this fails before the training
     shared = shared_examples(data.ids, held_out.ids)
     catalog.check_rules(spec, data)
     recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
@@ -48,12 +48,12 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     if devices == 1:
         loaded, trained = train_model(request, session, report)
     else:
-        session.forget()  # an earlier model has no place beside the others
+        session.forget()  # an earlier model leaves no room for the others
         trained = train_on_devices(request, report)
         loaded = _trained_model(spec, session, str(trained.weights_path))
     each = -(-trained.batch_size // devices)  # one device evaluates
     order = evaluation_order(held_out.name, held_out.ids, None)
-    shard = shard_of(spec, loaded, held_out, order, batch_size=each)  # told to no one: it is no training step
+    shard = shard_of(spec, loaded, held_out, order, batch_size=each)  # not a training step, so not reported
     outcomes = evaluation_of(final_evaluation(spec), held_out.task).measure(shard)
     outcome = answer(outcomes, time.monotonic() - begun)
     left = [trained.weights_path, trained.log_path, trained.curves_path, trained.average_path]
@@ -89,7 +89,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
 
 
 def _trained_model(spec: TrainJobSpec, session: Session, weights: str) -> Loaded:
-    """What other processes have trained: its weights are in the file, wherever they came from at first."""
+    """The model trained by other processes: its weights are in the file, whatever their origin."""
     plain: TrainJobSpec = {**spec, "model": {**spec["model"], "weights": {"job": ""}}}
     return session.classifier(plain, device=spec["execution"]["device"], weights=weights)
 

@@ -39,12 +39,12 @@ def train_model(
 
     Args:
         request: of kind "train".
-        session: has the data and the model; it forgets the model, whose weights are trained now.
+        session: has the data and the model; drops the model, whose weights are now trained.
         report: gets progress and checkpoints, in the first process.
         processes: this process of the training.
 
     Raises:
-        MissingData: the data set is not there.
+        MissingData: the data set is missing.
         TrainingDiverged: the loss is not finite.
         ValueError: model and data do not fit each other.
     """
@@ -89,7 +89,7 @@ def train_model(
 def _held_out_loss(
     held_out: ExampleSet, loaded: Loaded, batch_size: int
 ) -> Callable[[nn.Module], float] | None:
-    """Of a language model: the mean loss over the words of the evaluation split, in windows side by side."""
+    """Mean loss of a language model over the words of the evaluation split, in adjacent windows."""
     if held_out.task != "language":
         return None
     shard = Shard(
@@ -111,5 +111,5 @@ def _held_out_loss(
 
 
 def shared_examples(one: Iterable[str], other: Iterable[str]) -> int:
-    """How many ids are in both."""
+    """Number of ids in both."""
     return len(set(one) & set(other))

@@ -1,4 +1,4 @@
-"""What the reader of one row of the results must know about it.
+"""Warnings about one row of the results.
 
 Sources: the checks of AutoAttack's `flags_doc` (Croce and Hein 2020); Carlini et al. 2019, "On Evaluating
 Adversarial Robustness"; Pintor et al. 2022, "Indicators of Attack Failure"; Tramer et al. 2020, "On Adaptive
@@ -29,7 +29,7 @@ CountedCode = Literal[
 ]
 ProbedCode = Literal["random_outputs", "batch_dependent"]
 TextCount = Literal["words", "unknown_words", "cut_texts", "swapped", "swapped_unknown"]
-# What is counted example by example, in the shards' evidence under the warning's code.
+# Counts of examples, in the shards' evidence under the warning's code.
 COUNTED: dict[CountedCode, str] = {
     "zero_gradient": "the gradient at the first step was exactly zero for {count} of {n} examples:"
     " gradients may be masked, or the loss has underflowed; attack with another loss (apgd_dlr) or without"
@@ -47,7 +47,7 @@ COUNTED: dict[CountedCode, str] = {
     "out_of_box": "{count} adversarial examples of {n} examples had pixels outside [0, 1], and were not"
     " counted: the attack has a defect",
 }
-# What the same means of an attack on a segmentation model, of whichever loss.
+# Their meaning for an attack on a segmentation model, with any loss.
 OF_PIXELS: dict[CountedCode, str] = {
     "zero_gradient": "the gradient at the first step was exactly zero for {count} of {n} images under some"
     " loss: gradients may be masked, or the loss has underflowed; there is no attack without gradients here"
@@ -65,9 +65,9 @@ OF_PIXELS: dict[CountedCode, str] = {
     "out_of_box": "{count} attacked images of {n} had pixels outside [0, 1], and were not counted: the attack"
     " has a defect",
 }
-# Up to this share of the examples there is nothing to say: a loss that hovers may rise last.
+# No warning up to this share of the examples: a hovering loss may rise last.
 RARE: dict[CountedCode, float] = {"unconverged": 0.02}
-# What a look at the first images shows; only the first shard looks.
+# Found by probing the first images; only the first shard does.
 PROBED: dict[ProbedCode, str] = {
     "random_outputs": "the logits of {count} of the first images changed between two passes: the model draws"
     " random numbers, and an attack that does not average over them (autoattack version rand, eot) looks"
@@ -75,14 +75,14 @@ PROBED: dict[ProbedCode, str] = {
     "batch_dependent": "the logits of {count} of the first images changed with the batch: an example's result"
     " depends on its neighbours, and is not the one that the model gives it alone",
 }
-# Above this share of unknown words a reader must know.
+# Share of unknown words above which a warning is due.
 MANY_UNKNOWN = 0.1
 OF_TEXTS: tuple[TextCount, ...] = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a row when its warnings are decided.
+    """Input for the warnings of a row.
 
     Attributes:
         name: of the evaluation or attack.
@@ -90,11 +90,10 @@ class Row:
         backend: "native", or the library that ran the attack.
         attack: whether it is an attack.
         pixel: whether the protocol is `pixel`.
-        planned: what the plan says about this evaluation: `n` examples of the `available` ones with so many
-            `classes`, and of these those `seen` in training and the classes `renamed` since, where there
-            are any.
+        planned: the plan of this evaluation: `n` examples of the `available` ones with so many `classes`, and
+        if any, the examples `seen` in training and the classes `renamed` since.
         breakdown: the stages of an ensemble.
-        undefined: the metrics that have no value, and why.
+        undefined: metrics without a value, with the reason.
         screening: the arithmetic of the first of two runs, or None.
         segmentation: whether pixels are judged.
     """
@@ -116,8 +115,8 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
 
     Args:
         plan: the job's plan.
-        evidence: what each shard reported, as `Outcomes.evidence` gives it.
-        row: the rest.
+        evidence: reports of the shards, as returned by `Outcomes.evidence`.
+        row: further facts.
     """
     return [
         *_counted(evidence, row),
@@ -142,7 +141,7 @@ def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
 
 
 def _by_stage(evidence: Sequence[Evidence], code: CountedCode) -> dict[str, int]:
-    """How many of the count fell to each stage, where the attack has some."""
+    """The count by stage, for attacks with stages."""
     counts: dict[str, int] = {}
     for stage in (stage for shard in evidence for stage in shard.get("stages", ())):
         if count := stage.get(code, 0):
@@ -201,7 +200,7 @@ def _of_classes(row: Row) -> Iterator[Warning]:
 
 
 def _of_stages(row: Row) -> Iterator[Warning]:
-    """Of an ensemble: a black box that breaks what its white boxes have left; and what it doesn't prove."""
+    """For an ensemble: a black box that breaks examples left by white boxes; and the limits of the result."""
     n = row.planned["n"]
     for before, stage in zip(row.breakdown, row.breakdown[1:], strict=False):
         few = stage.broken < MIN_EXAMPLES or stage.broken <= TOLERANCE * n
@@ -260,7 +259,7 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
 
 
 def _of_reading(row: Row) -> Iterator[Warning]:
-    """How not to read the metrics."""
+    """Warnings against misreading the metrics."""
     if row.attack and row.pixel and not row.segmentation:
         message = (
             "top5 was measured under an attack on top-1, which does not try to leave the five highest:"
@@ -286,13 +285,13 @@ def _of_reading(row: Row) -> Iterator[Warning]:
 
 
 def _omitted_constraints(name: str) -> list[str]:
-    """What the published recipe of an attack has beyond ours, as it states in its FACTS."""
+    """Constraints of an attack's published recipe missing here, as stated in its FACTS."""
     facts = load().find_evaluation(name).facts or {}
     return list(facts.get("omitted_constraints", ()))
 
 
 def _of_texts(evidence: Sequence[Evidence], n: int) -> Iterator[Warning]:
-    """What a model does not read of the texts that it is attacked with."""
+    """Parts of the attacked texts that the model does not read."""
     found = {key: sum(shard.get(key, 0) for shard in evidence) for key in OF_TEXTS}
     if found["unknown_words"] > MANY_UNKNOWN * found["words"]:
         message = (
