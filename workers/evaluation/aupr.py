@@ -1,4 +1,4 @@
-"""Finding images of unknown classes by how little sure the model is of them: ImageNet-O.
+"""Detection of images of unknown classes by low confidence: ImageNet-O.
 
 Hendrycks and Gimpel 2017, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
 Networks"; Hendrycks et al. 2021, "Natural Adversarial Examples". The run is in

@@ -1,6 +1,6 @@
-"""Accuracy on the images, or texts, as they are.
+"""Accuracy on unattacked images or texts.
 
-Of classification the outcomes come from `workers/evaluation/engine/protocols.py`, of segmentation from
+Outcomes of classification come from `workers/evaluation/engine/protocols.py`, those of segmentation from
 `workers/evaluation/engine/segmentation.py`.
 """
 

@@ -1,9 +1,9 @@
-"""Accuracy on corrupted images, which are made while they are needed, or read from where they are stored.
+"""Accuracy on corrupted images, generated on demand or read from storage.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations", section 4: every image under every corruption at every severity. The images are corrupted
-in the size of the model, a batch at a time, and never kept. The model judges each image as it is, too.
-Stored images are another test set (`workers/evaluation/engine/stored_corruptions.py`).
+Perturbations", section 4: every image under every corruption at every severity. The images are corrupted at
+the model's size, a batch at a time, and never stored. The model judges each uncorrupted image, too. Stored
+images are another test set (`workers/evaluation/engine/stored_corruptions.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from assay.workers.evaluation.engine.stored_corruptions import StoredCells, flag
 
 __all__ = ["corruptions"]
 
-# Of segmentation as `clean` sees it, in squares: `workers/evaluation/engine/corrupted_segmentation.py`.
+# Segmentation in squares, as in `clean`: `workers/evaluation/engine/corrupted_segmentation.py`.
 TASKS = ("classification", "segmentation", "stored_corruptions")
 TABLE = {
     "classification": "corrupted_classification",
@@ -53,10 +53,10 @@ RULES = (
         "this data set is stored corrupted: the source must be 'stored'",
     ),
 )
-# The image as it is, then once for each corruption and severity; stored sets have no image as it is.
+# The uncorrupted image, then once per corruption and severity; stored sets lack the former.
 PASSES = ("(params.source == 'generated') + len(params.corruptions) * len(params.severities)", "0")
 
-# A name means the corruption at each severity, so that it has no parameters of its own.
+# A name means the corruption at each severity, without parameters of its own.
 CorruptionNames = Annotated[list[str], "corruption", Len(1, 100)]
 COMMON = [*FIFTEEN]
 
@@ -91,7 +91,7 @@ class Corrupted:
     kernels: Sequence[Corruption]
 
     def measure(self, shard: Shard) -> ExampleOutcomes | PixelCounts:
-        """One row per example, as it is and under each corruption."""
+        """One row per example, uncorrupted and under each corruption."""
         if shard.task == "segmentation":
             subject = (shard.classifier, shard.images, shard.truth, shard.ids)
             return segment_corrupted(

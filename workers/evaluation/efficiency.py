@@ -1,4 +1,4 @@
-"""What a model costs: parameters, operations, seconds and memory per image.
+"""Cost of a model: parameters, operations, seconds and memory per image.
 
 The quantities are those of Teo and Nguyen, NeurIPS 2024, appendix E.9, table 13, which states neither the
 batch size nor how memory was measured. Here:
@@ -45,7 +45,7 @@ PAPER = (
     "analysis, NeurIPS 2024, table 13"
 )
 REPEATS = "params.repeats"
-# Of each repeat; the job's batch size may be automatic, and 64 is as good a guess as any.
+# Images per repeat; the job's batch size may be automatic, and 64 is a guess.
 PASSES = ("2 * (params.batch_size or 64)", "params.batch_size or 64")
 
 # Operations are counted on so many images: batch statistics need two.
@@ -83,7 +83,7 @@ class _Efficiency:
         loader = Loader(model, shard.images, None, shard.ids, size, shard.device, dtype)
         while True:
             try:
-                # Of a small data set the same images come again: what they show does not matter.
+                # A small data set repeats its images: their content does not matter.
                 images = loader.images(torch.arange(size) % count)
                 with frozen(model):
                     values, facts = self._measured(model, images, dtype, shard.progress)
@@ -112,7 +112,7 @@ class _Efficiency:
         trained = copy.deepcopy(model).train().requires_grad_(True)
         for place, (kind, one, make) in enumerate((("test", model, inference), ("train", trained, training))):
             run = make(one, images, dtype)
-            run()  # what is made at the first pass and kept (workspaces) is not the pass's
+            run()  # buffers made at the first pass and kept (workspaces) do not count
             facts[f"{kind}_flops"] = count_flops(make(one, few, dtype)) / len(few)
             facts[f"{kind}_bytes"] = peak_bytes(run, device)
             for _ in range(self.warmup):
@@ -136,7 +136,7 @@ def inference(model: nn.Module, images: Tensor, dtype: DType) -> Pass:
 def training(model: nn.Module, images: Tensor, dtype: DType) -> Pass:
     """A forward and a backward pass of a model in training mode; its gradients are freed at the end.
 
-    The loss is the cross-entropy to the model's own predictions: what the labels are costs nothing.
+    The loss is the cross-entropy to the model's own predictions: labels do not affect the cost.
     """
 
     def run() -> None:
@@ -152,14 +152,14 @@ def training(model: nn.Module, images: Tensor, dtype: DType) -> Pass:
 
 def count_flops(run: Pass) -> int:
     """Operations of matrix products, convolutions and attention in a pass; two for each multiply-add."""
-    # Of fused attention the counter knows some kernels only; as matrix products it knows it everywhere.
+    # The counter knows only some fused attention kernels; as matrix products it counts attention everywhere.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()
     return int(counter.get_total_flops())
 
 
 def peak_bytes(run: Pass, device: torch.device) -> int:
-    """The most memory that a pass holds at once, beyond what was held before it."""
+    """Peak memory of a pass, beyond the memory held before it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)

@@ -14,7 +14,7 @@ and so its own pseudo-inverse. V = G (I - 1_N) A can be solved for A only where 
 out of gamma_d and counted. gamma_d does not change with the length of a_d, so g is taken relative to its
 largest value, and K~ to its largest element.
 
-The differences |gamma_i - gamma_j| are small wherever K~ is small, whatever V is: each K(i, i) is at most
+The differences |gamma_i - gamma_j| are small wherever K~ is small, for any V: each K(i, i) is at most
 exp(-|k_i|^2 / sqrt(D)), so that all eigenvalues of K~ / N together are at most 1 (`trace`). Hence the
 controls: the same keys with random values, and with the model's values in another order of the tokens. And
 hence the cosine of a_d and K~ a_d, which is 1 for an eigenvector, and does not change with the size of K~.
@@ -54,7 +54,7 @@ PASSES = ("10", "0")
 
 MIN_SHARE = 1e-12
 COSINE_BINS = 20  # of [0, 1]
-SPREAD_BINS = 48  # of these powers of ten; the first and the last bin hold what lies beyond
+SPREAD_BINS = 48  # of these powers of ten; the first and the last bin include values beyond
 POWERS = (-20.0, 4.0)
 
 
@@ -117,7 +117,7 @@ def gram_matrix(keys: Tensor) -> Gram:
 
 
 def controls(values: Tensor, randomness: Randomness, ids: Sequence[str], layer: int) -> dict[str, Tensor]:
-    """Value matrices that know nothing of the keys, keyed by example and layer.
+    """Value matrices independent of the keys, with draws keyed by example and layer.
 
     Args:
         values: (B, H, N, D).
@@ -224,7 +224,7 @@ def _histogram(values: Tensor, defined: Tensor, low: float, high: float, bins: i
 
 
 def _without_layers(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Histograms and counts over all layers, (n, ...); what is of a control, a mean over them."""
+    """Histograms and counts over all layers, (n, ...); values of controls as a mean over layers."""
     kept = {}
     for name, part in values.items():
         if not part.is_floating_point():

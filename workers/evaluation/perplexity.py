@@ -46,11 +46,11 @@ class DocumentLosses(WithoutFiles):
     Attributes:
         ids: The documents.
         nll: Sum over the words of -log p in nats; not finite where a word's is not.
-        tokens: How many words were scored; the very first word of the text is not.
+        tokens: Number of scored words; the very first word of the text is not scored.
         unknown: How many of them are the unknown word.
-        windows: How many windows were run for it; one that neighbours share counts for the first of them.
-        nonfinite: How many documents have a loss that is not finite.
-        noted: What else a reader must know: a batch that had to be reduced.
+        windows: Number of windows run for it; one shared by neighbours counts for the first of them.
+        nonfinite: Number of documents with a loss that is not finite.
+        noted: Further caveats: a batch that had to be reduced.
     """
 
     ids: tuple[str, ...]
@@ -68,7 +68,7 @@ class DocumentLosses(WithoutFiles):
 
     @property
     def backward(self) -> torch.Tensor:
-        """Nothing is differentiated, int64 (n,)."""
+        """Zeros, without gradients, int64 (n,)."""
         return torch.zeros(len(self.ids), dtype=torch.int64)
 
     def columns(self) -> dict[str, list[object]]:
@@ -102,7 +102,7 @@ class Perplexity:
     stride: int
 
     def windows(self, longest: int) -> Windows:
-        """How the text is cut for a model that takes so many words.
+        """Windows of the text for a model with this maximum of words.
 
         Raises:
             ValueError: the model takes fewer words than a window has, or the stride is larger than a window.
@@ -145,7 +145,7 @@ class Perplexity:
 
 
 def passes_of(windows: Windows, ranges: Sequence[tuple[int, int]], words: int) -> tuple[int, ...]:
-    """How many windows each range is the first to need."""
+    """Number of windows first needed by each range."""
     seen, counts = set[int](), []
     for own in ranges:
         fresh = set(windows.numbers([own], words)) - seen

@@ -79,7 +79,7 @@ class _ProjectionLoss:
 
 
 def parts(queries: Tensor, keys: Tensor, values: Tensor, *, form: Form) -> dict[str, Tensor]:
-    """What J_proj of one layer is made of, example by example.
+    """Terms of J_proj of one layer, per example.
 
     Args:
         queries: (B, H, N, D), float64, as are the others.

@@ -53,7 +53,7 @@ Side = Annotated[int, Interval(ge=1, le=4096)]
 Example = tuple[Tensor, Tensor]
 """An image of a file, uint8 (C, H, W), and its label map: classes or IGNORE, uint8 (H, W)."""
 
-# Classes that are resized at a time: all of them at the size of a large file would fill the memory.
+# Classes resized at a time: all of them at the size of a large file would fill the memory.
 RESIZED_CLASSES = 16
 
 
@@ -104,12 +104,12 @@ class SlidingWindow:
         return tally.counts(exact.limit.noted())
 
     def judge(self, exact: Passes, examples: Iterable[Example], shard: Shard) -> Iterator[JudgedImage]:
-        """The class of every pixel of each example, in order; few of them are held at a time.
+        """The class of every pixel of each example, in order; few examples are held at a time.
 
         Args:
             exact: Runs the model, without autocast; its parameters are frozen, and nothing records gradients.
             examples: Images, on any device, with their label maps, on the CPU.
-            shard: Says how the model is run.
+            shard: Has the options of running the model.
 
         Raises:
             ValueError: The logits have another shape.
@@ -121,7 +121,7 @@ class SlidingWindow:
             yield canvas.judged(RESIZED_CLASSES)
 
     def together(self, batch_size: int, image_size: int) -> int:
-        """Windows of one pass: no more pixels than so many images of this side, but at least one window."""
+        """Windows of one pass: at most the pixels of so many images of this side, but at least one window."""
         return max(1, batch_size * image_size**2 // self.window**2)
 
     def size_of(self, height: int, width: int) -> tuple[int, int]:
@@ -133,7 +133,7 @@ class SlidingWindow:
         return max(self.window, int(size[0] * enlarged)), max(self.window, int(size[1] * enlarged))
 
     def anchors(self, length: int) -> list[int]:
-        """Where windows begin along a side of `length` pixels, at least a window's."""
+        """Starts of windows along a side of `length` pixels, at least a window's."""
         last = length - self.window
         return [*range(0, last, self.stride), last]
 
@@ -168,14 +168,14 @@ class SlidingWindow:
 
 
 class JudgedImage(NamedTuple):
-    """What the model said of one image.
+    """The model's answer to one image.
 
     Attributes:
         prediction: The class of every pixel of the file, int64 (H, W) on the CPU; K where a score is not
             finite.
         truth: Its label map, uint8 (H, W).
         finite: Whether all scores are finite.
-        windows: How many there were.
+        windows: Their number.
     """
 
     prediction: Tensor
@@ -185,13 +185,13 @@ class JudgedImage(NamedTuple):
 
 
 class _Canvas:
-    """Where the windows of one image add up.
+    """Accumulates the windows of one image.
 
     Args:
         truth: Its label map, uint8 (H, W).
         size: (h, w).
         classes: K.
-        windows: How many there will be.
+        windows: Their total number.
         like: A tensor of the type and on the device of the logits.
     """
 
@@ -209,7 +209,7 @@ class _Canvas:
         self._times: Tensor | None = None
 
     def add(self, scores: Tensor, top: int, left: int) -> bool:
-        """Add the scores of a window, (K, S, S), there; whether it was the last."""
+        """Add the scores of a window, (K, S, S), at its place; returns whether it was the last."""
         if self._scores is None or self._times is None:
             self._scores = self._like.new_zeros((self.classes, *self._size))
             self._times = self._like.new_zeros(self._size)

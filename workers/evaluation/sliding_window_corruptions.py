@@ -2,7 +2,8 @@
 
 Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel PCA", table 6: the fifteen
 corruptions of ImageNet-C on the images of ADE20K's validation set. Every image is corrupted at the file's own
-size, then goes the way of `sliding_window`, and is judged as it is, too. Corrupted images are never kept.
+size, then processed as by `sliding_window`; the uncorrupted image is judged, too. Corrupted images are never
+stored.
 
 This is not a parameter of `corruptions`: that is to `clean` what this is to `sliding_window`, with the same
 parameters for the windows, which classification and whole squares have no use for.
@@ -75,7 +76,7 @@ class CorruptedWindows:
     windows: SlidingWindow
 
     def measure(self, shard: Shard) -> PixelCounts:
-        """Segments every image as it is, and under each corruption.
+        """Segments every image, uncorrupted and under each corruption.
 
         Raises:
             ValueError: There are no images, or the logits have another shape.
@@ -100,9 +101,9 @@ class CorruptedWindows:
         return tally.counts(exact.limit.noted())
 
     def _views(self, shard: Shard) -> Iterator[Example]:
-        """Each image as it is and under each corruption, one at a time, with its label map."""
+        """Each image, uncorrupted and under each corruption, one at a time, with its label map."""
         for row, (pixels, truth) in enumerate(prefetch(shard.example, range(len(shard.ids)))):
-            # As it is, it goes the way of `sliding_window` unchanged.
+            # The uncorrupted image is processed exactly as by `sliding_window`.
             yield pixels, truth
             image = pixels.to(shard.device, torch.float32)[None] / TOP
             for kernel in self.kernels:

@@ -24,7 +24,7 @@ from assay.workers.evaluation.engine.text_attack import FolderTextAttack
 __all__ = ["textfooler"]
 
 TASKS = ("sequence",)
-# What the published recipe has and this one has not.
+# Constraints of the published recipe missing here.
 FACTS = {"omitted_constraints": ["part_of_speech", "sentence_encoder"]}
 TABLE = "text_attack"
 PAPER = "Jin et al. 2020, Is BERT Really Robust?"
@@ -74,6 +74,6 @@ def _recipe(vectors: str, neighbours: int, min_similarity: float, root: Path | N
 def _read(folder: Path, neighbours: int, _written: tuple[int, ...]) -> Neighbours:
     """Once in an evaluator: its shards and jobs share the vectors, and the neighbours found so far.
 
-    Files that were written anew since are read again.
+    Files changed since are read again.
     """
     return Neighbours(*read_vectors(folder), neighbours)

@@ -1,7 +1,7 @@
 """Accuracy and calibration on the images as they are: for ImageNet and the natural shifts of it.
 
 The confidence is the largest softmax of the logits that count, in float64 (Hendrycks and Gimpel 2017).
-What it is worth is measured by `service/metrics/calibration.py`.
+Its calibration is measured by `service/metrics/calibration.py`.
 """
 
 from __future__ import annotations

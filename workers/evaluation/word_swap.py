@@ -3,9 +3,9 @@
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
 NeurIPS 2024, appendix A.4: words of the evaluated text are replaced by "AAA". The text itself is swapped, so
 that a swapped word is seen as context and has to be predicted as well. Neither the rate nor whether swapped
-words count as targets is stated: the rate is a parameter, and both perplexities are measured. The words that
-stay are scored in the text as it was, too: they are others than all words, so that only two perplexities of
-these same words say what the swap does. That doubles the passes.
+words count as targets is stated: the rate is a parameter, and both perplexities are measured. The unswapped
+words are scored in the original text, too: they are a subset of all words, so only two perplexities of the
+same words show the effect of the swap. That doubles the passes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SwappedText(NamedTuple):
     Attributes:
         words: ids of the words, int64 (T,).
         swapped: which of them were swapped, bool (T,).
-        eligible: which of them could have been, by document: how many.
+        eligible: number of words that could have been, by document.
     """
 
     words: Tensor
@@ -70,7 +70,7 @@ class SwappedLosses(DocumentLosses):
 
     Attributes:
         swapped: How many of the scored words were swapped.
-        kept_nll: Sum of the losses of the other ones.
+        kept_nll: Sum of the losses of the unswapped ones.
         kept_nll_before: The same sum in the text before the swap.
         unknown_before: How many of the scored words were unknown before the swap.
         eligible: How many words of the document could have been swapped.
@@ -102,7 +102,7 @@ class SwappedPerplexity(Perplexity):
 
     Attributes:
         rate: Probability of each word that may be swapped.
-        change: What a swapped word becomes.
+        change: Replacement of a swapped word.
     """
 
     rate: float
@@ -156,7 +156,7 @@ class SwappedPerplexity(Perplexity):
 def _noted(
     after: SwappedText, unknown: NDArray[np.bool_], ranges: Sequence[tuple[int, int]]
 ) -> dict[str, int]:
-    """How many scored words were swapped, and how many of these are unknown now."""
+    """Number of swapped words among the scored ones, and how many of these are unknown now."""
     parts = [slice(start, stop) for start, stop in ranges]
     return {
         "swapped": sum(int(after.swapped[part].sum()) for part in parts),
@@ -165,7 +165,7 @@ def _noted(
 
 
 def swapped_text(text: LanguageSet, swap: WordSwap) -> SwappedText:
-    """The whole text with words swapped: a document is context of the next one, whichever are scored."""
+    """The whole text with words swapped: a document is context of the next one, scored or not."""
     words = torch.from_numpy(text.stream().astype(np.int64))
     swapped, eligible = np.zeros(len(words), dtype=bool), []
     for index, document in enumerate(text.ids):

@@ -1,6 +1,6 @@
-"""What analyses measure: evaluations that look into a model, or at what it costs, not at its answers.
+"""Analyses: evaluations of a model's internals or cost, not of its answers.
 
-The `measure` of an analysis returns `Measured`, which is merged by the outcome table that the analysis states
+The `measure` of an analysis returns `Measured`, which is merged by the analysis's outcome table
 (`service/metrics/analyses/`), in a process without tensors.
 
 n = examples, or repeats of one that measures the machine.
@@ -24,10 +24,10 @@ class Measured(WithoutFiles):
 
     Attributes:
         ids: Example ids, or names of the repeats.
-        values: What was measured of each, (n, ...); what is not finite becomes None.
+        values: Measurements by name, (n, ...); values that are not finite become None.
         forward: Forward passes of each, int64 (n,).
         backward: Backward passes of each, int64 (n,).
-        facts: What is not about single rows: JSON values.
+        facts: Facts not about single rows: JSON values.
     """
 
     ids: tuple[str, ...]
@@ -47,7 +47,7 @@ class Measured(WithoutFiles):
         }
 
     def evidence(self) -> dict[str, Any]:
-        """What the merge must know beside the rows."""
+        """Facts for the merge beside the rows."""
         return dict(self.facts)
 
 

@@ -1,4 +1,4 @@
-"""Runs a classifier over known and unknown classes and notes how sure it is of each image.
+"""Runs a classifier over known and unknown classes and records its confidence for each image.
 
 Legend: n examples.
 """
@@ -32,8 +32,8 @@ class AnomalyScores(WithoutFiles):
         prediction: The model's answer, -1 where the logits are not finite, int64 (n,).
         forward: Forward passes of each image, int64 (n,).
         backward: Backward passes of each image, int64 (n,).
-        nonfinite: How many images have logits that are not finite.
-        noted: What else a reader must know: a batch that had to be reduced.
+        nonfinite: Number of images with logits that are not finite.
+        noted: Further caveats: a batch that had to be reduced.
     """
 
     ids: tuple[str, ...]
@@ -85,7 +85,7 @@ def score_anomalies(
         batch_size: Images at a time.
         device: Where the model is.
         dtype: Arithmetic.
-        progress: Told how many images are done.
+        progress: Called with the number of images done.
 
     Raises:
         ValueError: If there are no images, or they are outside [0, 1].
@@ -126,7 +126,7 @@ def confidence_of(logits: Tensor) -> Tensor:
 def classify_with_confidence(
     model: nn.Module, images_of: Images, labels: Tensor, ids: Sequence[str], **options: Any
 ) -> ExampleOutcomes:
-    """Runs the model on unattacked images and notes its confidence; the rest is as in `classify`."""
+    """Runs the model on unattacked images and records its confidence; otherwise as `classify`."""
     confidence = torch.full((len(ids),), torch.nan, dtype=torch.float64)
 
     def note(rows: Tensor, logits: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What an attack on a segmentation model found out about each image, for each of its losses.
+"""Outcomes of an attack on a segmentation model, per image and loss.
 
 Legend: n images, L losses, K classes.
 """
@@ -36,11 +36,11 @@ class AttackedPixels:
         predicted: Pixels that were given each class, int64 (n, 1 + L, K).
         forward: Forward passes of each image, int64 (n,).
         backward: Backward passes of each image, int64 (n,).
-        flags: How many images each warning is about, of any loss.
-        stages: What each loss did, in order: name, number, n, broken, forward, backward, seconds.
-        noted: What else a reader must know: a batch that had to be reduced.
-        adversarial: Of each image the candidate with the fewest right pixels, (n, C, H, W), where asked for.
-        maps: The label maps, uint8 (n, H, W), where these were.
+        flags: Number of images per warning, of any loss.
+        stages: Counts of each loss, in order: name, number, n, broken, forward, backward, seconds.
+        noted: Further caveats: a batch that had to be reduced.
+        adversarial: Per image the candidate with the fewest right pixels, (n, C, H, W), if requested.
+        maps: The label maps, uint8 (n, H, W), likewise.
     """
 
     ids: tuple[str, ...]
@@ -59,7 +59,7 @@ class AttackedPixels:
 
     @property
     def worst(self) -> Tensor:
-        """The candidate with the fewest right pixels of each image, of several the first, int64 (n,)."""
+        """Per image the candidate with the fewest right pixels, the first of equal ones, int64 (n,)."""
         right = self.intersection.sum(2)
         number = torch.arange(right.shape[1])
         return torch.where(right == right.amin(1, keepdim=True), number, right.shape[1]).amin(1)
@@ -83,15 +83,15 @@ class AttackedPixels:
         }
 
     def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on, and what each loss did; those of shards add up."""
+        """Evidence for warnings, and the counts of each loss; those of shards add up."""
         return {**self.flags, **self.noted, "stages": [dict(stage) for stage in self.stages]}
 
     def files(self) -> Iterable[OutcomeFile]:
-        """The images with the fewest right pixels, where they were asked for: one safetensors file.
+        """The images with the fewest right pixels, if requested: one safetensors file.
 
         It has `images` (n, C, H, W) in [0, 1], `label_maps` (n, H, W) with 255 for what is ignored, and in
         its header, as JSON, the `ids` and the loss that found each (`losses`). Images that no loss made worse
-        are not in it.
+        are left out.
         """
         if self.adversarial is not None and self.maps is not None:
             found = self.worst.nonzero().flatten()

@@ -1,4 +1,4 @@
-"""Attacks as evaluations: what an attack component makes, run over a shard as the shard's task asks for."""
+"""Attacks as evaluations: runs attack components over a shard as its task requires."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ClassifierAttack:
             )
 
         def staged(stage: Stage) -> None:
-            # What is left after the gradient attacks is a first answer, hours before the last stage is over.
+            # Accuracy after the gradient attacks is a first answer, hours before the last stage ends.
             shard.staged(stage.name, stage.n - stage.broken)
 
         return attack_pixel(
@@ -97,7 +97,7 @@ class SegmentationAttack:
 
 
 def attack_evaluation(attack: Any, task: str) -> Evaluation:
-    """The evaluation that runs what an attack component made: on segmentation models or on classifiers.
+    """The evaluation that runs an attack component's result: on segmentation models or on classifiers.
 
     Args:
         attack: A `PixelEnsemble` of an attack for the task `segmentation`, else an `Attack` or an `Ensemble`.

@@ -1,4 +1,4 @@
-"""Runs a model over examples and has a look at q, k and v of its layers on the way.
+"""Runs a model over examples and inspects q, k and v of its layers.
 
 B = batch, N = tokens, H = heads, D = features of a head, L = chosen layers, n = examples.
 """
@@ -34,16 +34,16 @@ def look_at_layers(
     layers: Layers,
     shard: Shard,
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """Measures every chosen layer for every example, whatever the batches are.
+    """Measures every chosen layer for every example, independent of batches.
 
     Args:
-        look: What is measured of a layer.
+        look: Measures a layer.
         layers: Which ones.
-        shard: The model and the examples; what is measured is computed in float64.
+        shard: The model and the examples; measurements are computed in float64.
 
     Returns:
-        What was measured by name, (n, L, ...) on the CPU; and what the merge must know: the layers' numbers
-        and a batch that had to be reduced.
+        Measurements by name, (n, L, ...) on the CPU; and facts for the merge: the layers' numbers and a batch
+        that had to be reduced.
 
     Raises:
         ValueError: There are no examples, images are outside [0, 1], or the model has no such layer.
@@ -67,7 +67,7 @@ def _measured(
     look: Look, chosen: Sequence[int], every: Sequence[nn.Module], loader: Loader, ids: Sequence[str]
 ) -> Callable[[Tensor], dict[str, Tensor]]:
     def measure(rows: Tensor) -> dict[str, Tensor]:
-        """What was measured of some examples, (b, L, ...); begins anew when memory ran out on the way."""
+        """Measurements of some examples, (b, L, ...); starts again after running out of memory."""
         names = [ids[row] for row in rows.tolist()]
         seen: dict[int, Mapping[str, Tensor]] = {}
 

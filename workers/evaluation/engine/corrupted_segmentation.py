@@ -1,7 +1,7 @@
-"""Segmentation of corrupted images in the size of the model, which are made while they are needed.
+"""Segmentation of corrupted images at the model's size, generated on demand.
 
 Kamann and Rother, "Benchmarking the Robustness of Semantic Segmentation Models", CVPR 2020, corrupt images as
-ImageNet-C does. Here a batch of squares is corrupted at a time, and never kept; `workers/evaluation/
+ImageNet-C does. Here a batch of squares is corrupted at a time, and never stored; `workers/evaluation/
 sliding_window_corruptions.py` is for whole images at their own size.
 """
 
@@ -34,9 +34,9 @@ def segment_corrupted(
     dtype: DType = "float32",
     progress: Progress | None = None,
 ) -> PixelCounts:
-    """Runs the model on each image as it is, and under each corruption; the arguments are those of `segment`.
+    """Runs the model on each image uncorrupted and under each corruption; arguments as for `segment`.
 
-    `kernels` are the corruptions; `seed`, the job's, and the example ids decide what chance does in them.
+    `kernels` are the corruptions; their random numbers depend on the job's `seed` and the example ids.
 
     Raises:
         ValueError: If there are no images, they are outside [0, 1], or the logits have another shape.
@@ -87,15 +87,15 @@ class CellTally:
     def note(
         self, rows: Tensor, prediction: Tensor, maps: Tensor, *, finite: Tensor, passes: int, clean: bool
     ) -> None:
-        """Count the pixels of some images under the next corruption of each, or as they are.
+        """Count the pixels of some images, uncorrupted or under the next corruption of each.
 
         Args:
-            rows: Which, (B,).
+            rows: Indices of the images, (B,).
             prediction: The class of each pixel, int64 (B, H, W) on the CPU; K where logits are not finite.
             maps: Classes or IGNORE, uint8 (B, H, W).
             finite: Whether all logits of an image are finite, bool (B,).
-            passes: What each image cost.
-            clean: Whether the images are as they are.
+            passes: Passes of each image.
+            clean: Whether the images are uncorrupted.
         """
         counts = count_pixels(prediction, maps, self._classes)
         if clean:
@@ -123,7 +123,7 @@ class CellTally:
 
 
 def _classes(found: Tensor, given: Tensor) -> Classes:
-    """The classes that were predicted, from the counts of all, (K,) each."""
+    """The predicted classes, from the counts of all, (K,) each."""
     predicted = given.nonzero().flatten()
     columns = (predicted, found[predicted], given[predicted])
     return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -1,6 +1,6 @@
-"""The model as attacks see it: a function from images to logits that fits into the memory there is.
+"""The model as attacks see it: a function from images to logits that fits into memory.
 
-When a pass runs out of memory it is repeated in halves, and so are all that follow. Results don't change but
+When a pass runs out of memory it is repeated in halves, as are all later ones. Results don't change but
 for rounding, because each row of the logits depends on its own image only.
 """
 
@@ -17,11 +17,11 @@ SINGLE = 4  # bytes of a float32
 
 
 class Limit:
-    """The largest number of images in one pass; None while none was too large.
+    """The largest number of images in one pass; None until one was too large.
 
     Attributes:
         rows: That number.
-        asked: The number that was too large first.
+        asked: The first number that was too large.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Limit:
         self.asked: int | None = None
 
     def halve(self, rows: int) -> None:
-        """A pass with so many images was too large.
+        """Halves the limit after a pass with so many images was too large.
 
         Raises:
             torch.OutOfMemoryError: It was a single image.
@@ -42,12 +42,12 @@ class Limit:
             torch.cuda.empty_cache()
 
     def noted(self) -> dict[str, Any]:
-        """What a reader must know: whether passes had to be made smaller."""
+        """Caveats: whether passes had to be made smaller."""
         return {} if self.rows is None else {"reduced_batch": {"asked": self.asked, "used": self.rows}}
 
 
 class Passes:
-    """Runs a model, with or without autocast, in parts where memory asks for it.
+    """Runs a model, with or without autocast, in parts where memory is short.
 
     Args:
         model: Maps images to logits.
@@ -71,7 +71,7 @@ class Passes:
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of images (B, C, H, W), (B, classes).
 
-        Where autograd records, the pass is one: memory is then the business of `in_parts`.
+        Under autograd the pass is never split: `in_parts` then handles memory.
         """
         if torch.is_grad_enabled() and images.requires_grad:
             return self.whole(images)
@@ -79,7 +79,7 @@ class Passes:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def in_parts(self, rows: Tensor, work: Callable[[Tensor], Result]) -> list[Result]:
-        """Does the work on as many rows at a time as fit into memory; its result for each part."""
+        """Does the work on as many rows at a time as fit into memory; returns the results of the parts."""
         while True:
             count = rows.shape[0]
             size = min(self.limit.rows or count, count)
@@ -89,10 +89,10 @@ class Passes:
                 self.limit.halve(size)
 
     def whole(self, images: Tensor) -> Tensor:
-        """Logits of images (B, C, H, W) in one pass, whatever memory there is."""
+        """Logits of images (B, C, H, W) in one pass, regardless of memory."""
         with self._precision:
             logits: Tensor = self._model(images)
         if images.is_floating_point():
             return logits.to(images.dtype)
-        # Of tokens nothing tells the precision but the logits.
+        # For tokens only the logits show the precision.
         return logits if logits.dtype.itemsize >= SINGLE else logits.float()

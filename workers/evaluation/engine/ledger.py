@@ -1,4 +1,4 @@
-"""What an evaluation found out about each example."""
+"""Collects the outcomes of an evaluation, example by example."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from assay.workers.evaluation.engine.outcomes import OutcomeFile
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage of an attack did in one shard.
+    """Counts of one stage of an attack in one shard.
 
     Attributes:
         name: Catalog name of the attack.
-        n: Examples that it was given.
-        broken: Those of them that it broke.
+        n: Examples given to it.
+        broken: Those that it broke.
         forward: Forward passes.
         backward: Backward passes.
         zero_gradient: Examples whose first gradient in this stage was zero everywhere.
-        number: Of the stage in its ensemble; one that was screened is there twice.
+        number: Of the stage in its ensemble; a screened one appears twice.
         seconds: Wall time.
     """
 
@@ -61,26 +61,24 @@ class ExampleOutcomes:
         forward: Forward passes that the example took, int64 (n,).
         backward: Backward passes that the example took, int64 (n,).
         queries: Forward passes of the attack alone, without those that judge the image before and after it,
-            int64 (n,); None where nothing was attacked.
+        int64 (n,); None without an attack.
         broken_by: Name of the stage that broke the example, or None; no column for attacks of one stage.
         linf: Largest change of a value from the unattacked image to the one that counts, float64 (n,); None
-            where nothing was attacked.
-        l2: L2 norm of that change, float64 (n,), or None.
+        without an attack. l2: L2 norm of that change, float64 (n,), or None.
         correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
-            (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out
-            are right. None where not asked for.
-        confidence: Largest softmax of the logits, float64 (n,); NaN where they are not finite. None where not
-            asked for.
-        corrupted: Of each example a text of 0 and 1, whether it is right under each corruption and severity;
-            None where nothing was corrupted. The other columns are about the image as it is then.
-        nonfinite: How many images that count have logits that are not finite; they are wrong.
-        gradients: For how many examples a first gradient was looked at.
+            (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out are
+            right. None if not requested.
+        confidence: Largest softmax of the logits, float64 (n,); NaN where they are not finite. None if not
+            requested. corrupted: Per example a text of 0 and 1, whether it is right under each corruption and
+            severity; None where nothing was corrupted. The other columns are about the image as it is then.
+        nonfinite: Number of images that count with logits that are not finite; they are wrong.
+        gradients: Number of examples whose first gradient was inspected.
         zero_gradient: How many of those were zero everywhere.
         nonfinite_gradient: How many of those had a value that was not finite.
-        noted: What else warnings rest on: how many adversarial examples were not counted, by reason
+        noted: Further evidence for warnings: how many adversarial examples were not counted, by reason
             (`verification.REASONS`), and a batch that had to be reduced.
-        stages: What each stage of an attack did, in order.
-        adversarial: The images that count, (n, C, H, W) in the attacked space, where they were asked for.
+        stages: Counts of each stage of an attack, in order.
+        adversarial: The images that count, (n, C, H, W) in the attacked space, if requested.
     """
 
     ids: tuple[str, ...]
@@ -133,7 +131,7 @@ class ExampleOutcomes:
         }
 
     def evidence(self) -> dict[str, Any]:
-        """Returns the counts that warnings rest on, and the stages; those of shards add up."""
+        """Returns the evidence for warnings, and the stages; those of shards add up."""
         return {
             "nonfinite": self.nonfinite,
             "gradients": self.gradients,
@@ -144,10 +142,10 @@ class ExampleOutcomes:
         }
 
     def files(self) -> Iterable[OutcomeFile]:
-        """The adversarial examples that were found, where they were asked for: one safetensors file.
+        """The adversarial examples found, if requested: one safetensors file.
 
         It has `images` (n, C, H, W) in the attacked space, `labels` and `predictions` (n,), and in its header
-        the `ids` as JSON. Examples that were wrong before the attack, and those that hold out, are not in it.
+        the `ids` as JSON. Examples that were wrong before the attack, and those that hold out, are left out.
         """
         if self.adversarial is not None:
             found = (self.clean_correct & ~self.correct).nonzero().flatten()
@@ -221,13 +219,13 @@ class Ledger:
         return (~self._settled).nonzero().flatten()
 
     def note_pass(self, rows: Tensor, *, backward: bool = False) -> None:
-        """Counts one more pass over an image of each of these, beside those of the attack."""
+        """Counts one more pass per example, beside those of the attack."""
         self._passes["forward"][rows] += 1
         if backward:
             self._passes["backward"][rows] += 1
 
     def note_clean(self, rows: Tensor, verdict: Verdict, images: Tensor, *, settle: bool = True) -> None:
-        """Notes which unattacked images are right, and settles those that are wrong, (B,)."""
+        """Records which unattacked images are right, and settles the wrong ones, (B,)."""
         right = (verdict.rank == 0).cpu()
         self._flags["clean_correct"][rows] = right
         if settle:
@@ -238,7 +236,7 @@ class Ledger:
             self._settle(rows[wrong])
 
     def note_attack(self, state: State) -> None:
-        """Adds what slots that leave have cost, and what was seen of their gradients."""
+        """Adds the passes of slots that leave, and the flags of their gradients."""
         rows = state["row"]
         for key, passes in self._passes.items():
             passes[rows] += state[key].cpu()
@@ -256,14 +254,14 @@ class Ledger:
             rows: Their indices.
             values: prediction, rank, loss, nonfinite, each (B,).
             images: The images that count.
-            clean: The unattacked ones; None where nothing was attacked.
+            clean: The unattacked ones; None without an attack.
         """
         assert not self._settled[rows].any(), "every example has one outcome"
         self._write(rows, values, images, clean)
         self._settle(rows)
 
     def hold(self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor) -> None:
-        """Writes outcomes that a later stage may replace: of two that are right the higher loss counts."""
+        """Writes outcomes that a later stage may replace: among right ones the highest loss counts."""
         loss, known = values["loss"].cpu(), self._loss[rows]
         better = (known.isnan() | (loss > known)).nonzero().flatten()
         index = better.to(images.device)
@@ -271,15 +269,15 @@ class Ledger:
         self._write(rows[better], kept, images[index], clean[index])
 
     def settle_held(self, rows: Tensor) -> None:
-        """What was held of these is final."""
+        """Makes the held outcomes of these final."""
         self._settle(rows)
 
     def settle_open(self) -> None:
-        """What was held is final."""
+        """Makes all held outcomes final."""
         self._settle(self.open)
 
     def note_stage(self, stage: Stage, broken: Tensor) -> None:
-        """Adds what a stage did, and the examples that it broke."""
+        """Adds the counts of a stage, and the examples that it broke."""
         self._stages.append(stage)
         self._broken_by |= dict.fromkeys(broken.tolist(), stage.name)
 

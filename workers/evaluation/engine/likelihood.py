@@ -1,10 +1,9 @@
-"""How likely a language model finds the words of a text, window by window.
+"""Likelihood of a text's words under a language model, window by window.
 
 A text is one stream of words, and each word but the first is a target. The model sees windows of L words that
 begin at 0, s, 2s, ... (s = the stride). The first window scores all its targets, each later one its last s;
-at the end of the text a window may be shorter. So the context of a target reaches over the ends of documents,
-and what is found for a target depends on the text, L and s alone: not on the batch, nor on what else is asked
-for.
+at the end of the text a window may be shorter. So the context of a target crosses document boundaries, and
+the loss of a target depends on the text, L and s alone: not on the batch, nor on the other requested targets.
 
 s = 1 is the protocol of Teo and Nguyen (NeurIPS 2024) and of lmtool-fwp: every target but those of the first
 window is predicted from the L words before it. s = L cuts the text into windows that do not overlap.
@@ -28,7 +27,7 @@ from assay.models.layers.token_model import TokenModel
 from assay.workers.evaluation.engine.forward import Limit
 from assay.workers.evaluation.engine.loader import DType, Progress
 
-# On a CPU, words of a pass: what the layers make of more no longer fits into its caches. A window of the
+# Words of a pass on a CPU: activations of more no longer fit into its caches. A window of the
 # published size took a third longer in passes of 64 windows than in passes of 8.
 CPU_WORDS = 2048
 
@@ -43,7 +42,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """How a text is cut.
+    """Cutting of a text into windows.
 
     Attributes:
         length: L, at least 1.
@@ -54,7 +53,7 @@ class Windows:
     stride: int
 
     def __post_init__(self) -> None:
-        """Refuse a stride that would leave targets out."""
+        """Refuse a stride that would skip targets."""
         if not 1 <= self.stride <= self.length:
             raise ValueError(f"stride is {self.stride}; allowed: from 1 to the length, {self.length}")
 
@@ -80,11 +79,11 @@ class Windows:
 
 
 class Scores(NamedTuple):
-    """What was found, by place in the text.
+    """Losses by place in the text.
 
     Attributes:
-        losses: -log p of each target in nats, float64 (T,); NaN for what was not asked for.
-        noted: what a reader must know: a batch that had to be reduced.
+        losses: -log p of each target in nats, float64 (T,); NaN where not requested.
+        noted: caveats: a batch that had to be reduced.
     """
 
     losses: NDArray[np.float64]
@@ -108,15 +107,14 @@ def score(
     Args:
         model: on `device`, in `dtype` (float32 for bfloat16, which is autocast). Its mode, parameters and
             buffers are left as they were.
-        words: the ids of the text that the model sees, integers (T,).
-        wanted: ranges [a, b) of targets; the first word of a text is none.
+        words: word ids of the text seen by the model, integers (T,).
+        wanted: ranges [a, b) of targets; the first word of a text is not a target.
         windows: how the text is cut.
-        batch_size: windows at a time, on a CPU at most as many as have `CPU_WORDS`; it changes nothing but
-            rounding.
+        batch_size: windows at a time, on a CPU at most as many as have `CPU_WORDS`; it only affects rounding.
         device: where the model is.
         dtype: arithmetic.
-        targets: the ids of the words that are to be predicted, integers (T,); None for `words` itself.
-        progress: told how many of the windows are done.
+        targets: ids of the words to predict, integers (T,); None for `words` itself.
+        progress: called with the number of windows done.
 
     Raises:
         ValueError: a batch of no window.
@@ -146,7 +144,7 @@ def score(
 
 
 def _groups(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window]]:
-    """Neighbours that are equally long and score equally many, at most a batch of them."""
+    """Adjacent windows with equal length and number of scored targets, at most a batch."""
     group: list[Window] = []
     for window in windows:
         if group and (len(group) == batch_size or group[0][1:] != window[1:]):
@@ -160,7 +158,7 @@ def _groups(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window]
 def _fitting(
     model: TokenModel, group: list[Window], words: Tensor, truth: Tensor, device: torch.device, limit: Limit
 ) -> Tensor:
-    """The losses of a group of windows, float64 (B, scored); in parts where memory asks for it."""
+    """The losses of a group of windows, float64 (B, scored); in parts where memory is short."""
     while True:
         size = min(limit.rows or len(group), len(group))
         parts = [group[first : first + size] for first in range(0, len(group), size)]

@@ -1,4 +1,4 @@
-"""Brings examples to the model: loads them in order, batch by batch, and checks that they are images."""
+"""Loads examples for the model in order, batch by batch, and checks that they are images."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Loader:
     Attributes:
         forward: The model as it is measured: in bfloat16 autocast.
         exact: The model without autocast.
-        classes: Length of the logits, once there were some.
+        classes: Length of the logits, after the first pass.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Loader:
     def batches(self, rows: Tensor | None = None) -> list[Tensor]:
         """Returns these row indices (or all) in order, cut into batches."""
         chosen = torch.arange(self.n) if rows is None else rows
-        # Of nothing, torch makes one empty part.
+        # torch splits an empty tensor into one empty part.
         return list(chosen.split(self._batch_size)) if len(chosen) else []
 
     def load(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +103,7 @@ class Loader:
         return images if self._prepare is None else self._prepare(images)
 
     def noted(self) -> dict[str, Any]:
-        """What a reader must know: whether passes had to be made smaller."""
+        """Caveats: whether passes had to be made smaller."""
         return self.exact.limit.noted()
 
     def labels_of(self, rows: Tensor) -> Tensor:
@@ -119,15 +119,15 @@ def _check_pixels(pixels: Tensor) -> None:
 
 
 class Feed:
-    """The examples that wait for a slot: loads them in order, and settles those that are wrong already.
+    """Waiting examples: loads them in order, and settles those that are wrong without an attack.
 
     Args:
         loader: Loads them.
         ledger: Where outcomes go.
         tell: Called after each batch.
-        rows: The examples that an earlier stage has left; None for all, at the first look.
-        first: Takes the attack's first gradient in the same pass, with this objective: a pass less for every
-            example that is attacked, a backward pass in vain for every one that is wrong already.
+        rows: The examples left by an earlier stage; None for all, in the first stage.
+        first: Takes the attack's first gradient in the same pass, with this objective: one pass less per
+        attacked example, a wasted backward pass per example that is wrong already.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ def _joined(some: Examples, more: Examples) -> Examples:
 
 
 def _part(examples: Examples, which: Tensor | slice) -> Examples:
-    """Some of them; an index is on the device of the images."""
+    """Some of the examples; an index is on the device of the images."""
     rows = examples.rows[which.cpu() if isinstance(which, Tensor) else which]
     images, labels, truth, logits = (values[which] for values in examples[1:5])
     gradient = None if examples.gradient is None else examples.gradient[which]

@@ -1,4 +1,4 @@
-"""What every evaluation gives back: one row per example, what warnings rest on, and files.
+"""Outcomes of evaluations: one row per example, evidence for warnings, and files.
 
 n = examples, or repeats of an evaluation that measures the machine.
 """
@@ -14,11 +14,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class OutcomeFile:
-    """A file that a shard leaves among the job's artifacts.
+    """A file of a shard for the job's artifacts.
 
     Attributes:
-        stem: What the name begins with; evaluation and shard follow.
-        suffix: What it ends with: ".safetensors", ".jsonl", ...
+        stem: Beginning of the name; evaluation and shard follow.
+        suffix: End of the name: ".safetensors", ".jsonl", ...
         content: All bytes of it.
     """
 
@@ -52,18 +52,18 @@ class Outcomes(Protocol):
     def columns(self) -> dict[str, list[Any]]:
         """The rows as JSON columns of n values each, `id`, `forward` and `backward` among them.
 
-        What is not finite is None.
+        Values that are not finite are None.
         """
 
     def evidence(self) -> dict[str, Any]:
-        """What warnings rest on, as JSON; counts of several shards add up."""
+        """Evidence for warnings, as JSON; counts of several shards add up."""
 
     def files(self) -> Iterable[OutcomeFile]:
-        """Files for the job's artifacts, each made when it is asked for."""
+        """Files for the job's artifacts, each made on demand."""
 
 
 class WithoutFiles:
-    """Outcomes that leave no files, and that the metrics of their task summarise."""
+    """Outcomes without files, summarised by the metrics of their task."""
 
     analysis: ClassVar[bool] = False
 

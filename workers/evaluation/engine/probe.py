@@ -1,4 +1,4 @@
-"""Do a model's answers repeat, and do they depend on the batch? Asked of a few unattacked images.
+"""Probes whether a model's answers repeat, and depend on the batch, on a few unattacked images.
 
 A model that draws random numbers, or whose outputs mix the examples of a batch, makes an attack look weaker
 than it is. Source: Athalye et al. 2018, "Obfuscated Gradients"; AutoAttack's check of randomised defences.
@@ -17,13 +17,13 @@ from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
 
 IMAGES = 16
-# Of the largest logit. The same pass repeats exactly; another batch changes the rounding, which some
-# mechanisms amplify (RPC-Attention: float32 differs from float64 by some thousandths).
+# As a share of the largest logit. The same pass repeats exactly; another batch changes the rounding, which
+# some mechanisms amplify (RPC-Attention: float32 differs from float64 by some thousandths).
 REPEATED, REGROUPED = 1e-4, 1e-2
 
 
 def probe_shard(shard: Shard) -> dict[str, int]:
-    """What is odd about the model's answers to the first few examples of a shard; see `probe`."""
+    """Anomalies in the model's answers to the first few examples of a shard; see `probe`."""
     with torch.no_grad(), frozen(shard.classifier):
         if shard.task == "language":
             model = shard.language_model
@@ -53,7 +53,7 @@ def probe(model: Forward, images: Tensor) -> dict[str, int]:
         images: At least one.
 
     Returns:
-        `random_outputs` and `batch_dependent`: for how many images the logits changed. Only what is above 0.
+        `random_outputs` and `batch_dependent`: the number of images whose logits changed, if above 0.
     """
     first, again = model(images), model(images)
     order = torch.arange(len(images) - 1, -1, -1, device=images.device)
@@ -66,8 +66,8 @@ def probe(model: Forward, images: Tensor) -> dict[str, int]:
 
 
 def changed(one: Tensor, other: Tensor, tolerance: float) -> int:
-    """For how many images two answers (B, classes) differ by more than a part of their largest logit."""
-    one, other = one.flatten(1), other.flatten(1)  # of segmentation there are logits for each pixel
+    """Number of images whose two answers (B, classes) differ by more than a share of their largest logit."""
+    one, other = one.flatten(1), other.flatten(1)  # segmentation has logits per pixel
     scale = one.abs().masked_fill(~one.isfinite(), 0.0).amax(1).clamp(min=1e-12)
     # Not finite in both is a case of its own (`nonfinite`), not a change.
     difference = torch.where(one == other, 0.0, (one - other).abs()).amax(1)
@@ -76,7 +76,7 @@ def changed(one: Tensor, other: Tensor, tolerance: float) -> int:
 
 @contextmanager
 def keyed_answers(seed: int, evaluation: str, first: str, device: torch.device) -> Iterator[None]:
-    """Seeds torch's global generators inside the block, and leaves them as they were found.
+    """Seeds torch's global generators inside the block, and restores them afterwards.
 
     Args:
         seed: The job's.

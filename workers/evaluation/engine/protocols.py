@@ -50,8 +50,8 @@ def classify(
         batch_size: Examples at a time.
         device: Where the model is.
         dtype: Arithmetic.
-        progress: Told how many examples have their outcome.
-        observe: Given the indices (B,) and the logits (B, classes) of every batch.
+        progress: Called with the number of examples with an outcome.
+        observe: Called with the indices (B,) and the logits (B, classes) of every batch.
 
     Raises:
         ValueError: If there are no examples, or images are outside [0, 1].
@@ -89,11 +89,11 @@ def attack_pixel(
 ) -> ExampleOutcomes:
     """Attacks the model on images in [0, 1], worst case per example.
 
-    An outcome describes the first misclassified iterate; where there is none, the iterate with the highest
-    loss; where the unattacked image is wrong already, that image. Batches change nothing but rounding.
+    An outcome describes the first misclassified iterate, else the iterate with the highest loss; where the
+    unattacked image is wrong already, that image. Batches only affect rounding.
 
-    An adversarial example counts only if the model, without autocast, misclassifies it once more, and it lies
-    in the ball and in [0, 1]. Of an ensemble each stage attacks what those before have left.
+    An adversarial example counts only if the model, without autocast, misclassifies it once more, and it is
+    within the ball and [0, 1]. In an ensemble each stage attacks the examples left by those before.
 
     Args:
         attack: What the attack component made.
@@ -108,10 +108,10 @@ def attack_pixel(
         progress: As for `classify`.
         keep_adversarial: Whether to return the images that count, in [0, 1], and to judge them rounded to
             8 bits as well.
-        screening: Whether each stage runs in bfloat16 first, and without autocast on what that has left, as
+        screening: Whether each stage runs in bfloat16 first, and without autocast on the examples left, as
             with dtype bfloat16. The result is the worst case of both, so it can only be lower than that of
             the second alone.
-        staged: Told when a stage is over.
+        staged: Called at the end of a stage.
 
     Raises:
         ValueError: If there are no examples, or images are outside [0, 1], or the attack does not fit.
@@ -157,8 +157,8 @@ def attack_paper(
 ) -> ExampleOutcomes:
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
 
-    Nothing is clipped; the loss is that of the model's own predictions; the final iterate counts (of several
-    restarts the one with the highest loss), compared with the true labels.
+    Nothing is clipped; the loss is that of the model's own predictions; the final iterate counts (with
+    several restarts the one with the highest loss), compared with the true labels.
 
     Args:
         attack: What the attack component made; its epsilon is in units of the normalised images.
@@ -209,9 +209,9 @@ def attack_paper(
 
 
 def _predicted(logits: Tensor) -> Tensor:
-    """The predicted classes, (B,). A model that answers NaN predicts none: any will do, its loss is NaN."""
+    """Predicted classes, (B,). For NaN logits any class will do, since the loss is NaN."""
     return judge(logits, torch.zeros_like(logits[:, 0], dtype=torch.int64)).prediction.clamp(min=0)
 
 
 def _ignore(done: int) -> None:
-    """Nobody listens."""
+    """No-op callback."""

@@ -23,7 +23,7 @@ Maps = Callable[[Sequence[int]], Tensor]
 
 @dataclass(frozen=True)
 class PixelCounts(WithoutFiles):
-    """One row of counts per image, in the order of `ids`; pixels that are ignored count nowhere.
+    """One row of counts per image, in the order of `ids`; ignored pixels are not counted.
 
     Attributes:
         ids: Example ids.
@@ -32,11 +32,11 @@ class PixelCounts(WithoutFiles):
         predicted: Pixels that were given each class, int64 (n, K).
         forward: Forward passes of each image, int64 (n,).
         backward: Backward passes of each image, int64 (n,).
-        corrupted: Of each image the counts under each corruption and severity, as
-            `service/metrics/corrupted_pixel_counts.py` writes them; None where nothing was corrupted. The
-            other counts are of the image as it is then.
-        nonfinite: How many images have a pixel whose logits are not finite; such pixels are wrong.
-        noted: What else a reader must know: a batch that had to be reduced.
+        corrupted: Per image the counts under each corruption and severity, as
+            `service/metrics/corrupted_pixel_counts.py` writes them; None without corruptions. The other
+            counts are then of the uncorrupted image.
+        nonfinite: Number of images with a pixel whose logits are not finite; such pixels are wrong.
+        noted: Further caveats: a batch that had to be reduced.
     """
 
     ids: tuple[str, ...]
@@ -90,7 +90,7 @@ def segment(
         batch_size: Images at a time.
         device: Where the model is.
         dtype: Arithmetic.
-        progress: Told how many images are done.
+        progress: Called with the number of images done.
 
     Raises:
         ValueError: If there are no images, they are outside [0, 1], or the logits have another shape.
@@ -126,7 +126,7 @@ def segment(
 
 
 def count_pixels(prediction: Tensor, maps: Tensor, classes: int) -> Tensor:
-    """Pixels of each class that were found, that there are, and that were predicted.
+    """Pixels of each class: intersection, target and predicted.
 
     Args:
         prediction: int64 (B, H, W); `classes` stands for no class.

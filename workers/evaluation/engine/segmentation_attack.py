@@ -1,12 +1,12 @@
-"""Runs attacks over the images of a segmentation set: every loss on every image, each candidate judged again.
+"""Runs attacks over the images of a segmentation set: every loss on every image, each candidate verified.
 
 There is one protocol, `pixel`: images in [0, 1], true label maps, normalisation inside the model, Linf balls.
-An image whose pixels are all wrong without an attack is not attacked. The images are the squares that
-`segment` looks at; whole images by sliding windows are not attacked.
+An image whose pixels are all wrong without an attack is not attacked. The images are the squares of
+`segment`; whole images by sliding windows are not attacked.
 
-What counts is never what an attack says of itself: the image that it kept has to lie in the ball and in
-[0, 1], and its pixels are counted by the model without autocast. Where it has more right pixels than the
-unattacked image, the unattacked image counts instead, so accuracy cannot rise.
+An attack's own claims never count: its stored image must be within the ball and [0, 1], and its pixels are
+counted by the model without autocast. Where it has more right pixels than the unattacked image, the
+unattacked image counts instead, so accuracy cannot rise.
 
 Legend: n images, B batch, C channels, K classes, H and W height and width.
 """
@@ -64,7 +64,7 @@ def attack_segmentation(
     """Attacks the model with every loss of an ensemble.
 
     Args:
-        ensemble: What the attack component made.
+        ensemble: From the attack component.
         model: Maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16).
             Its mode, parameters and buffers are left as they were.
         images_of: Loads images by index.
@@ -79,8 +79,8 @@ def attack_segmentation(
         screening: Whether each loss is raised in bfloat16 first, and without autocast on images with right
             pixels left, as with dtype bfloat16. The better of both counts.
         keep_adversarial: Whether to return the images with the fewest right pixels.
-        progress: Told how many images are done; those that wait for later losses count in part.
-        staged: Told the name of a loss that is over, and how many images have right pixels left under it.
+        progress: Called with the number of images done; those that wait for later losses count in part.
+        staged: Called with the name of a finished loss, and the number of images with right pixels left.
 
     Raises:
         ValueError: There are no images, they are outside [0, 1], or the logits have another shape.
@@ -106,7 +106,7 @@ def _randomness(seed: int, attack: PixelAttack) -> Randomness:
 
 
 class _Run:
-    """Keeps what is known of all images while one loss after the other is raised."""
+    """State of all images while one loss after the other is raised."""
 
     progress: Progress | None = None
 
@@ -133,7 +133,7 @@ class _Run:
         self._keep = keep
         self._worst: Tensor | None = None
         self._maps: Tensor | None = None
-        # Runs there are, those that are over, and images that the present one has still to do.
+        # Runs in all, finished runs, and images left to the present one.
         self._parts, self._over, self._left = len(attacks) * passes, 0, n
         self._final = False
 
@@ -147,7 +147,7 @@ class _Run:
         begun = time.monotonic()
         for rows in self._loader.batches():
             images, maps = self._loader.images(rows), self._maps_of(rows.tolist())
-            # Until a loss has its own candidate, this is it.
+            # Candidate of each loss until it has its own.
             self._counts[rows] = self._counted(rows, images, maps)[:, None]
             if self._keep:
                 if self._worst is None or self._maps is None:
@@ -210,7 +210,7 @@ class _Run:
             yield PixelExamples(some, images, maps, self._right[some, 0].to(images.device))
 
     def _leave(self, number: int, attack: PixelAttack, state: State) -> None:
-        """Judges the images that slots have kept; of two that hold, that with fewer right pixels counts."""
+        """Judges the images kept by slots; of two that hold, the one with fewer right pixels counts."""
         rows = state["row"]
         self._left -= len(rows)
         for key, spent in self._cost.items():
@@ -239,7 +239,7 @@ class _Run:
         self._counts[rows[better], number] = counts[better]
 
     def _counted(self, rows: Tensor, images: Tensor, maps: Tensor) -> Tensor:
-        """The counts of images as the model without autocast sees them, int64 (B, 3, K)."""
+        """The counts of images by the model without autocast, int64 (B, 3, K)."""
         classes = self._counts.shape[3]
         logits = self._loader.exact(images)
         wanted = (len(rows), classes, *maps.shape[1:])
@@ -253,7 +253,7 @@ class _Run:
     def _note_stage(
         self, number: int, images: tuple[int, int], before: tuple[int, int], begun: float
     ) -> None:
-        """Adds what a candidate took: `images` are those it was given, and those with a right pixel left."""
+        """Adds a candidate's counts; `images`: those given to it, and those with a right pixel left."""
         forward, backward = (after - past for after, past in zip(self._spent(), before, strict=True))
         self._stages.append(
             {

@@ -1,4 +1,4 @@
-"""What an evaluation is, and what it may use: every component of `workers/evaluation/` makes an `Evaluation`.
+"""Evaluations and their input: every component of `workers/evaluation/` makes an `Evaluation`.
 
 Legend: n examples of the shard, B of them asked for, C channels, S side of the images that the model sees,
 N tokens, K classes, H and W height and width of a file. A row is the place of an example in the shard, from
@@ -31,7 +31,7 @@ Staged = Callable[[str, int], None]
 
 
 class Running(TypedDict):
-    """How a model is run: the keywords that the functions of this folder share."""
+    """Options of running a model: the shared keywords of the functions of this folder."""
 
     batch_size: int
     device: torch.device
@@ -42,31 +42,31 @@ class Running(TypedDict):
 class Evaluation(Protocol):
     """What a component's function returns: its parameters, ready to be run.
 
-    Equal shards give equal outcomes. What is found for an example depends neither on the batch size nor on
-    the other examples of the shard, but for rounding.
+    Equal shards give equal outcomes. The outcome of an example depends neither on the batch size nor on the
+    other examples of the shard, but for rounding.
     """
 
     def measure(self, shard: Shard) -> Outcomes:
         """Measures every example of the shard.
 
         Raises:
-            ValueError: The examples or the model are not what the evaluation is for.
+            ValueError: The evaluation does not fit the examples or the model.
             torch.OutOfMemoryError: A single example does not fit into memory.
         """
 
 
 class FolderReader(Protocol):
-    """What an evaluation with a `folder` parameter has beside `measure`."""
+    """Interface of an evaluation with a `folder` parameter, beside `measure`."""
 
     def check(self, root: Path | None) -> None:
-        """Refuses folders that are not what they should be, before anything is measured.
+        """Refuses missing or malformed folders before any measurement.
 
         Args:
             root: ASSAY_DATA_ROOT, which the folders' names are relative to.
 
         Raises:
-            MissingData: one is not there; says how to fill it.
-            CorruptData: what is in it cannot be read.
+            MissingData: a folder is missing; says how to fill it.
+            CorruptData: its content cannot be read.
             ValueError: a name leads out of the data root.
         """
 
@@ -81,23 +81,23 @@ class Shard:
 
     Attributes:
         data: The whole data set; `order` says which of its examples are measured.
-        order: Indices into the data set, one for each row, (n,).
+        order: Indices into the data set, one per row, (n,).
         classifier: On `device`, in evaluation mode, in `dtype` (float32 for bfloat16, which is autocast).
-            Maps images (B, C, S, S) in [0, 1], or tokens (B, N), to logits: (B, K), of segmentation
-            (B, K, S, S). Leave its mode, parameters and buffers as they are.
-        image_size: S; of a model of words the most tokens that it takes.
+            Maps images (B, C, S, S) in [0, 1], or tokens (B, N), to logits: (B, K), for segmentation (B, K,
+            S, S). Leave its mode, parameters and buffers as they are.
+        image_size: S; for a model of words the maximum number of tokens.
         batch_size: Examples at a time.
         device: Where the classifier is.
         dtype: Arithmetic: float32, float64 or bfloat16.
         seed: Of the job; key random draws by it and by the examples' ids.
         root: ASSAY_DATA_ROOT, for evaluations that read folders; None where it is not set.
-        protocol: Of attacks on classifiers: `pixel` or `paper`.
+        protocol: For attacks on classifiers: `pixel` or `paper`.
         screening: Whether attacks run in bfloat16 first.
-        save_adversarial: Whether adversarial examples are to be among the outcomes' files.
-        planned: What the plan found out about the evaluation, by name.
-        others: The classifiers of other jobs that the evaluation names, by job.
-        progress: To be told how many rows are done, from 0 to n; may raise to stop the run.
-        staged: To be told when a stage of an attack is over, and how many examples hold out after it.
+        save_adversarial: Whether the outcomes' files include adversarial examples.
+        planned: The plan's facts about the evaluation, by name.
+        others: The classifiers of other jobs named by the evaluation, by job.
+        progress: Called with the number of rows done, from 0 to n; may raise to stop the run.
+        staged: Called at the end of a stage of an attack, with the number of examples that hold out.
     """
 
     data: ExampleSet
@@ -124,7 +124,7 @@ class Shard:
 
     @property
     def classes(self) -> int:
-        """K; of a language the words that are told apart."""
+        """K; for a language the size of the vocabulary."""
         return self.data.classes
 
     @cached_property
@@ -140,42 +140,42 @@ class Shard:
         )
 
     def images(self, rows: Sequence[int]) -> Tensor:
-        """What the classifier sees: float32 (B, C, S, S) in [0, 1]; of labelled texts int64 (B, N)."""
+        """Input of the classifier: float32 (B, C, S, S) in [0, 1]; for labelled texts int64 (B, N)."""
         if self.task == "sequence":
             return self.sentences.tokens(self._indices(rows), self.image_size)
         return cast(ImageSet, self.data).images(self._indices(rows), self.image_size)
 
     def cell_images(self, cell: Cell) -> Images:
-        """Of images that are stored corrupted: loads those of one corruption and severity by row."""
+        """Loads stored corrupted images of one corruption and severity by row."""
         data = cast(StoredCorruptions, self.data)
         return lambda rows: data.cell_images(cell, self._indices(rows), self.image_size)
 
     def truth(self, rows: Sequence[int]) -> Tensor:
-        """Labels, int64 (B,); of segmentation label maps, uint8 (B, S, S), 255 for what is ignored."""
+        """Labels, int64 (B,); for segmentation label maps, uint8 (B, S, S), 255 where ignored."""
         return truth_of(self.data, self._indices(rows), self.image_size)
 
     @property
     def labels(self) -> Tensor:
-        """The true classes of all rows, int64 (n,), on the CPU; of anomaly detection 1 for anomalies."""
+        """The true classes of all rows, int64 (n,), on the CPU; for anomaly detection 1 for anomalies."""
         return self.truth(range(len(self.order)))
 
     def example(self, row: int) -> tuple[Tensor, Tensor]:
-        """Of segmentation an image at its file's size, uint8 (C, H, W), and its label map, uint8 (H, W)."""
+        """A segmentation image at its file's size, uint8 (C, H, W), and its label map, uint8 (H, W)."""
         return cast(SegmentationSet, self.data).example(self.order[row])
 
     @property
     def text(self) -> LanguageSet:
-        """Of a language the whole text; the rows are its documents at `order`."""
+        """The whole text of a language data set; the rows are its documents at `order`."""
         return cast(LanguageSet, self.data)
 
     @property
     def sentences(self) -> SentenceSet:
-        """Of labelled texts the whole set; the rows are its texts at `order`."""
+        """The whole set of labelled texts; the rows are its texts at `order`."""
         return cast(SentenceSet, self.data)
 
     @property
     def language_model(self) -> TokenModel:
-        """Of words the classifier, as the model that it is."""
+        """The classifier as a language model, for data of words."""
         return cast(TokenModel, self.classifier)
 
     def _indices(self, rows: Sequence[int]) -> list[int]:

@@ -1,8 +1,8 @@
-"""The active set: slots under attack, emptied as examples break or finish, refilled from those that wait.
+"""The active set: slots under attack, emptied as examples break or finish, refilled from waiting ones.
 
-On a GPU nobody waits for the device: the flags of one step are copied to the host while the next step runs,
-so that a broken slot leaves one step late. That step changes nothing, because whatever is broken stays as it
-is and counts no passes.
+On a GPU the host never waits for the device: the flags of one step are copied to the host while the next step
+runs, so that a broken slot leaves one step late. That step changes nothing, because a broken slot is frozen
+and counts no passes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WaitingT_contra = TypeVar("WaitingT_contra", bound=Waiting, contravariant=True)
 
 
 class Kernel(Protocol[WaitingT_contra]):
-    """What slots need of an attack."""
+    """Interface of an attack for slots."""
 
     def start(self, setting: Setting, examples: WaitingT_contra) -> State:
         """Returns the state of one slot per example, with the first iterate in place."""
@@ -50,18 +50,18 @@ def run_slots(
     late: bool | None = None,
     read: Callable[[State], State] = judged,
 ) -> None:
-    """Attacks all that `take` gives.
+    """Attacks all examples returned by `take`.
 
     Args:
         attack: The attack.
-        setting: What stays the same for all slots.
+        setting: Common setting of all slots.
         model: The attacked model.
-        take: Gives the next examples, at most so many; None at the end.
-        slots: How many are attacked at the same time.
+        take: Returns the next examples, at most so many; None at the end.
+        slots: Number of examples attacked at the same time.
         leave: Gets the slots that are broken or done, read.
         tell: Called after every step.
         late: Whether flags are read one step late; None does so on a GPU.
-        read: What is worked out of slots that leave.
+        read: Computed from slots that leave.
     """
     state: State | None = None
     flags = _Flags(late)
@@ -89,7 +89,8 @@ def run_batch(
 ) -> None:
     """Attacks one batch that is never refilled; broken slots leave before the next step.
 
-    It is what libraries do, so where their draws are wanted: they draw for the examples that are left.
+    Libraries work this way, and draw for the examples left in the batch, so it is used where their draws are
+    wanted.
     """
     left: list[Examples | None] = [examples]
     run_slots(
@@ -112,7 +113,7 @@ def _refill(
     slots: int,
     flags: _Flags,
 ) -> State | None:
-    """Puts waiting examples into free slots; None when no slot is taken and nothing waits."""
+    """Puts waiting examples into free slots; None when no slot is taken and no example waits."""
     taken = 0 if state is None else len(state["row"])
     if taken == slots:
         return state
@@ -125,7 +126,7 @@ def _refill(
 
 
 class _Flags:
-    """Which slots have to leave, as far as the host knows."""
+    """Slots that have to leave, as known to the host."""
 
     def __init__(self, late: bool | None) -> None:
         self._late = late
@@ -150,15 +151,15 @@ class _Flags:
         return earlier | state["done"]
 
     def kept(self, keep: Tensor) -> None:
-        """Only these slots are still there."""
+        """Keeps only these slots."""
         self._keep = keep
 
     def added(self, count: int) -> None:
-        """So many slots were put behind the others."""
+        """Appends so many slots."""
         self._added += count
 
     def _earlier(self, slots: int) -> Tensor:
-        """The flags of the step before, in the present order of the slots."""
+        """The flags of the previous step, in the present order of the slots."""
         if self._copy is None:
             return torch.zeros(slots, dtype=torch.bool)
         if self._event is not None:

@@ -1,4 +1,4 @@
-"""The stages of an attack in the `pixel` protocol: each attacks what those before have left."""
+"""The stages of an attack in the `pixel` protocol: each attacks the examples left by those before."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class PixelRun:
     Args:
         loader: The examples and the model.
         ledger: Where outcomes go.
-        progress: Told how many examples are done; those that wait for later stages count in part.
+        progress: Called with the number of examples done; those that wait for later stages count in part.
         size: Slots.
-        stages: How many runs of stages there will be.
+        stages: Total number of runs of stages.
         eight_bit: Whether to judge adversarial examples rounded to 8 bits as well.
-        ensemble: Whether what each stage did is an outcome.
+        ensemble: Whether the stages are part of the outcomes.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PixelRun:
         self._numbers: dict[str, list[int]] = {}
         self._correct8: Tensor | None = torch.ones(loader.n, dtype=torch.bool) if eight_bit else None
         self._rejected = dict.fromkeys(REASONS, 0)
-        # Of the present stage.
+        # Fields of the present stage.
         self._forward: Forward = loader.forward
         self._verification: Verification | None = None
         self._given = self._zero = 0
@@ -66,7 +66,7 @@ class PixelRun:
     def stage(
         self, attack: Attack, ids: Sequence[str], seed: int, forward: Forward, *, number: int, final: bool
     ) -> Stage:
-        """Attacks all that is left, through this forward pass, and returns what became of it.
+        """Attacks all remaining examples through this forward pass, and returns the stage's counts.
 
         Args:
             attack: The stage.
@@ -74,7 +74,7 @@ class PixelRun:
             seed: Of the job.
             forward: The attacked model.
             number: Of the stage in its ensemble.
-            final: Whether it is the stage's last run: what an earlier one has left is no evidence.
+            final: Whether it is the stage's last run: examples left by an earlier one are no evidence.
         """
         begun, before = time.monotonic(), self._ledger.cost()
         self._forward = forward
@@ -119,7 +119,7 @@ class PixelRun:
         return self._ledger.close(self._loader.classes, noted, self._correct8)
 
     def _key(self, name: str, number: int) -> str:
-        """What a stage's draws are keyed by: its name, as if it were alone; another if it comes again."""
+        """Key of a stage's draws: its name, as if it were alone; another key when it is repeated."""
         numbers = self._numbers.setdefault(name, [])
         if number not in numbers:
             numbers.append(number)
@@ -149,7 +149,7 @@ class PixelRun:
             run_batch(attack, setting, self._forward, examples=examples, leave=self._leave, tell=self._tell)
 
     def _batches(self) -> Iterator[Examples]:
-        """What is left, in the library's batches: it looks at all examples before it cuts."""
+        """The remaining examples in the library's batches, which it forms over all examples."""
         if not self._over:
             feed = Feed(self._loader, self._ledger, self._tell)
             while feed.take(self._size) is not None:
@@ -174,7 +174,7 @@ class PixelRun:
             self._decide()
 
     def _hold(self, state: State) -> None:
-        """These are right, unless a later stage breaks them."""
+        """Records these as right, unless a later stage breaks them."""
         self._ledger.hold(state["row"], state, state["best"], state["images"])
         self._pass_on(state["row"])
 
@@ -198,7 +198,7 @@ class PixelRun:
     def _reinstate(self, state: State, which: Tensor) -> None:
         """An adversarial example that doesn't count: the example stays right.
 
-        Its outcome is then that of an earlier stage, or nothing is known but that: its own image, no loss.
+        Its outcome is then that of an earlier stage, or if unknown its own image without a loss.
         """
         rejected = select(state, which)
         rejected["loss"] = torch.full_like(rejected["loss"], torch.nan)
@@ -219,11 +219,12 @@ class PixelRun:
 
 
 def passes_of(loader: Loader, attack: Attack, *, screening: bool) -> list[Callable[[Tensor], Tensor]]:
-    """The forward passes that a stage is run with, one after the other.
+    """The forward passes that a stage runs with, one after the other.
 
-    What bfloat16 finds has to hold without autocast. Where it does not, the example was not attacked to the
-    end: so a run without autocast follows, on all that is left. An attack that looks for the smallest
-    perturbation, or that counts its queries, would report those of the first run: it has only the second.
+    Adversarial examples from bfloat16 must hold without autocast. Where one does not, the example was not
+    attacked to the end: so a run without autocast follows, on all remaining examples. An attack that looks
+    for the smallest perturbation, or that counts its queries, would report those of the first run: it has
+    only the second.
     """
     rough = screening or loader.forward is not loader.exact
     if rough and attack.gradient and attack.ball is not None:

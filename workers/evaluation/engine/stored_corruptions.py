@@ -1,8 +1,8 @@
-"""Runs a classifier over images that are stored corrupted, one corruption and severity after the other.
+"""Runs a classifier over stored corrupted images, one corruption and severity after the other.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations".
-The set has no images as they were, so nothing is said of these.
+The set has no uncorrupted images, so these are not evaluated.
 
 Legend: n examples, C cells.
 """
@@ -34,8 +34,8 @@ class CellOutcomes(WithoutFiles):
         right: Whether the example is right in each cell, bool (n, C).
         forward: Forward passes of each, int64 (n,).
         backward: Backward passes of each, int64 (n,).
-        nonfinite: How many images have logits that are not finite; they are wrong.
-        noted: What else a reader must know: a batch that had to be reduced.
+        nonfinite: Number of images with logits that are not finite; they are wrong.
+        noted: Further caveats: a batch that had to be reduced.
     """
 
     ids: tuple[str, ...]
@@ -63,12 +63,12 @@ class CellOutcomes(WithoutFiles):
 
 @dataclass(frozen=True)
 class StoredCells:
-    """The evaluation of stored images in some cells, ready to be run."""
+    """The evaluation of stored images in some cells, ready to run."""
 
     cells: Sequence[Cell]
 
     def measure(self, shard: Shard) -> CellOutcomes:
-        """One row per example; for the progress one that is done in a tenth of the cells is a tenth."""
+        """One row per example; progress counts an example by the share of its cells that are done."""
         labels, ids = shard.labels, shard.ids
         n, count, nonfinite = len(ids), len(self.cells), 0
         right = torch.zeros(n, count, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""What an attack on text found out about each example."""
+"""Outcomes of an attack on text, per example."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class TextRow:
         prediction: the model's answer to the text that counts, -1 where its logits are not finite.
         status: `skipped` where it was wrong before the attack, else whether the attack succeeded or failed.
         loss: cross-entropy to the label on the text that counts; may be infinite or NaN.
-        queries: texts that the search asked about, the unchanged one included.
-        passes: texts that the model saw: a text that comes up again is remembered.
+        queries: texts queried by the search, the unchanged one included.
+        passes: texts seen by the model: repeated texts are cached.
         words: of the unchanged text.
-        changed: how many of them are others in the text that counts.
+        changed: how many of them differ in the text that counts.
         nonfinite: the logits of the text that counts are not finite.
         original: the unchanged text.
-        text: the text that counts: the adversarial one, or the best that a failed search had.
+        text: the text that counts: the adversarial one, or the best of a failed search.
     """
 
     id: str
@@ -55,8 +55,8 @@ class TextOutcomes:
 
     Attributes:
         rows: The examples.
-        notes: What else warnings rest on.
-        keep_adversarial: Whether the adversarial texts are to be a file.
+        notes: Further evidence for warnings.
+        keep_adversarial: Whether the adversarial texts become a file.
     """
 
     rows: tuple[TextRow, ...]
@@ -102,12 +102,12 @@ class TextOutcomes:
         return {"nonfinite": sum(row.nonfinite for row in self.rows), **self.notes}
 
     def files(self) -> Iterable[OutcomeFile]:
-        """The adversarial texts, where they were asked for: one file of JSON lines, maybe empty."""
+        """The adversarial texts, if requested: one file of JSON lines, possibly empty."""
         if self.keep_adversarial:
             yield OutcomeFile("adversarial", ".jsonl", self.adversarial())
 
     def adversarial(self) -> bytes:
-        """The adversarial texts that were found, one JSON object in a line; empty where there are none."""
+        """The adversarial texts found, one JSON object per line; empty without any."""
         keys = ("id", "label", "prediction", "queries", "changed", "original", "text")
         lines = (
             json.dumps({key: getattr(row, key) for key in keys}, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""Runs a recipe against a text classifier: many searches at once, their questions in one batch.
+"""Runs a recipe against a text classifier: many searches at once, with batched queries.
 
 Each example's search is a generator (`attacks/words/search/greedy.py`) that asks about some texts and waits.
 In each round the questions of all examples in hand go to the model together, in batches of one size; then
@@ -31,7 +31,7 @@ Ask = Callable[[Sequence[str]], Tensor]
 
 @dataclass(frozen=True)
 class JudgedText:
-    """What the model makes of one text."""
+    """The model's answer to one text."""
 
     answer: Answer
     prediction: int
@@ -46,7 +46,7 @@ class _Running:
     Attributes:
         session: its search.
         wanted: the texts that it waits for.
-        known: what the model made of each text so far.
+        known: the model's answer to each text so far.
     """
 
     session: Session
@@ -54,13 +54,13 @@ class _Running:
     known: dict[str, JudgedText] = field(default_factory=dict)
 
     def questions(self) -> list[str]:
-        """The texts that the model has not seen yet, each once."""
+        """The texts not yet seen by the model, each once."""
         return list(dict.fromkeys(text.text for text in self.wanted if text.text not in self.known))
 
 
 @dataclass(frozen=True)
 class TextAttack:
-    """A recipe, ready to be run: the evaluation that a text attack is."""
+    """A recipe, ready to run: the evaluation of a text attack."""
 
     recipe: Recipe
 
@@ -109,7 +109,7 @@ class TextAttack:
             ids: example ids, which the draws are keyed by, (n,).
             seed: the job's.
             batch_size: texts in one batch, and examples in hand at a time.
-            progress: told how many examples are done.
+            progress: called with the number of examples done.
         """
         running: dict[int, _Running] = {}
         rows: dict[int, TextRow] = {}
@@ -132,7 +132,7 @@ class TextAttack:
 
     @staticmethod
     def _answer(ask: Ask, running: dict[int, _Running], labels: Tensor, batch_size: int) -> None:
-        """Puts all open questions to the model: short ones first, so that little is padding."""
+        """Runs the model on all open queries: short ones first, to reduce padding."""
         questions = [(number, text) for number in sorted(running) for text in running[number].questions()]
         questions.sort(key=lambda question: question[1].count(" "))
         for start in range(0, len(questions), batch_size):
@@ -145,7 +145,7 @@ class TextAttack:
 
 @dataclass(frozen=True)
 class FolderTextAttack:
-    """A recipe that reads a folder of the data root: opened when the root is known."""
+    """A recipe that reads a folder of the data root, opened once the root is known."""
 
     open: Callable[[Path | None], Recipe]
 
@@ -159,7 +159,7 @@ class FolderTextAttack:
 
 
 def judged(logits: Tensor, labels: Tensor) -> list[JudgedText]:
-    """What logits (B, classes) say of texts with labels (B,).
+    """Judges texts by logits (B, classes) and labels (B,).
 
     The score is 1 minus the softmax of the true class in float64, and 1 where logits are not finite: these
     count as wrong.
@@ -176,7 +176,7 @@ def judged(logits: Tensor, labels: Tensor) -> list[JudgedText]:
 
 
 def _go_on(example: _Running) -> Finding | None:
-    """Hands an example its answers; what it found, where that was all."""
+    """Passes answers to an example's search; returns its result when the search ends."""
     while True:
         try:
             answers = [example.known[text.text].answer for text in example.wanted]

@@ -1,4 +1,4 @@
-"""A text classifier as a function of sentences, as attacks on text ask it."""
+"""A text classifier as a function of sentences, for attacks on text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reader:
     Args:
         classifier: Maps tokens (B, N) to logits (B, classes); on `device`.
         vocabulary: The words' ids.
-        longest: The most words that it takes.
+        longest: Its maximum number of words.
         device: Where it is.
         autocast: Whether it computes in bfloat16.
     """
@@ -41,7 +41,7 @@ class Reader:
         self._precision = torch.autocast(device.type, torch.bfloat16, enabled=autocast)
 
     def __call__(self, sentences: Sequence[str]) -> Tensor:
-        """Logits (B, classes) of sentences; of one that is too long the first words are read."""
+        """Logits (B, classes) of sentences; sentences that are too long are truncated."""
         tokens = self.tokens(sentences).to(self._device)
         return torch.cat(self._passes.in_parts(tokens, self._logits))
 
@@ -57,7 +57,7 @@ class Reader:
 
 
 def reading(sentences: Sequence[str], vocabulary: Vocabulary, longest: int) -> dict[str, int]:
-    """How much of some sentences a model reads: `words`, `unknown_words` of them, and `cut_texts`."""
+    """Coverage of sentences by a model: `words`, `unknown_words` of them, and `cut_texts`."""
     lengths = [len(sentence.split()) for sentence in sentences]
     unknown = sum(int((vocabulary.ids(sentence.split()) == UNKNOWN).sum()) for sentence in sentences)
     return {

@@ -1,7 +1,7 @@
-"""Every adversarial example that counts is judged once more, from the image that is kept.
+"""Verification: every adversarial example that counts is judged again, from the stored image.
 
-Low precision, a defect of an attack, or outputs that change from run to run or with the batch can only let an
-attack miss something then, and never invent it. Source: Carlini et al. 2019, "On Evaluating Adversarial
+Low precision, a defect of an attack, or outputs that change from run to run or with the batch can then only
+make an attack miss examples, never invent them. Source: Carlini et al. 2019, "On Evaluating Adversarial
 Robustness", section 5.
 """
 
@@ -17,7 +17,7 @@ from assay.attacks.kernel import Forward, State, concatenate, select
 from assay.attacks.threat import Ball, Box, sizes
 
 KEPT = ("row", "images", "best", "truth", "prediction", "rank", "loss", "nonfinite")
-# What rounding of float32 may add to a norm.
+# Tolerance of norms for float32 rounding.
 ABSOLUTE, RELATIVE = 1e-6, 1e-5
 REASONS = ("unverified", "out_of_ball", "out_of_box")
 
@@ -26,11 +26,11 @@ class Checked(NamedTuple):
     """Adversarial examples after their second judgement.
 
     Attributes:
-        state: The slots, with the outcomes as the attack gave them; where it gave none, with these.
+        state: The slots, with the attack's own outcomes, or where it gave none, with those found here.
         holds: Which of them count, on the CPU, (B,).
-        right: Which of them nobody had judged before and are right, on the CPU, (B,).
-        correct8: Whether the image rounded to 8 bits is right where it counts, on the CPU, (B,); None where
-            not asked for.
+        right: Those judged here for the first time and found right, on the CPU, (B,).
+        correct8: Whether the image rounded to 8 bits is right where it counts, on the CPU, (B,); None if not
+        requested.
     """
 
     state: State
@@ -44,8 +44,8 @@ class Verification:
 
     Args:
         model: In float32 (or float64), without autocast.
-        ball: Where perturbations have to be; None for attacks that look for the smallest one.
-        box: Where pixels have to be.
+        ball: Of allowed perturbations; None for attacks that search for the smallest one.
+        box: Range of pixels.
         size: Images in a batch.
         eight_bit: Whether to judge the images rounded to 8 bits as well.
     """
@@ -66,7 +66,7 @@ class Verification:
         self._held.append({key: found[key] for key in (*KEPT, "unjudged") if key in found})
 
     def checked(self, *, all_of_them: bool = False) -> Checked | None:
-        """The next batch of them, forgotten here; None when there are too few, or none."""
+        """Removes and returns the next batch; None when there are too few, or none."""
         held = sum(len(state["row"]) for state in self._held)
         if held == 0 or (held < self._size and not all_of_them):
             return None

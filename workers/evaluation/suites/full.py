@@ -1,4 +1,4 @@
-"""Everything that an image classifier can be asked."""
+"""All evaluations that apply to an image classifier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from assay.workers.evaluation.suites.standard import standard
 
 __all__ = ["full"]
 
-# What a model or data cannot be asked is left out, and the user told.
+# Evaluations that do not fit the model or the data are left out, and the user is told.
 LEAVES_OUT = True
 
 

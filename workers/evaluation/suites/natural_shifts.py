@@ -1,4 +1,4 @@
-"""ImageNet and the natural shifts of it that the papers report."""
+"""ImageNet and its natural shifts reported by the papers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of RPC-Attention's table 6: Segmenter on ADE20K, as it is and under corruptions."""
+"""The rows of RPC-Attention's table 6: Segmenter on ADE20K, clean and under corruptions."""
 
 from __future__ import annotations
 

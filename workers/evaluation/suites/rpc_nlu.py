@@ -1,4 +1,4 @@
-"""Accuracy of a text classifier, as it is and under attack: RPC-Attention's tables 11 and 12, and more."""
+"""Accuracy of a text classifier, clean and under attack: RPC-Attention's tables 11 and 12, and more."""
 
 from __future__ import annotations
 

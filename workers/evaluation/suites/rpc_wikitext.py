@@ -1,4 +1,4 @@
-"""Perplexity of a language model on text as it is and on text with swapped words: RPC-Attention's table 3."""
+"""Perplexity of a language model on original text and on text with swapped words: RPC-Attention's table 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a release is signed off with: a robust accuracy, and every check that could show it to be wrong."""
+"""The suite for signing off a release: a robust accuracy, and every check that could refute it."""
 
 from __future__ import annotations
 
