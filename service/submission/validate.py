@@ -101,9 +101,7 @@ def validate(
 
 
 class _Validation:
-    """One pass over a spec. `model` and `data` become known in its course, for rules, tasks and
-    compatibility.
-    """
+    """One pass over a spec, in which `model` and `data` become known for rules, tasks and compatibility."""
 
     def __init__(
         self,
