@@ -11,30 +11,20 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
 from pydantic import ValidationError
+
 from assay.service.catalog import extra_components
-from assay.service.catalog.component import EVALUATIONS
-from assay.service.catalog.component import Component
-from assay.service.catalog.parameters import INVALID
-from assay.service.catalog.parameters import check
-from assay.service.catalog.parameters import numbers
-from assay.service.catalog.rules import Namespaces
-from assay.service.catalog.rules import UnknownName
-from assay.service.catalog.rules import check_syntax
-from assay.service.catalog.rules import evaluate
+from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.catalog.parameters import INVALID, check, numbers
+from assay.service.catalog.rules import Namespaces, UnknownName, check_syntax, evaluate
 from assay.service.contract.errors import NotFound
-from assay.service.contract.problems import Loc
-from assay.service.contract.problems import Problems
-from assay.service.contract.problems import nearest
-from assay.service.contract.problems import path_text
-from assay.service.contract.problems import readable
+from assay.service.contract.problems import Loc, Problems, nearest, path_text, readable
 from assay.service.contract.threat import Threat
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")

@@ -1,28 +1,60 @@
-"""Components of installed packages through the service: those of docs/adding.md, and a broken package."""
+"""One component of every kind from an installed package through the service, beside a broken package."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from assay.service.client import AssayClient
 from assay.service.contract.errors import InvalidSpec
-from tests.e2e.jobs import SHAPE, attacking, finished, training
+from assay.service.contract.results import Breakdown, EvaluationResult
+from tests.e2e.jobs import SHAPE, attacking, finished
 from tests.e2e.running import ROOT, RunningService
-from tests.support.packages import install, install_the_page_s
+from tests.support.packages import install, install_every_kind
 
-COSINE = {"name": "vit", "params": {**SHAPE, "attention": {"name": "cosine", "params": {"scale": 8.0}}}}
-MIFGSM = {"name": "mifgsm", "params": {"epsilon": "8/255", "steps": 3}}
+PACKAGE = {"name": "mypkg", "version": "1.2"}
+COMPONENTS = {
+    ("attack", "downhill"),
+    ("attack", "mifgsm"),
+    ("attention", "cosine"),
+    ("corruption", "posterize"),
+    ("data", "stripes"),
+    ("evaluation", "confidence"),
+    ("evaluation", "mirrored"),
+    ("model", "mlp"),
+    ("recipe", "steady"),
+    ("suite", "mixed"),
+    ("words", "backwards"),
+}
+DATA = {"name": "stripes"}
+CPU = {"device": "cpu", "batch_size": 50}
+COSINE = {"name": "cosine", "params": {"scale": 8.0}}
+VIT = {"name": "vit", "params": {**SHAPE, "image_size": 16, "patch_size": 4, "attention": COSINE}}
+TINY_LM = {"width": 32, "depth": 1, "heads": 2, "hidden": 64, "length": 32, "dropout": 0.0}
+# Stripes have full contrast: a small perturbation breaks none.
+EPSILON = {"epsilon": "127/255"}
+EVALUATIONS = [
+    {"name": "mirrored"},
+    {"name": "confidence"},
+    {"name": "downhill", "params": EPSILON},
+    {"name": "square", "params": {**EPSILON, "queries": 200}},
+    {"name": "corruptions", "params": {"corruptions": ["posterize", "brightness"], "severities": [5]}},
+    {"suite": "mixed"},
+]
+# In the order of the job; the last three are the suite's.
+MEASURED = ["mirrored", "confidence", "downhill", "square", "corruptions", "clean", "mirrored", "mifgsm"]
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     folder = tmp_path / "site"
-    install_the_page_s(folder)
+    install_every_kind(folder)
     return folder
 
 
@@ -34,27 +66,84 @@ def running() -> Iterator[list[RunningService]]:
         service.close()
 
 
-def test_a_package_brings_its_components_and_a_broken_one_harms_nobody(
+def train(client: AssayClient, model: Mapping[str, Any], epochs: int) -> str:
+    recipe = {"name": "steady", "params": {"epochs": epochs}}
+    return client.submit(
+        {"kind": "train", "model": model, "data": DATA, "recipe": recipe, "execution": CPU}
+    ).id
+
+
+def evaluate(client: AssayClient, name: str, trained: str) -> str:
+    model = {"name": name, "weights": {"job": trained}}
+    body = {"kind": "evaluate", "model": model, "data": DATA, "limit": 50, "execution": CPU}
+    return client.submit({**body, "evaluations": EVALUATIONS}).id
+
+
+def swap_words(client: AssayClient) -> str:
+    swap = {"name": "word_swap", "params": {"rate": 0.5, "words": "backwards", "window": "blocks"}}
+    body = {"kind": "evaluate", "model": {"name": "lm", "params": TINY_LM}, "data": {"name": "pydoc"}}
+    return client.submit({**body, "limit": 2, "execution": CPU, "evaluations": [swap]}).id
+
+
+def check_metrics(evaluation: EvaluationResult) -> None:
+    """Every metric has a unit, and a count and an interval where it has a value."""
+    assert any(metric.value is not None for metric in evaluation.metrics.values())
+    for name, metric in evaluation.metrics.items():
+        assert metric.unit is not None, name
+        if metric.value is not None:
+            assert metric.n > 0, name
+            assert metric.ci_low is not None, name
+            assert metric.ci_high is not None, name
+            assert metric.ci_low <= metric.value <= metric.ci_high, name
+
+
+def test_one_component_of_every_kind_runs_to_its_results_and_a_broken_package_is_left_out(
     site: Path, tmp_path: Path, running: list[RunningService]
 ) -> None:
     install(site, "broken", "0.1", {"broken": "broken"}, attack="__all__ = ['oops']\nraise SystemExit(3)\n")
-    running.append(RunningService(tmp_path / "state", PYTHONPATH=str(site)))
+    running.append(RunningService(tmp_path / "state", PYTHONPATH=str(site), ASSAY_WORKERS="2"))
     client = running[0].start().client
-    assert client.component("attention", "cosine")["package"] == {"name": "mypkg", "version": "1.2"}
-    train = client.submit({**training(1), "model": COSINE}).id
-    job = client.submit(attacking(train, [{"name": "clean"}, MIFGSM], model="vit", limit=64)).id
-    finished(client, job)
-    results = client.results(job)
-    clean, attacked = (part.metrics["top1"] for part in results.evaluations)
-    assert attacked.n == clean.n == 64
-    assert attacked.value < clean.value
-    assert results.provenance.packages["mypkg"] == "1.2"
-    assert "broken" not in results.provenance.packages
+    listed = client.catalog()
+    assert {entry["kind"] for entry in listed} == {kind for kind, _ in COMPONENTS}
+    assert {(e["kind"], e["name"]) for e in listed if e.get("package") == PACKAGE} == COMPONENTS
     with pytest.raises(
         InvalidSpec, match=r"broken 0\.1: broken: broken\.attack cannot be imported: SystemExit"
     ):
         client.submit(attacking(None, [{"name": "oops"}]))
     assert "the components of broken 0.1 are left out" in (tmp_path / "state.log").read_text()
+
+    training = {"mlp": train(client, {"name": "mlp"}, 6), "vit": train(client, VIT, 4)}
+    swapping = swap_words(client)
+    jobs = [evaluate(client, name, trained) for name, trained in training.items()]
+    for job in (*training.values(), swapping, *jobs):
+        finished(client, job)
+        results = client.results(job)
+        assert results.provenance is not None
+        assert results.provenance.packages["mypkg"] == "1.2"
+        assert "broken" not in results.provenance.packages
+        for evaluation in results.evaluations:
+            check_metrics(evaluation)
+
+    results = client.results(jobs[0])
+    assert [evaluation.name for evaluation in results.evaluations] == MEASURED
+    mirrored, confidence, downhill, square, corruptions, clean, again, mifgsm = results.evaluations
+    top1 = {e.name: e.metrics["top1"].value for e in (clean, downhill, square, mifgsm)}
+    assert top1["clean"] is not None
+    assert top1["clean"] > 0.5
+    assert top1["downhill"] == top1["clean"]
+    assert max(top1["mifgsm"], top1["square"]) < top1["clean"]
+    assert mirrored.metrics == again.metrics
+    assert confidence.metrics["confidence"].unit == "proportion"
+    assert isinstance(corruptions.breakdown[0], Breakdown)
+    assert corruptions.breakdown[0].corruption == "posterize"
+    [masked] = [w for w in results.warnings if w.code == "black_box_stronger_than_white_box"]
+    assert set(masked.evidence) == {"square", "downhill"}
+    [swapped] = client.results(swapping).evaluations
+    assert swapped.params["words"] == {"name": "backwards", "params": {}}
+    rows = {(row["evaluation"], row["metric"]): row for row in client.compare(jobs)["rows"]}
+    assert rows["mirrored", "top1"]["test"] is not None
+    # The table is the package's, which the service does not import.
+    assert rows["confidence", "confidence"]["test"] is None
 
 
 def test_a_worker_without_the_package_says_so(
@@ -65,9 +154,10 @@ def test_a_worker_without_the_package_says_so(
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(site)}, check=True)
     running.append(RunningService(tmp_path / "state", ASSAY_CATALOG=str(file)))
     client = running[0].start().client
-    job = client.wait(client.submit(attacking(None, [MIFGSM], limit=8)).id, timeout_seconds=120)
-    assert job.state == "failed"
-    assert job.error is not None
-    assert job.error.type == "component_missing"
-    assert "the attack 'mifgsm' is of the package mypkg 1.2, which the worker" in job.error.message
-    assert "install mypkg==1.2 there" in job.error.message
+    job = client.submit(attacking(None, [{"name": "mifgsm"}], limit=8)).id
+    failed = client.wait(job, timeout_seconds=120)
+    assert failed.state == "failed"
+    assert failed.error is not None
+    assert failed.error.type == "component_missing"
+    assert "the attack 'mifgsm' is of the package mypkg 1.2, which the worker" in failed.error.message
+    assert "install mypkg==1.2 there" in failed.error.message

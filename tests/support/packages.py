@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "adding.md"
+EVERY_KIND = ROOT / "tests" / "support" / "every_kind"
+FILE = re.compile(r"^`([a-z_/]+\.(?:py|toml))`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GROUP = "assay.components"
 
 
@@ -35,18 +37,39 @@ def install(folder: Path, name: str, version: str, points: Mapping[str, str], **
     (metadata / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
 
 
-def install_the_page_s(folder: Path) -> None:
-    """The package of docs/adding.md, from the sources and the pyproject.toml of the page."""
-    text = PAGE.read_text()
-    blocks = dict(
-        re.findall(r"^`([a-z_/]+\.(?:py|toml))`:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    )
-    project = tomllib.loads(blocks["pyproject.toml"])["project"]
+def files_of_the_page() -> dict[str, str]:
+    """The files that docs/adding.md shows: path to content."""
+    return dict(FILE.findall(PAGE.read_text()))
+
+
+def install_every_kind(folder: Path) -> None:
+    """The package of docs/adding.md with one component of every kind.
+
+    The components are the page's; those of `every_kind` are of the kinds that the page has no code of, and an
+    attack that is weak on purpose.
+    """
+    page = files_of_the_page()
+    project = tomllib.loads(page["pyproject.toml"])["project"]
+    name, version = project["name"], project["version"]
+    own = {
+        path.removeprefix(f"{name}/").removesuffix(".py").replace("/", "__"): source
+        for path, source in page.items()
+        if path.startswith(f"{name}/")
+    }
     install(
         folder,
-        project["name"],
-        project["version"],
+        name,
+        version,
         project["entry-points"][GROUP],
-        assay__attack__mifgsm=blocks["attacks/adversarial/mifgsm.py"],
-        assay__attention=blocks["models/attention/cosine.py"],
+        assay__attack__mifgsm=page["attacks/adversarial/mifgsm.py"],
+        assay__attack__downhill=(EVERY_KIND / "attack.py").read_text(),
+        assay__attention=page["models/attention/cosine.py"],
+        assay__corruption=page["attacks/corruptions/posterize.py"],
+        assay__data=page["workers/data/stripes.py"],
+        assay__evaluation__mirrored=page["workers/evaluation/mirrored.py"],
+        assay__model=page["models/mlp.py"],
+        assay__recipe=(EVERY_KIND / "recipe.py").read_text(),
+        assay__suite=(EVERY_KIND / "suite.py").read_text(),
+        assay__words=(EVERY_KIND / "words.py").read_text(),
+        **own,
     )

@@ -5,20 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
 import pytest
 import torch
+
 from assay.service.catalog import extra_components
-from assay.service.catalog.catalog import Catalog
-from assay.service.catalog.catalog import load
-from assay.service.catalog.catalog import load_with
+from assay.service.catalog.catalog import Catalog, load, load_with
 from assay.service.catalog.component import Component
 from assay.service.submission.validate import validate
-from assay.workers import catalog
-from assay.workers import embedded
+from assay.workers import catalog, embedded
 from assay.workers.discovery import packages
 from assay.workers.jobs.failures import describe
 from tests.support.packages import install
