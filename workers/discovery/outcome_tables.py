@@ -1,4 +1,4 @@
-"""Outcome tables by what `TABLE` says: the name of one of Assay's, or "module:object" of another.
+"""Finds outcome tables by `TABLE`: the name of one of Assay's, or "module:object" of another.
 
 Merging imports the module of the table alone, not that of the evaluation: keep it free of tensors, since
 results are merged in processes that hold none.
@@ -18,7 +18,7 @@ def find_table(stated: Any) -> OutcomeTable:
     """The table, imported now.
 
     Raises:
-        ValueError: there is no such table, its module cannot be imported, or it is no outcome table.
+        ValueError: there is no such table, its module cannot be imported, or it is not an outcome table.
     """
     module, colon, name = str(stated).partition(":")
     if not colon:

@@ -32,7 +32,7 @@ GROUP = "assay.components"
 
 
 class ComponentMissing(ValueError):
-    """A component of the catalog is missing on this worker; the message says what to do."""
+    """A component of the catalog is missing on this worker; the message has the remedy."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ def installed() -> list[PackageEntry]:
 def components_of(
     own: Sequence[Component], entries: Sequence[PackageEntry]
 ) -> tuple[list[Component], dict[str, str]]:
-    """The components of packages, and why those of others are left out.
+    """The components of packages, and the packages left out, with reasons.
 
     Args:
         own: Assay's own components, whose names are taken.
-        entries: Where to look. What is wrong with one component leaves out its whole package.
+        entries: Where to look. An error in one component leaves out its whole package.
 
     Returns:
         Components by kind and name; package and version to the reason.
@@ -75,7 +75,7 @@ def components_of(
         try:
             added = list(_components(entry))
             catalog = _joined(catalog, added)
-        except (Exception, SystemExit) as error:  # whatever a foreign module raises is its own fault
+        except (Exception, SystemExit) as error:  # any error of a foreign module is its own fault
             left_out[str(entry.package)] = _reason(entry, error)
         else:
             found += added
@@ -83,7 +83,7 @@ def components_of(
 
 
 def resolve(component: Component) -> Any:
-    """The function or class that the target of a foreign component names, imported now.
+    """The function or class named by a foreign component's target, imported now.
 
     Raises:
         ComponentMissing: its package is not installed here, or in another version; it differs from the
@@ -106,7 +106,7 @@ def resolve(component: Component) -> Any:
 
 
 def resolve_table(component: Component, table: str) -> OutcomeTable:
-    """The outcome table that a component of a package states; nothing but the table's module is imported.
+    """The outcome table stated by a package's component; imports only the table's module.
 
     Raises:
         ComponentMissing: as `resolve`, of the table.
@@ -124,7 +124,7 @@ def _what(component: Component) -> str:
 
 
 def _owner(component: Component, module: str) -> PackageEntry:
-    """The installed package that has a module of a component's.
+    """The installed package that has a component's module.
 
     Raises:
         ComponentMissing: it is not installed here, in another version, or has no such module.
@@ -146,7 +146,7 @@ def _owner(component: Component, module: str) -> PackageEntry:
 
 
 def packages_of(spec: UserSpec, catalog: Catalog) -> dict[str, str]:
-    """The foreign packages whose components a spec names, with their versions.
+    """The foreign packages with components named by a spec, with their versions.
 
     Args:
         spec: A job spec with every default filled in.
@@ -205,7 +205,7 @@ def _of_module(entry: PackageEntry, wanted: str) -> Iterator[Component]:
 
 
 def _check_tables(entry: PackageEntry, component: Component) -> None:
-    """Refuse a table from elsewhere: workers import it, and only the package itself was allowed to be."""
+    """Refuse a table from another package: workers import it, and only the package itself may be imported."""
     stated = component.table or {}
     for table in [stated] if isinstance(stated, str) else stated.values():
         if ":" in table and not table.startswith(f"{entry.module}."):

@@ -1,6 +1,6 @@
-"""Components from the `PRESETS` of a model's module: the builder's entry, less the parameters that are fixed.
+"""Components from the `PRESETS` of a model's module: the builder's entry without the fixed parameters.
 
-What `models.layers.presets.Preset` states is read here without importing it, because the walker is imported
+The fields of `models.layers.presets.Preset` are read here without importing it, because the walker is imported
 where no tensor may be.
 """
 
@@ -23,7 +23,7 @@ def presets(module: ModuleType, builders: Mapping[str, Component]) -> Iterator[C
     """The entries of a module's presets, none where it states none.
 
     Args:
-        module: Where they are stated.
+        module: The module that states them.
         builders: The entries of the functions in its `__all__`, by the function's name.
 
     Raises:
@@ -87,7 +87,7 @@ def _schema_less(schema: Mapping[str, Any], preset: Any, fixed: set[str]) -> dic
 
 
 def _rule_with(rule: Rule, fixed: Mapping[str, Any]) -> Rule | None:
-    """A rule with the fixed values in place of their names; None where nothing else is left of it.
+    """A rule with the fixed values in place of their names; None where no other name is left.
 
     Raises:
         ValueError: the fixed values break it.

@@ -2,10 +2,11 @@
 
     epsilon: Annotated[float, "fraction", Ge(0)] = 8 / 255
 
-becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks what a type cannot
-say: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden from users),
-and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that kind with its
-parameters; `model:FACT` asks for one that states the fact; of `list[str]`, names without parameters).
+becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks facts that types
+cannot express: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden
+from users), and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that
+kind with its parameters; `model:FACT` asks for one that states the fact; of `list[str]`, names without
+parameters).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from assay.service.contract.problems import Problems, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 MARKERS = ("attention", "corruption", "data", "folder", "fraction", "job", "model", "system", "words")
-# Of the markers, those that are kinds of components.
+# The markers that are kinds of components.
 REFERRED = ("attention", "corruption", "data", "model", "words")
 
 # Constraint class, its attribute, the keyword for numbers, the keyword for lists, the keyword for text.

@@ -1,4 +1,4 @@
-"""The `THREAT` of an attack module: read, checked, and refused with what is allowed."""
+"""Reads and checks the `THREAT` of an attack module."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ EXAMPLE = 'THREAT = {"knowledge": "white_box", "search": "iterative"}'
 
 
 def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any]) -> Threat | None:
-    """The threat that a component states; None for what is no attack.
+    """The threat stated by a component; None for other kinds than attacks.
 
     Args:
         kind: The component's kind.
         where: Its module and name, for messages.
-        stated: Its part of the module's THREAT; None where there is none.
+        stated: Its part of the module's THREAT, or None.
         schema: Of its parameters.
 
     Raises:
-        ValueError: an attack states none, or something that is not allowed; the message says what is.
+        ValueError: an attack states none, or an invalid one; the message lists the allowed values.
     """
     if kind != "attack":
         if stated is not None:
@@ -53,7 +53,7 @@ def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any
 
 
 def _check_backends(where: str, threat: Threat, properties: Mapping[str, Any]) -> None:
-    """What is stated of backends has to be of those that the attack has, over its own parameters."""
+    """Statements about backends must name backends of the attack, over its own parameters."""
     backends = properties.get("backend", {}).get("enum", [])
     if unknown := [name for name in (*threat.mean_loss_in, *threat.batch_draws) if name not in backends]:
         raise ValueError(

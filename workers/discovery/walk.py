@@ -44,7 +44,7 @@ PACKAGES: Mapping[str, str] = {
     "suite": "assay.workers.evaluation.suites",
     "words": "assay.attacks.words",
 }
-# What a module may state about its components.
+# Constants of a module about its components.
 CONSTANTS = (
     "TASKS",
     "PAPER",
@@ -59,7 +59,7 @@ CONSTANTS = (
     "LEAVES_OUT",
     "TABLE",
 )
-# Left out of the file where they are empty.
+# Left out of the file where empty.
 RARE = ("offers", "needs", "repeats", "package", "leaves_out", "table", "fixed")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 
@@ -98,7 +98,7 @@ def to_json(components: list[Component]) -> str:
 
 
 def entry_of(component: Component) -> dict[str, Any]:
-    """A component as an entry of the catalog, without what its kind never has."""
+    """A component as an entry of the catalog, without fields that its kind never has."""
     entry = component.model_dump(by_alias=True)
     if component.kind != "suite":
         del entry["evaluations"]
@@ -116,7 +116,7 @@ def exports(package: str) -> Iterator[tuple[str, list[str]]]:
     """(module, names in its `__all__`) for each module of a package that states one, by module name.
 
     Raises:
-        ValueError: there is no such package, or an `__all__` is no plain list.
+        ValueError: there is no such package, or an `__all__` is not a plain list.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
@@ -139,7 +139,7 @@ def stated_all(module: str, path: Path) -> list[str]:
     """The names in the `__all__` of a module's source; empty where it states none.
 
     Raises:
-        ValueError: it is no plain list of names.
+        ValueError: it is not a plain list of names.
     """
     for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
@@ -172,7 +172,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
 
     Args:
         kind: Its kind.
-        module: Where it is.
+        module: Its module.
         export: Its name there.
         exports: Everything in the module's `__all__`.
 
@@ -235,10 +235,10 @@ def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> An
 def _rules(
     kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[Rule]:
-    """The module's rules that are about this component: those whose own parameters and facts it has.
+    """The module's rules for this component: those whose parameters and facts it has.
 
     Raises:
-        ValueError: a rule has no valid syntax, or is about no component of the module.
+        ValueError: a rule has invalid syntax, or fits no component of the module.
     """
     own = ("params", "model") if kind == "model" else ("params",)
     rules = []
@@ -248,7 +248,7 @@ def _rules(
         except ValueError as error:
             raise ValueError(f"{module.__name__}: RULES: {error}") from error
         wanted = {name for space, name in used if space in own}
-        # Of a recipe or an evaluation these are the parts of the model that it is for.
+        # For a recipe or an evaluation, these are the parts of its model.
         parts = {name for space, name in used if space == "part" and kind not in ("recipe", "evaluation")}
         everything = set().union(*(_keyword_names(getattr(module, export)) for export in exports))
         unknown = {name for name in wanted - set(facts) if name not in everything}
@@ -305,7 +305,7 @@ def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[st
 
 
 def _table(kind: str, where: str, stated: Any, tasks: list[str]) -> str | dict[str, str] | None:
-    """The outcome table that an evaluation or attack states, each of them found."""
+    """The outcome tables stated by an evaluation or attack, checked to exist."""
     if kind not in EVALUATIONS:
         if stated is not None:
             raise ValueError(f"{where}: TABLE: evaluations and attacks have outcomes, no {kind} has")
@@ -334,7 +334,7 @@ def _facts(kind: str, where: str, facts: Mapping[str, Any], schema: Mapping[str,
 
 
 def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
-    """`evaluations[].name` is an evaluation or an attack, so that no name may be both."""
+    """`evaluations[].name` is an evaluation or an attack, so no name may be both."""
     for (kind, name), component in found.items():
         if kind == "evaluation" and ("attack", name) in found:
             raise ValueError(
@@ -344,7 +344,7 @@ def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
 
 
 def check_references(catalog: Catalog) -> None:
-    """Defaults and suites may only name what exists, with parameters that are right.
+    """Check that defaults and suites name existing components, with valid parameters.
 
     Raises:
         ValueError: one does not; the message names the component.
