@@ -1,4 +1,4 @@
-"""The Celery application of a node: where it listens, and what its processes do when they start and end.
+"""The Celery application of a node: its queues, and the start and end of its processes.
 
     python -P -m assay.workers.tasks worker --pool prefork --concurrency 1
 
@@ -55,7 +55,7 @@ app.conf.update(
 
 def _set_up_logging(**_: Any) -> None:
     logs.set_up(settings.log_level, settings.log_format)
-    # Two lines for every ring would bury everything else.
+    # Two lines per ring would bury everything else.
     for name in ("celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -64,7 +64,7 @@ signals.setup_logging.connect(_set_up_logging)
 
 
 def _end_with_parent(**_: Any) -> None:
-    """Give the shard back and end when `workers.nodes` is gone: nobody would stop this node any more."""
+    """Give the shard back and end when `workers.nodes` has died, since no one else stops this node."""
     if PARENT in os.environ:
         # Celery's own `set_pdeathsig` knows SIGKILL only, which would leave the shard to its lease.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

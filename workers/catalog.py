@@ -1,4 +1,4 @@
-"""The catalog on the worker's side: turns names into code, and writes `service/catalog/catalog.json`.
+"""The worker's side of the catalog: resolves names to code, and writes `service/catalog/catalog.json`.
 
     python -m assay.workers.catalog            # write
     python -m assay.workers.catalog --check    # exit 1 when it is stale
@@ -35,7 +35,7 @@ from assay.workers.discovery import packages
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.walk import entry_of, to_json, walk
 
-# What a loaded data set tells the rules under `data`.
+# Facts of a loaded data set for rules, under `data`.
 LOADED_FACTS = ("classes", "channels")
 
 
@@ -54,10 +54,8 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
         name: Catalog name.
         params: Parameters as a spec has them. Defaults are filled in, fractions become floats, and references
             to attention mechanisms become factories `factory(dim, heads, *, prefix_tokens=1)`.
-        catalog: Where to look; the installed catalog when absent.
-
-    Raises:
-        ValueError: a parameter is wrong; the message names every one.
+        catalog: Where to look; the installed catalog when absent. Raises: ValueError: a parameter is wrong;
+        the message names every one.
         NotFound: there is no such component.
     """
     catalog = catalog or load()
@@ -71,7 +69,7 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
 
 
 def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = None) -> None:
-    """Check every rule of a spec, now that its data set is loaded and all facts are known.
+    """Check every rule of a spec after loading its data set, with all facts known.
 
     Args:
         spec: A job spec with every default filled in.
@@ -112,7 +110,7 @@ def passes(name: str, params: Params, *, catalog: Catalog | None = None) -> Pass
 
 
 def repeats(name: str, params: Params, *, catalog: Catalog | None = None) -> int | None:
-    """How often an evaluation measures the machine; None where it measures examples.
+    """Repeats of an evaluation that measures the machine; None for one that measures examples.
 
     Raises:
         NotFound: there is no such evaluation or attack.
@@ -121,10 +119,10 @@ def repeats(name: str, params: Params, *, catalog: Catalog | None = None) -> int
 
 
 def resolve(component: Component) -> Any:
-    """The function or class of a catalog entry, imported now; of a preset, with its fixed arguments.
+    """The function or class of a catalog entry, imported now; for a preset, with its fixed arguments.
 
     Raises:
-        ComponentMissing: it is of another package, which this worker does not have as the catalog says.
+        ComponentMissing: it is of another package, which this worker lacks or has in another version.
     """
     if component.package is not None:
         target = packages.resolve(component)
@@ -135,7 +133,7 @@ def resolve(component: Component) -> Any:
 
 
 def outcome_table(component: Component, tasks: Sequence[str]) -> OutcomeTable:
-    """What the outcomes of an evaluation or attack mean on data for these tasks.
+    """The outcome table of an evaluation or attack on data for these tasks.
 
     Raises:
         ComponentMissing: the table is of another package, which this worker does not have.
@@ -183,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write_extras(path: Path, *, skip_broken: bool) -> int:
-    # Assay's own are known without importing them, which takes much longer than those of a package.
+    # Assay's own come from the file: importing them takes much longer than those of a package.
     found, left_out = packages.components_of(load_with("").list(), packages.installed())
     for package, reason in left_out.items():
         sys.stderr.write(f"catalog: {package} is left out: {reason}\n")
@@ -204,7 +202,7 @@ def _write_extras(path: Path, *, skip_broken: bool) -> int:
 
 
 def stale_entries(fresh: str, written: str) -> list[str]:
-    """The components that one catalog text has and the other has not, or has differently, as "kind name"."""
+    """The components that differ between two catalog texts, as "kind name"."""
     old, new = (
         {f"{e['kind']} {e['name']}": e for e in json.loads(text or "[]")} for text in (written, fresh)
     )

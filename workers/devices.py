@@ -1,4 +1,4 @@
-"""What a worker of this machine can use, found out without importing torch."""
+"""Devices and cores available to a worker, found without importing torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def device_classes(dev: Path = Path("/dev")) -> tuple[str, ...]:
 
 
 def device_count(asked: int, dev: Path = Path("/dev")) -> int:
-    """How many devices a worker has that was told to use so many: never more GPUs than it sees."""
+    """Devices of a worker with this setting: never more GPUs than it sees."""
     return min(asked, _visible_gpus(dev) or asked)
 
 

@@ -51,7 +51,7 @@ class ThreadDispatcher:
         self._supervisors = supervisors
 
     def ring(self, job_id: str, device: str) -> None:
-        """Wake every supervisor; the database says what there is to do."""
+        """Wake every supervisor; the database has the work."""
         for supervisor in self._supervisors:
             supervisor.ring()
 
@@ -70,7 +70,7 @@ def main() -> int:
     logs.set_up(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, unwind)
     try:
-        # The port comes before the database and the workers: nothing is claimed that must be given back.
+        # The port comes before the database and the workers, so that a failure leaves no claims to give back.
         with (
             _exclusive(settings.state),
             closing(listen(settings.host, settings.port)) as listener,
@@ -142,7 +142,7 @@ def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[lis
 
 @contextmanager
 def _exclusive(state: Path) -> Iterator[None]:
-    """Hold the state folder: two embedded services on one folder would fight over it."""
+    """Lock the state folder: two embedded services on one folder would conflict."""
     with _lock_file(state) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,7 +196,7 @@ def extend_catalog(state: Path) -> None:
 
 
 def _written(file: Path) -> str | None:
-    """Have the file written; what went wrong, or None."""
+    """Have the file written; the error, or None."""
     file.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-m", "assay.workers.catalog", "--skip-broken", "--out", str(file)]
     try:

@@ -1,6 +1,6 @@
 """The process that holds the model: reads shard requests from a pipe, writes reports as JSON lines.
 
-A request is a `ShardRequest`, what it answers are `EvaluatorReport`s: any number of progress and checkpoint
+A request is a `ShardRequest`, its answers are `EvaluatorReport`s: any number of progress and checkpoint
 reports, then one `FinalReport` (`service/contract/messages.py`).
 
 It needs no database and no network. It ends when the request pipe closes, even in the middle of a
@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 0.5
 
 
 class Reporter:
-    """Writes reports to the supervisor; progress is thinned out to two a second."""
+    """Writes reports to the supervisor; progress at most twice a second."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -53,14 +53,14 @@ class Reporter:
 
 
 def gpu_memory() -> GpuMemory | None:
-    """The memory of the GPU in use; None without one, or before anything was put on it."""
-    torch = sys.modules.get("torch")  # never imported here: it is what the evaluator has
+    """The memory of the GPU in use; None without one, or before its first use."""
+    torch = sys.modules.get("torch")  # never imported here: only used if the evaluator has imported it
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return None
     try:
         free, total = torch.cuda.mem_get_info()
         name, reserved = torch.cuda.get_device_name(), torch.cuda.memory_reserved()
-    except RuntimeError as error:  # what is wrong with the device is for the shard to find out
+    except RuntimeError as error:  # the shard reports errors of the device
         log.warning("no word from the GPU: %s", error)
         return None
     return {"name": name, "total": total, "used": total - free, "reserved": reserved}
@@ -88,7 +88,7 @@ def _serve(request: ShardRequest, session: Session, report: Reporter) -> None:
 
     try:
         report(_answer(request, session, report))
-    except Exception as error:  # whatever a shard raises is the answer to the request
+    except Exception as error:  # any error of a shard is the answer to the request
         text = traceback.format_exc()
         log.error("%s", text)
         session.forget()
@@ -119,7 +119,7 @@ def _read(descriptor: int, requests: queue.SimpleQueue[ShardRequest]) -> None:
 
 
 def _end() -> None:
-    """The supervisor is gone: nobody waits for what is being computed, here or in a child process."""
+    """Ends this process and its children: the supervisor is gone, and no one waits for a result."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(0)

@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it."""
+"""Ties a process to its parent: it ends with the one that started it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether a supervisor of this machine is alive: the health check of the worker container.
+"""Health check of the worker container: whether a supervisor of this machine is alive.
 
-It asks the database for a recent sign of life, so it also fails while the database is away.
+It asks the database for a recent heartbeat, so it also fails while the database is away.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`assay import-pickle`: converts a legacy PyTorch checkpoint to safetensors, which can then be uploaded.
 
-An operator's command on a file that lies on this machine; nothing of it is reached over HTTP. The pickle is
-read with `weights_only=True`, so that it can make tensors and plain values and nothing else; what it says of
-its training run (`argparse.Namespace`, as DeiT's script stores its arguments) is allowed too, and dropped.
+An operator's command on a local file, not reachable over HTTP. The pickle is read with `weights_only=True`,
+so that it can only make tensors and plain values; its record of the training run (`argparse.Namespace`, as
+DeiT's script stores its arguments) is allowed too, and dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from assay.models.weights.layouts import LAYOUTS, Layout
 from assay.workers.training.files import save_tensors
 
-# What training scripts wrap a state dict in; of several the first is taken.
+# Keys under which training scripts store a state dict; the first one found is used.
 WRAPPERS = ("model", "state_dict", "model_ema", "module")
 
 
@@ -44,15 +44,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def convert(file: Path, output: Path, key: str | None = None) -> str:
-    """Write the tensors of a pickle as safetensors; returns what was taken and what was left out.
+    """Write the tensors of a pickle as safetensors; returns a report of converted and dropped entries.
 
     Args:
-        file: what `torch.save` wrote.
+        file: written by `torch.save`.
         output: the new file.
         key: of the state dict in the file; None looks for a usual one.
 
     Raises:
-        ValueError: the pickle holds what could run code, or no state dict, or the output is there.
+        ValueError: the pickle could run code, has no state dict, or the output exists.
         OSError: a file cannot be read or written.
     """
     if output.exists():
@@ -70,7 +70,7 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
     """The content of a pickle, which may hold tensors and plain values.
 
     Raises:
-        ValueError: it is no pickle of PyTorch, or it holds something else.
+        ValueError: it is not a PyTorch pickle, or has other content.
         OSError: it cannot be read.
     """
     try:
@@ -85,10 +85,10 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
 
 
 def state_dict(content: Mapping[Any, Any], key: str | None) -> tuple[dict[str, Tensor], str | None]:
-    """The tensors by name, and the key under which they were; None when they are the content itself.
+    """The tensors by name, and their key; None when they are at the top level.
 
     Raises:
-        ValueError: there are none, or there is something else among them.
+        ValueError: there are no tensors, or other values among them.
     """
     wrappers = WRAPPERS if key is None else (key,)
     where = next((name for name in wrappers if isinstance(content.get(name), Mapping)), None)
@@ -109,13 +109,13 @@ def state_dict(content: Mapping[Any, Any], key: str | None) -> tuple[dict[str, T
 
 
 def wrapper_of(tensors: Mapping[str, Tensor]) -> Layout:
-    """The layout with the longest prefix that all names have; that of timm, without one, at last."""
+    """The layout with the longest prefix common to all names; last that of timm, without a prefix."""
     fitting = [layout for layout in LAYOUTS[1:] if all(name.startswith(layout.theirs) for name in tensors)]
     return max(fitting, key=lambda layout: len(layout.theirs))
 
 
 def report(tensors: Mapping[str, Tensor], where: str | None, layout: Layout, left: list[str]) -> str:
-    """A line for every tensor, and what was done to the names."""
+    """A line per tensor, and the changes of names."""
     lines = [f"{name}  {tuple(tensor.shape)}  {tensor.dtype}" for name, tensor in sorted(tensors.items())]
     count = sum(tensor.numel() for tensor in tensors.values())
     lines.append(f"{len(tensors)} tensors, {count} numbers, from {where or 'the top of the file'}")

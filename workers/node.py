@@ -1,4 +1,4 @@
-"""What runs in the pool process of a Celery node: a supervisor and a reaper, threads as in embedded mode.
+"""The pool process of a Celery node: a supervisor and a reaper, threads as in embedded mode.
 
 Nothing here waits for the database or for Redis: Celery gives a new pool process four seconds to report.
 """
@@ -64,7 +64,7 @@ def start(settings: WorkerSettings, *, ring_others: Callable[[str], None]) -> No
         _node = Node(settings, ring_others)
         _node.start()
     except Exception:
-        # Celery would log it and go on, and the worker would look alive and never work.
+        # Celery would log the error and continue, and the worker would look alive but never work.
         log.exception("the node cannot start")
         os.kill(os.getppid(), signal.SIGTERM)
 

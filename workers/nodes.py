@@ -27,7 +27,7 @@ from assay.workers.settings import WorkerSettings
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
-# After this time a node that dies counts as having run well.
+# A node that dies after this time counts as having run well.
 SETTLED_SECONDS = 60.0
 STOP_SECONDS = 50.0
 WRONG_SETTINGS = 2
@@ -35,7 +35,7 @@ WRONG_SETTINGS = 2
 
 @dataclass
 class Slot:
-    """The place of one node: its name, its GPUs, its part of the box, and the process that now has it."""
+    """Slot of one node: its name, its GPUs, its share of the machine, and its present process."""
 
     name: str
     gpus: tuple[str, ...]
@@ -56,7 +56,7 @@ class Slot:
         log.info("node %s: process %d, GPU %s", self.name, self.process.pid, ", ".join(self.gpus) or "none")
 
     def tend(self) -> None:
-        """Start the process anew when it has ended, later and later when it keeps doing so."""
+        """Restart an ended process, with growing delays when it keeps ending."""
         if self.process is None or self.process.poll() is None:
             return
         lived = time.monotonic() - self.started
@@ -84,7 +84,7 @@ def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
 
 
 def visible_gpus() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES may name: its own list when it is set, else what nvidia-smi lists."""
+    """Values for CUDA_VISIBLE_DEVICES: its own list when set, else that of nvidia-smi."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name.strip() for name in chosen.split(",") if name.strip() not in {"", "-1"}]

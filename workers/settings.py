@@ -1,4 +1,4 @@
-"""What a worker must know, read from the environment (prefix ASSAY_)."""
+"""Settings of workers, from the environment (prefix ASSAY_)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pydantic_settings import SettingsConfigDict
 from assay.service.store.connections import Connections, absolute
 from assay.workers.devices import available_cores
 
-# Where a cancel comes as a hint through Redis, the database is asked more rarely; this is how long a
-# cancel may take whose hint was lost.
+# With cancel hints through Redis, the database is asked less often; this limits the delay of a cancel whose
+# hint was lost.
 UNHINTED_SECONDS = 5.0
 
 
@@ -81,17 +81,17 @@ class WorkerSettings(Connections):
         return control
 
     def cores_each(self, workers: int) -> int:
-        """The cores of one worker where so many share those that this process may use."""
+        """The cores of one of so many workers that share those of this process."""
         return self.cores or max(1, available_cores() // max(workers, 1))
 
     @property
     def rest_seconds(self) -> float:
-        """How long an idle worker sleeps when nobody rings."""
+        """Longest sleep of an idle worker without a ring."""
         return self.poll_seconds or (0.5 if self.mode == "embedded" else 10.0)
 
     @property
     def renewal_seconds(self) -> float:
-        """How often a running shard renews its lease, which is also how it learns that it has to stop."""
+        """Interval of a running shard's lease renewals, by which it also learns that it has to stop."""
         if not self.redis:
             return min(self.renew_seconds, self.control_seconds)
         return min(self.renew_seconds, max(self.control_seconds, UNHINTED_SECONDS), self.lease_seconds / 3)

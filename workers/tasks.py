@@ -1,4 +1,4 @@
-"""The one task of Celery, the doorbell, and the command line of a node.
+"""The only Celery task, the doorbell, and the command line of a node.
 
     python -P -m assay.workers.tasks worker --pool prefork --concurrency 1
 
