@@ -1,4 +1,4 @@
-"""A model of one's own, as a program that `torch.export` has written; its weights are part of it."""
+"""A user's own model, as a program written by `torch.export`; it includes the weights."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _create(name: str, options: dict[str, Any], image_size: int | None) -> nn.Mo
         return create_model(name, **options)
     try:
         return create_model(name, **options, img_size=image_size)
-    except TypeError as error:  # how timm's convolutional networks answer: they take any size
+    except TypeError as error:  # the answer of timm's convolutional networks, which take any size
         if "img_size" not in str(error):
             raise
     model = create_model(name, **options)

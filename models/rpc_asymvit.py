@@ -126,8 +126,8 @@ FORM = {
     "rpc_form": 'the attention of those layers: "rpc_asymmetric" (the paper\'s "4iter/layer1") or "rpc" (its'
     ' "Sym/Asym").'
 }
-# The paper has the tiny one. With rpc_form = "rpc" in the first layer there are 5,680,360 and 85,977,064
-# parameters, because that layer has no queries.
+# Only the tiny one is in the paper. With rpc_form = "rpc" in the first layer there are 5,680,360 and
+# 85,977,064 parameters, because that layer has no queries.
 PRESETS = {
     "rpc_asymvit_tiny": Preset(
         rpc_asymvit,

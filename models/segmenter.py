@@ -3,7 +3,7 @@
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021. Images are padded with zeros
 at the right and at the bottom to whole patches, the decoder's maps are enlarged to the padded size (bilinear
 with half-pixel centres) and cut to the image. Every LayerNorm of a vision transformer and of the decoder has
-the epsilon of the authors' code. FAN, which the paper does not have, is taken as an encoder without its class
+the epsilon of the authors' code. FAN, which is not in the paper, is used as an encoder without its class
 attention: its patch tokens, normalised by its last LayerNorm.
 
 B = batch, H and W = height and width in pixels, h and w = the same in patches, K = classes.
@@ -97,10 +97,10 @@ class Segmenter(nn.Module):
     """An encoder of patches and a decoder of their tokens.
 
     Args:
-        encoder: becomes one for good (`as_encoder`); the LayerNorms of a vision transformer get Segmenter's
+        encoder: permanently made one by `as_encoder`; the LayerNorms of a vision transformer get Segmenter's
             epsilon.
         decoder: maps patch tokens (B, h * w, C) and (h, w) to (B, K, h, w).
-        image_size: height and width of the images that it is for, in pixels; others are accepted.
+        image_size: nominal height and width of the images, in pixels; others are accepted.
     """
 
     def __init__(self, encoder: Encoder, decoder: nn.Module, image_size: int) -> None:

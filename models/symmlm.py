@@ -87,7 +87,7 @@ def symmlm(
     )
 
 
-# A size that a laptop trains in minutes. With a plain softmax over 30,000 words most of a step on a CPU
+# A size that trains on a laptop in minutes. With a plain softmax over 30,000 words most of a step on a CPU
 # would be the softmax.
 TINY = {"width": 64, "depth": 4, "heads": 4, "hidden": 256}
 TINY_COMMON = {"cutoffs": [2_000, 10_000], "initialization": "scaled", "attention_dropout": 0.0}

@@ -1,14 +1,14 @@
 """A classifier of texts: a language model without its output layer, one vector of its words, a linear layer.
 
 The encoder is causal, as in the fine-tuned language models of Teo and Nguyen (NeurIPS 2024, appendix E.8),
-who put RPC-Attention into trained language models when these are fine-tuned. The weights of such a pair have
-the same layout, so that a classifier with RPC can begin with a language model without it:
+who put RPC-Attention into trained language models for fine-tuning. The weights of such a pair have
+the same layout, so that a classifier with RPC can start from a language model without it:
 
     {"name": "text_classifier", "weights": {"job": ..., "part": "backbone"}, "params": {"backbone":
         {"name": "rpc_symmlm", "params": {"rpc_layers": "all", "iterations": 2}}}}
 
 Not offered: the paper's sparse mixtures of experts (SMoE, SymSMoE), for which no configuration was published.
-Nor does the paper say how words become one vector; both usual ways are here.
+Nor does the paper state how words are pooled to one vector; both usual ways are here.
 
 B = batch, N = tokens, C = width, K = classes.
 """
@@ -37,16 +37,16 @@ Pooling = Literal["mean", "last"]
 
 
 class WordEncoder(Protocol):
-    """What gives a vector for each word; the model that makes it states the fact `word_features`."""
+    """An encoder with a vector per word; the model that makes it states the fact `word_features`."""
 
-    # Beginnings of the names of weights that a language model has and an encoder has not.
+    # Name prefixes of weights that only a language model has, not an encoder.
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]]
 
     sequence_length: int
     num_features: int
 
     def as_encoder(self) -> None:
-        """Leave out what predicting words alone needs, for good."""
+        """Permanently remove the parts needed only for predicting words."""
 
     def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """Vectors (B, N, C) of tokens, int64 (B, N); padding, where `present` is false, changes no other."""
@@ -85,7 +85,7 @@ class TextClassifier(nn.Module):
     """An encoder of words, pooling, and a linear layer.
 
     Args:
-        encoder: becomes one for good (`as_encoder`).
+        encoder: permanently made one by `as_encoder`.
         classes: number of classes K; 0 = no head, the pooled vector is the output.
         pooling: "mean" or "last".
         dropout: dropout rate of the pooled vector.
@@ -106,13 +106,13 @@ class TextClassifier(nn.Module):
 
     @property
     def sequence_length(self) -> int:
-        """The most tokens that a text may have."""
+        """Maximum number of tokens of a text."""
         return self.encoder.sequence_length
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (B, K) of tokens, int64 (B, N); PAD stands at the right and changes nothing.
+        """Logits (B, K) of tokens, int64 (B, N); PAD at the right has no effect.
 
-        A text of no words counts as one word, PAD.
+        A text without words counts as one word, PAD.
 
         Raises:
             ValueError: N is 0, or more than `sequence_length`.

@@ -1,10 +1,10 @@
-"""Registers the models with timm: importing this module is enough for `timm.create_model` to know them.
+"""Registers the models with timm: importing this module makes them available to `timm.create_model`.
 
     import assay.models.timm_names
     model = timm.create_model("rpc_symvit_tiny_patch16_224", num_classes=10, iterations=6)
 
 timm's usual arguments (num_classes, in_chans, img_size, drop_rate, drop_path_rate) and the parameters of the
-catalog's builder are understood. There are no pretrained weights.
+catalog's builder are accepted. There are no pretrained weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PREPROCESSING = {
     "classifier": "head",
 }
 
-# timm's name to the published size that it is.
+# timm's name to the published size.
 NAMED = {
     f"{name}_patch16_224": preset
     for presets in (symvit.PRESETS, rpc_symvit.PRESETS, rpc_asymvit.PRESETS)
@@ -71,13 +71,13 @@ def _from_timm_arguments(builder: Callable[..., nn.Module]) -> Callable[..., nn.
 
 
 def _register(variant: str, preset: Preset) -> None:
-    """Tell timm of one name: `register_model` goes by the name and the module of a function."""
+    """Register one name with timm: `register_model` uses the name and the module of a function."""
 
     def create(pretrained: bool = False, **options: Any) -> nn.Module:
         if pretrained:
             raise ValueError(f"{variant} has no pretrained weights: pass pretrained=False")
         builder = _from_timm_arguments(preset.builder)
-        # Only the size, so that timm's users may change it as everything else.
+        # Only the size, so that timm's users may change it like all other arguments.
         size = {**preset.size, "patch_size": 16}
         model: nn.Module = build_model_with_cfg(builder, variant, pretrained, **{**size, **options})
         return model
