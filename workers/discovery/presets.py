@@ -1,7 +1,7 @@
 """Components from the `PRESETS` of a model's module: the builder's entry without the fixed parameters.
 
-The fields of `models.layers.presets.Preset` are read here without importing it, because the walker is imported
-where no tensor may be.
+The fields of `models.layers.presets.Preset` are read here without importing it, because the walker is
+imported where no tensor may be.
 """
 
 from __future__ import annotations
