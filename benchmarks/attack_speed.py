@@ -60,7 +60,7 @@ class Cost:
 
 
 def native(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> ExampleOutcomes:
-    """Runs an attack of ours through the engine."""
+    """Runs a native attack through the engine."""
 
     def images_of(rows: Sequence[int]) -> Tensor:
         return pixels[list(rows)]

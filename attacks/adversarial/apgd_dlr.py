@@ -30,7 +30,7 @@ PAPER = (
     "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
     "Parameter-free Attacks"
 )
-# The most that a backend takes: ours takes `eot` passes fewer in each run.
+# Maximum over backends: the native kernel takes `eot` passes fewer per run.
 PASSES = (
     "params.restarts * ((params.steps + 1) * params.eot + 1) + 1",
     "params.restarts * (params.steps + 1) * params.eot",

@@ -2,7 +2,7 @@
 
 Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
 Attacks", algorithm 1. One run for each of the wrong classes with the highest logits on the unattacked image,
-the highest first; an example stops at the first success, whichever class it is taken for. The defaults are
+the highest first; an example stops at the first success, with any wrong class. The defaults are
 those of AutoAttack, version "standard". See `auto_pgd.py` for what differs from the library's code.
 """
 
@@ -32,7 +32,7 @@ PAPER = (
     "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
     "Parameter-free Attacks"
 )
-# The most that a backend takes: ours takes one pass fewer in each run. Fewer classes mean fewer runs.
+# Maximum over backends: the native kernel takes one pass fewer per run. Fewer classes mean fewer runs.
 PASSES = (
     "params.targets * params.restarts * (params.steps + 2) + 1",
     "params.targets * params.restarts * (params.steps + 1)",

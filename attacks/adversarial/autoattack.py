@@ -7,16 +7,16 @@ Attacks", section 5 and the authors' released versions:
     rand        APGD-CE and APGD-DLR with 20 passes per gradient, for models that draw random numbers
     custom      the given stages
 
-Each stage attacks what those before have left; accuracy under the ensemble is the worst case per example.
-What is left after APGD-T is a first answer: on most models the last two stages take most of the time and
-change it by nothing or little.
+Each stage attacks the examples left by those before; accuracy under the ensemble is the worst case per
+example. Accuracy after APGD-T is a first answer: on most models the last two stages take most of the time and
+change it little or not at all.
 
-It is a worst case within [0, 1]. In a job with the protocol `paper` it is run, and labelled, as `pixel`.
+It is a worst case within [0, 1]. In a job with the protocol `paper` it runs, and is labelled, as `pixel`.
 
 Deviation: an adversarial example has to be confirmed (`workers.evaluation.engine.verification`).
 
-An accuracy that AutoAttack leaves is an upper bound on true robustness: a defence needs attacks that are made
-for it (Tramer et al. 2020).
+An accuracy that AutoAttack leaves is an upper bound on true robustness: a defence needs attacks designed for
+it (Tramer et al. 2020).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ THREAT = {
 }
 TABLE = "attack"
 PAPER = "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble (AutoAttack)"
-# Those of `standard` with 9 targets, the largest but for long custom lists: one pass to load for each stage,
-# then APGD-CE, APGD-T, FAB-T and Square.
+# Passes of `standard` with 9 targets, the most except for long custom lists: one loading pass per stage, then
+# APGD-CE, APGD-T, FAB-T and Square.
 PASSES = ("4 + 101 + 9 * 101 + 9 * 202 + 5003", "100 + 9 * 100 + 9 * 200")
-# A worst case over stages, each on what those before have left, whatever the job's protocol.
+# A worst case over stages, each on the examples left by those before, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),

@@ -1,7 +1,7 @@
 """Carlini and Wagner's L2 attack: the smallest perturbation that is misclassified.
 
 Carlini and Wagner 2017, "Towards Evaluating the Robustness of Neural Networks", section VI.A, as in
-cleverhans 4.0 (`carlini_wagner_l2`); `tanh_descent.py` says what differs.
+cleverhans 4.0 (`carlini_wagner_l2`); `tanh_descent.py` lists the differences.
 """
 
 from __future__ import annotations

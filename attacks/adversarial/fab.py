@@ -1,6 +1,6 @@
-"""FAB, the untargeted fast adaptive boundary attack; its kernel is in `boundary`.
+"""FAB, the untargeted fast adaptive boundary attack; its kernel is `kernels/fab.py`.
 
-Each iteration takes one backward pass per class, so that `fab_t` is the choice for many classes. The defaults
+Each iteration takes one backward pass per class, so prefer `fab_t` for many classes. The defaults
 are those of AutoAttack's `plus` version.
 """
 
@@ -27,9 +27,9 @@ THREAT = {
 }
 TABLE = "attack"
 PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack"
-# Two passes in each iteration, one for the clean image; the library's function judges the images and its
-# result in each run, and we the result. One backward pass for each class in each iteration: what the data's
-# classes are is not known here, so this is for the 1000 of ImageNet.
+# Two passes per iteration, one for the clean image; the library's function judges the images and its result
+# in each run, and the kernel judges the result again. One backward pass per class in each iteration: the
+# number of classes is not known here, so this is for the 1000 of ImageNet.
 PASSES = (
     "params.restarts * (2 * params.iterations + 4) + 3",
     "params.restarts * params.iterations * 1000",

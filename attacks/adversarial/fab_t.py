@@ -1,4 +1,4 @@
-"""FAB-T, the fast adaptive boundary attack on one wrong class after the other; its kernel is in `boundary`.
+"""FAB-T, the fast adaptive boundary attack on one wrong class after the other (kernel: `kernels/fab.py`).
 
 The defaults are those of AutoAttack's standard version: 9 targets, 100 iterations, one run without a random
 start.
@@ -28,8 +28,8 @@ THREAT = {
 }
 TABLE = "attack"
 PAPER = "Croce and Hein 2020, Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack"
-# Two passes in each iteration, one for the clean image; the library's function judges the images and its
-# result in each run, and we the result.
+# Two passes per iteration, one for the clean image; the library's function judges the images and its result
+# in each run, and the kernel judges the result again.
 PASSES = (
     "params.targets * params.restarts * (2 * params.iterations + 4) + 3",
     "params.targets * params.restarts * params.iterations",

@@ -22,7 +22,7 @@ TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "single_step", "mean_loss_in": ["cleverhans"]}
 TABLE = "attack"
 PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
-# The library takes three; ours shares one (`one_step`), unless gradients are averaged.
+# The library takes three; the native kernel shares one (`single_step`), unless gradients are averaged.
 PASSES = ("params.eot + 2", "params.eot")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),

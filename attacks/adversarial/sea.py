@@ -1,10 +1,10 @@
 """SEA, the segmentation ensemble attack: three losses, each raised on every image, and their worst case.
 
 Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
-Models", section 3.6: 300 steps of Auto-PGD with a shrinking ball for each of MCE, MCE-Bal and JS. How the
-outcomes become numbers is `service.metrics.worst_case`: pixel accuracy takes the worst loss of each image,
-mIoU a set rule. An image is given to every loss, also when another has left no pixel right: mIoU depends on
-what the wrong pixels are called.
+Models", section 3.6: 300 steps of Auto-PGD with a shrinking ball for each of MCE, MCE-Bal and JS.
+`service.metrics.worst_case` computes the metrics: pixel accuracy takes the worst loss of each image, mIoU a
+set rule. Every image is given to every loss, even if another left no pixel right: mIoU depends on the classes
+predicted for wrong pixels.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ def sea(
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}, it must be at least 1")
-    # The name of the attack with one loss: its draws are the same alone and here.
+    # The name of the attack with one loss, so that its draws are the same alone and here.
     kernel = partial(ShrinkingAutoPGD, "segmentation_apgd", ball=Ball("Linf", epsilon), steps=steps, rho=0.75)
     return PixelEnsemble("sea", kernel, ("mce", "mce_bal", "js"))

@@ -2,8 +2,8 @@
 
 Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks", section 2.1, with the loss
 of Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks". It is the
-plain attack that `segpgd` and `sea` are compared with: pixels that are wrong already have the largest
-gradients, so it spends its steps on them. Parameters and defaults are those of `pgd`.
+baseline of `segpgd` and `sea`: pixels that are wrong already have the largest gradients, so it spends its
+steps on them. Parameters and defaults are those of `pgd`.
 """
 
 from __future__ import annotations

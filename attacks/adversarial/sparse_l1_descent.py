@@ -1,4 +1,4 @@
-"""Sparse descent in L1, which the papers on attention call SLD.
+"""Sparse descent in L1, called SLD in the papers on attention.
 
 Tramer and Boneh 2019, "Adversarial Training and Robustness for Multiple Perturbations" (SLIDE there), with
 the arithmetic of cleverhans 4.0 (`sparse_l1_descent`): with q the sparsity and n the entries of an image, the
@@ -7,7 +7,7 @@ what is then outside the L1 ball is rescaled, not moved to the ball's nearest po
 
 Deviations from the library: its random start has no effect (the image overwrites it, and its draws would be
 Laplace around 1, not 0), ours is uniform in the ball; the loss is summed, not averaged; a gradient that is
-not finite counts as zero; entries that the range would clip are left alone unless asked for. In the `pixel`
+not finite counts as zero; entries that the range would clip are not skipped unless asked for. In the `pixel`
 protocol every iterate counts, in `paper` the last one of each restart. The other defaults are those of the
 library, with which RPC-Attention's released code calls it, without a range.
 """

@@ -1,4 +1,4 @@
-"""SPSA: gradient ascent with gradients that are estimated from forward passes only.
+"""SPSA: gradient ascent with gradients estimated from forward passes only.
 
 Uesato et al. 2018, "Adversarial Risk and the Dangers of Evaluating Against Weak Attacks", algorithm 1: with f
 the margin of the best wrong class over the label, and v_1 .. v_S vectors of random signs,
@@ -122,7 +122,7 @@ class Spsa:
     """Ascends from a random start.
 
     A step of the kernel moves the slots whose iterate has been judged, then judges all iterates, so that the
-    many passes of a step are spent on slots that are not broken yet. Beyond what `begin` makes, a state has
+    many passes of a step are spent on slots that are not broken yet. Besides the keys of `begin`, a state has
 
         judged            whether the present iterate was evaluated, on the CPU; new slots wait for it
         first, second     Adam's moments, like the images
@@ -191,7 +191,7 @@ class Spsa:
     def _estimate(
         self, setting: Setting, model: Forward, anchors: Tensor, goal: Tensor, rows: Tensor, taken: Tensor
     ) -> Tensor:
-        """Estimates the margin's gradient at `anchors`, like them, from directions of each example's own."""
+        """Estimates the margin's gradient at `anchors`, like them, from directions keyed by example."""
         entries, found = anchors[0].numel(), []
         together = max(1, self.samples_per_pass // self.samples)
         for group, classes, owners, steps in zip(

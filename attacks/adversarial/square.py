@@ -1,8 +1,8 @@
-"""The Square Attack, a random search that looks at logits only.
+"""The Square Attack, a random search that uses logits only.
 
 Andriushchenko et al. 2020, with the margin loss z_y - max_{i != y} z_i. The defaults are those of
 AutoAttack's standard version. Each query changes one square of the best iterate so far and is kept where the
-loss falls. Native draws belong to an example: the released code has the same squares for a whole batch.
+loss falls. Native draws are keyed by example: the released code has the same squares for a whole batch.
 
 Deviations from the released code (pyautoattack 0.2.0): images of any shape, also in L2; nothing fails where
 all examples are broken at the start; a margin of exactly 0 doesn't end the search while the label is still
@@ -37,8 +37,8 @@ THREAT = {
 }
 TABLE = "attack"
 PAPER = "Andriushchenko et al. 2020, Square Attack: a query-efficient black-box attack via random search"
-# One pass for the clean image; in each restart one for the start and one for each query; the library's
-# function judges the images at the beginning and at the end, and we its result.
+# One pass for the clean image; per restart one for the start and one per query; the library's function judges
+# the images at the beginning and at the end, and the kernel judges its result again.
 PASSES = ("params.restarts * (params.queries + 2) + 3", "0")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
@@ -162,11 +162,11 @@ class _Square:
         first = self._proposals.start(images, draws.to(images.device), setting.box)
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
         if self.restarts > 1:
-            # Whatever the start is worth, it is better than this.
+            # Lower than the objective of any start.
             state["highest"] = state["highest"].index_fill(0, index, torch.nan)
 
     def _propose(self, setting: Setting, state: State) -> None:
-        """Puts the next proposal into every slot; of one that begins a restart it is of no use."""
+        """Puts the next proposal into every slot; one that begins a restart ignores it."""
         images, query, proposals = state["images"], state["iteration"] - 1, self._proposals
         width, shared = proposals.query_width(images.shape[1])
 

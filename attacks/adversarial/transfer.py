@@ -1,11 +1,11 @@
-"""Attacks another model, and shows the result to the one that is evaluated.
+"""Attacks another model, and evaluates the result on the evaluated model.
 
 Papernot et al. 2016, "Transferability in Machine Learning"; Carlini et al. 2019, "On Evaluating Adversarial
 Robustness", section 4.3: a transfer attack that breaks more than a direct one shows masked gradients.
 
-The other model is attacked as the `paper` protocol does it, but within [0, 1]: all steps, without early exit,
+The other model is attacked as in the `paper` protocol, but within [0, 1]: all steps, without early exit,
 to the final iterate of the restart with the highest loss there. Only that image is judged by the evaluated
-model. Passes of both models are counted. In a job with the protocol `paper` it is run as `pixel`.
+model. Passes of both models are counted. In a job with the protocol `paper` it runs as `pixel`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TASKS = ("classification",)
 THREAT = {"knowledge": "transfer", "search": "iterative"}
 TABLE = "attack"
 PAPER = "Papernot et al. 2016, Transferability in Machine Learning"
-# Judged by the worst case within [0, 1], whatever the job's protocol.
+# Judged by the worst case within [0, 1], under any protocol of the job.
 PROTOCOLS = ("pixel",)
 PASSES = ("params.restarts * (params.steps + 1) + 3", "params.restarts * params.steps")
 RULES = (
@@ -71,9 +71,9 @@ class Transfer:
     """The attack as a kernel whose one step is one whole attack on the other model.
 
     Attributes:
-        job: Where the other model comes from.
-        inner: What it is attacked with.
-        source: That model; given later, with `on`, by whoever has it.
+        job: Id of the other model's training job.
+        inner: The attack on it.
+        source: That model; set later, by `on`.
     """
 
     job: str
@@ -98,7 +98,7 @@ class Transfer:
         return begin(examples, examples.labels, examples.images)
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """One attack on the other model, and the evaluated model's answer to what came of it."""
+        """One attack on the other model, and the evaluated model's answer to its result."""
         attacked = self._attacked(setting, state)
         state["adversarial"] = attacked["best"]
         for key in ("forward", "backward"):

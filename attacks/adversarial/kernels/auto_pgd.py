@@ -1,4 +1,4 @@
-"""Auto-PGD: gradient ascent with momentum that halves its step size where it gets nowhere.
+"""Auto-PGD: gradient ascent with momentum that halves its step size where it stalls.
 
 Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
 Attacks", algorithm 1. With the projection P onto the ball and the pixel range, and the step size s, which
@@ -19,7 +19,7 @@ Deviations from that code, none of which changes which examples break: the last 
 pass, a slot goes on to its next target by itself, and the iterate that is kept is the first misclassified one
 (the code keeps the last). Besides, a gradient that is not finite counts as zero.
 
-Every iterate counts, also in the `paper` protocol, which has no such attack of its own: there the point with
+Every iterate counts, also in the `paper` protocol, where the papers have no such attack: there the point with
 the highest loss of all runs is kept, and nothing is clipped.
 
 Legend: B slots, T targets.
@@ -57,16 +57,16 @@ def auto_pgd(
     backend: Backend,
     eot: int = 1,
 ) -> Attack:
-    """Returns Auto-PGD on a loss, ours or the library's.
+    """Returns Auto-PGD on a loss, native or the library's.
 
     Args:
         name: Name of the attack.
-        loss: What is raised.
+        loss: The loss to raise.
         ball: The perturbations that are allowed.
         steps: Gradient steps in each run.
         restarts: Runs for each target.
         rho: Share of a window's steps up to which rises of the loss are too few.
-        backend: `compatible` is our kernel too; it wants a `LibraryStream` as its source of draws.
+        backend: `compatible` is the native kernel too, with a `LibraryStream` as its source of draws.
         eot: Over how many passes each gradient is averaged.
 
     Raises:
@@ -98,8 +98,8 @@ def windows(steps: int) -> Tensor:
 class AutoPGD:
     """Auto-PGD on one loss, for several targets one after the other where the loss has any.
 
-    A step of the kernel evaluates the present iterate of every slot and moves those with steps left. All that
-    depends only on how many steps a slot has taken is known without asking the device.
+    A step of the kernel evaluates the present iterate of every slot and moves those with steps left.
+    Everything that depends only on a slot's number of steps is known without asking the device.
 
     Keys of the state, besides those of `begin`:
 
@@ -202,7 +202,7 @@ class AutoPGD:
         state["run_loss"] = torch.where(better, values, state["run_loss"])
 
     def _check(self, state: State, gradient: Tensor) -> Tensor:
-        """Halves step sizes where a window ends in vain, and goes back to the best point and its gradient."""
+        """Halves step sizes where a window fails, and goes back to the best point and its gradient."""
         ending = windows(self.steps)[state["iteration"]]
         if not ending.any():
             return gradient
@@ -273,7 +273,7 @@ class AutoPGD:
         state["fresh"] = final & ~state["done"]
 
     def _begin_runs(self, setting: Setting, state: State) -> None:
-        """Draws new starts: one step later than the last run ended, when slots that it broke are out."""
+        """Draws new starts: one step after the last run ended, when slots that it broke have left."""
         again = state["fresh"].nonzero().flatten()
         index = again.to(state["images"].device)
         rows, restart, target = (state[key][again] for key in ("row", "restart", "target"))

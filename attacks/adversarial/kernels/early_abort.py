@@ -1,25 +1,25 @@
 """Ends a search whose loss no longer falls, as the code of Carlini and Wagner's paper does.
 
-That code (github.com/carlini/nn_robust_attacks, `l2_attack.py`, ABORT_EARLY) looks at the loss of the
-iterates 0, p, 2 p, ... of a search, with p a tenth of its iterates, rounded down. Where it is above 0.9999
-times what it was one look earlier, the search is over. Deviations:
+That code (github.com/carlini/nn_robust_attacks, `l2_attack.py`, ABORT_EARLY) checks the loss of the iterates
+0, p, 2 p, ... of a search, with p a tenth of its iterates, rounded down. Where it is above 0.9999 times its
+value at the previous check, the search is over. Deviations:
 
 - Each example has a test of its own, and goes on to its own next search. There, the losses of a batch are
   summed, and its searches end together.
-- The iterate at which a search ends counts like any other; there, it is not looked at any more.
-- The first look compares with nothing; there, with a million, which a large constant exceeds at once.
+- The iterate at which a search ends counts like any other; there, it is ignored.
+- The first check compares with nothing; there, with a million, which a large constant exceeds at once.
 - p is at least 1; there, fewer than ten iterates are an error.
 
-Only the device knows the loss. So that nobody waits for it at every step, a search that is over goes on
-without effect until the host asks: after a look, but not more often than every `patience` steps, at whatever
-iterates the slots are. When it asks changes neither results nor counted passes.
+Only the device knows the loss. To avoid waiting for it at every step, a finished search goes on without
+effect until the host asks: after a check, but at most every `patience` steps, at any iterates of the slots.
+The time of asking changes neither results nor counted passes.
 
 Keys of the state:
 
     on the CPU
         unread        steps since the host last asked, int64
     on the device of the images
-        checked_loss  the loss at the last look, infinite before the first, float64
+        checked_loss  the loss at the last check, infinite before the first, float64
         stalled       the present search is over, or the last one was
         settled       the last search is over: the slot may leave
 
@@ -39,7 +39,7 @@ STEPS_BETWEEN_QUESTIONS = 16
 
 
 def distance(iterations: int) -> int:
-    """Returns p: how many iterates lie between two looks at a search of so many."""
+    """Returns p: the number of iterates between two checks of a search of so many."""
     return max(iterations // LOOKS, 1)
 
 
@@ -55,9 +55,9 @@ def watch(images: Tensor) -> State:
 
 
 def look(state: State, loss: Tensor, iterations: int, last_search: Tensor) -> None:
-    """Compares the loss of the present iterates with that of the last look, where it is time to.
+    """Compares the loss of the present iterates with that of the last check, where one is due.
 
-    Asks the device nothing.
+    Never waits for the device.
 
     Args:
         state: The slots; `iteration` is the number of the present iterate.
@@ -76,14 +76,14 @@ def look(state: State, loss: Tensor, iterations: int, last_search: Tensor) -> No
 
 
 def ask(state: State, iterations: int) -> Tensor | None:
-    """Returns which searches are over, on the CPU, (B,); None where there is no news, or it can wait.
+    """Returns which searches are over, on the CPU, (B,); None if the flags are unchanged, or can wait.
 
     Args:
         state: The slots; `iteration` is the number of the iterate to come.
         iterations: Of one search.
     """
     before, between = state["iteration"] - 1, distance(iterations)
-    # The first look ends nothing.
+    # The first check ends nothing.
     looked = (before >= between) & (before % between < state["unread"])
     if not looked.any() or int(state["unread"].max()) < patience(state["stalled"].device):
         return None
@@ -92,7 +92,7 @@ def ask(state: State, iterations: int) -> Tensor | None:
 
 
 def patience(device: torch.device) -> int:
-    """Returns how many steps lie between two questions at least; the CPU has no queue that would run dry."""
+    """Returns the minimum number of steps between two questions; the CPU has no queue that would run dry."""
     return 1 if device.type == "cpu" else STEPS_BETWEEN_QUESTIONS
 
 

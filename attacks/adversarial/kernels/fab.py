@@ -19,7 +19,7 @@ with one backward pass for each class; only the nearest boundary is kept, not a 
 FAB looks for the smallest perturbation; inside AutoAttack it counts only where that is at most epsilon. Here
 an example is broken by the first such point, which leaves the flags as they are. As in the reference code
 (pyautoattack 0.2.0) only x' is judged, by a forward pass of its own: points lie on the boundary and are moved
-back in nearly every step, so that sharing passes costs more than it saves.
+back in nearly every step, so sharing passes costs more than it saves.
 
 Deviations: gradients belong to the images alone; of the untargeted classes only the nearest hyperplane is
 kept; an example's targets never hold its label, and are no more than there are wrong classes.
@@ -70,7 +70,7 @@ class Boundary:
         alpha_max: The largest share of the image's own way.
         eta: How far to overshoot the hyperplane.
         beta: How far to go back towards the image from a misclassified point.
-        backend: Whose draws they are.
+        backend: Source of the draws.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Boundary:
     def _targets(self, examples: Examples) -> Tensor:
         if self.targets is None:
             return examples.labels[:, None]
-        # Out of the way of the order, wherever ties would put it.
+        # Moves it out of the order, for any ties.
         others = examples.logits.scatter(1, examples.labels[:, None], torch.inf)
         return others.sort(dim=1, descending=True).indices[:, 1 : self.targets + 1]
 

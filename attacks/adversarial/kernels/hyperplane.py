@@ -57,13 +57,13 @@ def way_to_hyperplane(points: Tensor, weights: Tensor, offset: Tensor, norm: Nor
 
 
 def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
-    """Solves sum of slopes * min(level, limits) = wanted, (B,); huge where the sum stays below it."""
+    """Solves sum of slopes * min(level, limits) = wanted, (B,); huge where the sum stays below."""
     limits, order = limits.sort(dim=1, descending=True)
     slopes = slopes.gather(1, order)
     # With the first k limits above the level: the slope there, and what is lost to the limits above.
     steepness, beyond = prefix_sums(slopes), prefix_sums(slopes * limits)
     total = beyond[:, -1:]
-    # What the sum comes to when the level is at each limit; it falls from left to right.
+    # The sum with the level at each limit; it falls from left to right.
     reached = total - beyond + steepness * limits
     place = (reached >= wanted[:, None]).sum(1, keepdim=True) - 1
     held = place.clamp(min=0)

@@ -1,4 +1,4 @@
-"""The losses of AutoAttack: how far a classifier is from the answer that an attack wants.
+"""The losses of AutoAttack.
 
 Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
 Attacks": the difference of logits ratio (DLR) and its targeted version. With the logits z in descending order
@@ -8,7 +8,7 @@ z_1 >= z_2 >= ..., the label y and the target t:
     targeted DLR  -(z_y - z_t) / (z_1 - (z_3 + z_4) / 2)
 
 Both are the same for z and a z + b with a > 0. As in the reference code, 1e-12 is added to the denominators.
-Ties between logits may be broken in another way than there.
+Ties between logits may be broken differently.
 
 Legend: B batch, C classes, T targets.
 """
@@ -28,7 +28,7 @@ TINY = 1e-12
 
 
 class Loss(Protocol):
-    """What an attack raises, and for which targets one after the other."""
+    """A loss to raise, and its sequence of targets."""
 
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
         """Returns the targets of each example in their order, (B, T); the label where there are none.

@@ -1,4 +1,4 @@
-"""Random noise: perturbations that don't ask the model, evaluated one by one. Shared by the noise attacks."""
+"""Random noise: perturbations drawn without the model, evaluated one by one. Shared by the noise attacks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Noise:
 
     Attributes:
         name: Name of the attack.
-        ball: The ball that holds all perturbations; None where there is none.
-        draws: How many are tried; an example is broken if one of them is misclassified (`pixel`), or the one
-            with the highest loss counts (`paper`).
+        ball: The ball of all perturbations, or None.
+        draws: Number of perturbations; an example is broken if one of them is misclassified (`pixel`), or the
+            one with the highest loss counts (`paper`).
         perturbation: Draws one for every slot, like the images; clipping to the box comes after it.
     """
 
@@ -57,7 +57,7 @@ def draw(
     shape: tuple[int, ...] | None = None,
     purpose: str = "start",
 ) -> Tensor:
-    """Draws numbers for every slot, keyed by its example and by which perturbation it is.
+    """Draws numbers for every slot, keyed by its example and by the number of the perturbation.
 
     Args:
         setting: Has the source.

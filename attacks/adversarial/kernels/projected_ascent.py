@@ -4,10 +4,10 @@ Step for step the arithmetic of cleverhans 4.0: x' = clip(x + step * direction),
 then clip again. Deviations: the loss is summed, not averaged (an example's gradient doesn't depend on its
 batch); a gradient that is not finite counts as zero; the last step costs no backward pass.
 
-Where an iterate repeats an earlier one of its restart, bit for bit, so does all that follows (`cycles`).
+Where an iterate repeats an earlier one of its restart, bit for bit, so do all later ones (`cycle_detection`).
 Where every iterate counts, all of them were evaluated, and the restart ends. Where only the last one counts,
-whole turns of the cycle are skipped: they lead back to where they began, so that the steps that are left end
-where all of them would have ended.
+whole turns of the cycle are skipped: they lead back to their start, so that the remaining steps end where all
+of them would have ended.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, no_plateau, record
 from assay.attacks.threat import Ball, as_column, clip_to, steepest
 
-# Where final iterates count, nobody else waits for the device at every step.
+# Where final iterates count, no other code waits for the device at every step.
 STEPS_BETWEEN_SKIPS = 16
-# An attack whose loss still rises in this last part of its steps would find more with more of them.
+# An attack whose loss still rises in this last part of its steps would find more with more steps.
 LAST_PART = 10
 
 
@@ -41,13 +41,13 @@ class Ascent:
         goal: The loss.
         step_size: Length of a step, in the ball's norm.
         steps: Gradient steps in one restart.
-        restarts: How often to begin anew.
+        restarts: Number of starts.
         random_start: Begin at a random perturbation instead of the image itself.
         cycle_detection: Whether to look for iterates that repeat; it changes the passes, nothing else.
         eot: Over how many passes each gradient is averaged.
 
-    With cycle detection the state has the keys of `cycles` and, on the device, `settled`: the last restart is
-    in a cycle and every iterate of it was evaluated, so that the slot may leave.
+    With cycle detection the state has the keys of `cycle_detection` and, on the device, `settled`: the last
+    restart is in a cycle and every iterate of it was evaluated, so that the slot may leave.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Ascent:
             self._begin_again(setting, state, final)
 
     def _note_plateau(self, state: State) -> None:
-        """Remembers how high the objective is before the last tenth of the steps."""
+        """Records the objective before the last tenth of the steps."""
         there = state["iteration"] == self.steps - self.steps // LAST_PART
         if self.steps >= LAST_PART and there.any():
             now = there.to(state["objective"].device)
@@ -106,7 +106,7 @@ class Ascent:
         state["iteration"] += moving
 
     def _direction(self, setting: Setting, state: State, gradient: Tensor) -> Tensor:
-        """A step of unit length, for attacks that extend this one to change."""
+        """A step of unit length, overridden by attacks that extend this one."""
         return steepest(gradient, self.ball.norm)
 
     def _begin_again(self, setting: Setting, state: State, final: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Random signs that belong to an example and a step: one bit each, until the device makes numbers of them.
+"""Random signs keyed by example and step: one bit each, until the device turns them into numbers.
 
 A step of SPSA on one 224 x 224 image takes 19 million signs. Drawn as bits that is 50 times less work for the
 CPU, and as much less to move, than as numbers.
@@ -23,7 +23,7 @@ def random_signs(setting: Setting, rows: Tensor, steps: Tensor, count: int, entr
         setting: The source of randomness.
         rows: Index of each example in `Setting.ids`, on the CPU, (B,).
         steps: The step that each example's signs are for, on the CPU, (B,).
-        count: How many vectors. The first ones are the same whatever the count.
+        count: Number of vectors. The first ones are the same for any count.
         entries: Length of a vector.
 
     Returns:

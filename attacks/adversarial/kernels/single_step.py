@@ -3,10 +3,9 @@
 The arithmetic of cleverhans 4.0 (`fast_gradient_method`). Deviations: the loss is summed, not averaged (an
 example's gradient doesn't depend on its batch); a gradient that is not finite counts as zero.
 
-It takes the passes that the numbers need and no others. Its only gradient is that at the unattacked image, so
-the pass that tells whether the image is right gives it as well (`SharedStep`), unless it is to be averaged
-over several. It has one iterate, so where the engine judges every success once more, that judgement is the
-only one.
+It takes no superfluous passes. Its only gradient is that at the unattacked image, so the pass that judges the
+image yields it as well (`SharedStep`), unless it is averaged over several. It has one iterate, so where the
+engine verifies every success, that verification is the only judgement.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from assay.attacks.threat import Ball, clip_to, steepest
 class OneStep:
     """Moves by epsilon along the steepest direction.
 
-    `iteration` is 0 at the image and 1 behind it.
+    `iteration` is 0 at the image and 1 after the step.
 
     Attributes:
         name: Name of the attack.
         ball: The perturbations that are allowed; its radius is the length of the step.
         goal: The loss.
-        eot: Over how many passes the gradient is averaged, where no pass was shared.
+        eot: Number of passes that the gradient is averaged over, where no pass was shared.
     """
 
     name: str
@@ -54,7 +53,7 @@ class OneStep:
     gradient: ClassVar[bool] = True
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots: at the image, or behind it where the gradient is there already."""
+        """Returns the state of new slots: at the image, or after the step if the gradient is known."""
         state = begin(examples, self.goal.choose(setting, examples), examples.images)
         if examples.gradient is not None:
             state["forward"] += 1
@@ -64,7 +63,7 @@ class OneStep:
         return state
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Takes the step where it is not taken yet, and judges where nobody else does."""
+        """Takes the step where still due, and judges where the engine does not."""
         objective = self.goal.objective(state["goal"])
         resting = state["iteration"] == 0
         assert resting.all() or not resting.any(), "slots leave after one step of the engine"
@@ -87,8 +86,8 @@ class OneStep:
 
 @dataclass(frozen=True)
 class SharedStep(OneStep):
-    """The same, with the gradient from the pass that tells whether the image is right."""
+    """The same, with the gradient from the pass that judges the image."""
 
     def first_objective(self, setting: Setting, examples: Examples) -> Objective:
-        """What is differentiated at the images; from the logits alone, so that one pass gives both."""
+        """Objective to differentiate at the images; from the logits alone, so that one pass gives both."""
         return self.goal.objective(self.goal.choose(setting, examples))

@@ -2,10 +2,10 @@
 
 A query takes one row of numbers in [0, 1): first row and first column of its square (L2: of two squares, then
 whether the pattern is turned), then one number per channel, for the sign. Per example they are drawn in
-blocks of many queries, because making a generator costs as much as a thousand numbers; the state keeps what
-follows from the present block of each slot, its plans (`square_proposals`).
+blocks of many queries, because making a generator costs as much as a thousand numbers; the state keeps the
+plans computed from each slot's present block (`square_proposals`).
 
-Numbers are float32 whatever the images are, so that positions are the same in every dtype.
+Numbers are float32 for images of any dtype, so that positions are the same in each.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Plan = Callable[[Tensor, Tensor], Tensor]
 
 
 class SquareDraws(Protocol):
-    """Where the numbers come from."""
+    """Source of the numbers."""
 
     def state(self, count: int, width: int, device: torch.device) -> State:
-        """Returns what it keeps in the state of new slots, for plans of this width."""
+        """Returns its keys in the state of new slots, for plans of this width."""
 
     def start(self, setting: Setting, rows: Tensor, restart: Tensor, tiles: int, width: int) -> Tensor:
         """Draws the numbers of a start, (B, tiles, width) on the CPU."""
@@ -42,7 +42,7 @@ class SquareDraws(Protocol):
             setting: The source.
             state: The slots.
             query: Number of each query in its restart, from 0 on, on the CPU, (B,). Below 0 nothing is drawn,
-                and the plan is any.
+                and the plan is arbitrary.
             width: Numbers per query.
             shared: How many of them the released code shares between all examples of a batch.
             plan: Makes plans of numbers.
@@ -50,7 +50,7 @@ class SquareDraws(Protocol):
 
 
 class Keyed:
-    """Numbers that belong to an example."""
+    """Numbers keyed by example."""
 
     def state(self, count: int, width: int, device: torch.device) -> State:
         """Returns an empty block for each slot."""

@@ -1,4 +1,4 @@
-"""What the Square Attack tries next: Andriushchenko et al. 2020, algorithms 2 (Linf) and 3 (L2).
+"""Proposals of the Square Attack: Andriushchenko et al. 2020, algorithms 2 (Linf) and 3 (L2).
 
 Both begin and propose from draws in [0, 1), step for step in the arithmetic of the released code. Without a
 box (`paper` protocol) nothing is clipped.
@@ -29,7 +29,7 @@ TINY = 1e-12
 
 
 class Proposals(Protocol):
-    """How one norm's attack begins and goes on."""
+    """Interface: starts and proposals in one norm."""
 
     def start_shape(self, channels: int, height: int, width: int) -> tuple[int, int]:
         """Returns how many draws a start takes: (tiles, numbers per tile)."""
@@ -44,7 +44,7 @@ class Proposals(Protocol):
         """Returns the first iterates."""
 
     def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
-        """Works out whatever the draws of some queries decide, for K queries of each slot.
+        """Computes from draws the plans of K queries of each slot.
 
         Args:
             draws: Numbers in [0, 1), float32 (B, K, query_width).
@@ -158,7 +158,7 @@ class L2Proposals:
         return self._at_radius(images, delta, box)
 
     def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
-        """Returns the draws: what they decide depends on the iterate."""
+        """Returns the draws: their effect depends on the iterate."""
         del query, shape
         return draws
 

@@ -1,9 +1,9 @@
-"""The squares of the Square Attack: how large they are, where they lie, and the pattern inside.
+"""The squares of the Square Attack: sizes, positions, and the pattern inside.
 
 Andriushchenko et al. 2020, "Square Attack: a query-efficient black-box adversarial attack via random search",
-algorithms 1 to 3 and equation 2 (the pattern of the L2 attack). As in the released code, and other than in
-algorithm 2, positions are drawn from the sizes' difference without its upper end, so that a square touches
-the last row and column only where it fills the image.
+algorithms 1 to 3 and equation 2 (the pattern of the L2 attack). As in the released code, and unlike algorithm
+2, positions are drawn from the sizes' difference without its upper end, so that a square touches the last row
+and column only where it fills the image.
 
 Legend: B batch, H height, W width, s side of a square.
 """
@@ -65,7 +65,7 @@ def inside(top: Tensor, left: Tensor, size: int, height: int, width: int) -> Ten
 
 
 def flat_index(top: Tensor, left: Tensor, size: int, width: int) -> Tensor:
-    """Returns where the pixels of a square are in the flattened image, row by row: int64 (B, s * s)."""
+    """Returns the indices of a square's pixels in the flattened image, row by row: int64 (B, s * s)."""
     steps = torch.arange(size, device=top.device)
     rows, columns = top[:, None] + steps, left[:, None] + steps
     return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
@@ -94,7 +94,7 @@ def _hill(height: int, width: int) -> Tensor:
 
 
 def tiles(height: int, width: int) -> tuple[int, list[tuple[int, int]]]:
-    """Returns how the L2 attack begins: the side of its tiles, and their first rows and columns.
+    """Returns the start of the L2 attack: the side of its tiles, and their first rows and columns.
 
     The released code fails where the tiles don't fit. Here those on the border are cut off, and there are
     tiles in images of any shape; where the released code works, these are its tiles.

@@ -11,14 +11,15 @@ The arithmetic is that of cleverhans 4.0 for a batch of one example. What may su
 - The bounds of c are views of c and follow it, so that c never bisects: it is multiplied by 10 until the
   first success, or halved until the first failure, and stays where it is from then on.
 - Success wants the margin of `confidence`; at equality the lower class index wins. Without that margin an
-  iterate is no adversarial, whatever its class. A targeted attack succeeds with its target only.
-- It doesn't stop when the loss no longer falls (the paper's authors' code does; `abort_early`, see `stalls`).
+iterate is not adversarial, in any class. A targeted attack succeeds with its target only.
+- It doesn't stop when the loss no longer falls (the paper's authors' code does; `abort_early`, see
+`early_abort.py`).
 
 `search="original"` is the authors' search: m and Adam begin anew for each c, and c bisects (it is multiplied
 by 10 as long as there was no success).
 
 Where a gradient is averaged over several passes of a random model (`eot`), it is that of the mean hinge: each
-pass has a hinge of its own. The loss that `abort_early` looks at is that of the last pass.
+pass has a hinge of its own. `abort_early` uses the loss of the last pass.
 
 Deviations from cleverhans:
 
@@ -26,8 +27,8 @@ Deviations from cleverhans:
   attacked with the mean c of its batch, and Adam sees B times the gradient (its 1e-8 then weighs less).
   `shared_constant` does the same, over all slots at hand.
 - Classes that are switched off with minus infinity stay out of the difference (there: NaN), and so does the
-  label, whatever the size of the logits (there: it counts as -10000). Logits that are not finite are a
-  success of an untargeted attack, as everywhere here; a gradient that is not finite counts as zero.
+  label, for logits of any size (there: it counts as -10000). Logits that are not finite are a success of an
+  untargeted attack, as everywhere here; a gradient that is not finite counts as zero.
 - An example without an adversarial keeps its first iterate, which is the image up to the rounding of arctanh
   (at most half a millionth of the box per value), where the library returns the image in the box itself.
 - The last step costs no backward pass.
@@ -54,7 +55,7 @@ Search = Literal["released", "original"]
 INSIDE = 0.999999
 GROWTH = 10
 BETA1, BETA2, ADAM_EPSILON = 0.9, 0.999, 1e-8
-# What a released search leaves to the next.
+# State that a released search passes on to the next.
 CARRIED = ("modifier", "moment", "square", "updates", "squashed", "adversarial")
 
 
@@ -66,17 +67,17 @@ class TanhDescent:
     `moment`, `square` and `updates` of Adam; `constant` c with its bounds `lower` and `upper`; `success` in
     the present search. `restart` is the number of the search, `iteration` that of the iterate within it.
     `objective` is minus the squared L2 size of `best`, or minus infinity while there is no adversarial. With
-    `abort_early` those of `stalls`.
+    `abort_early` those of `early_abort.py`.
 
     Attributes:
         name: Name of the attack.
         goal: The class to leave or to reach.
         confidence: Margin of an adversarial, in logits, at least 0.
-        searches: How many values of c are tried.
+        searches: Number of values of c.
         iterations: Iterates of one search.
         learning_rate: Adam's.
         initial_constant: The first c.
-        search: How the searches follow each other.
+        search: Sequence of searches: "released" or "original".
         epsilon: Adversarials with a larger L2 size don't count; the first one within ends the slot, except
             where only the final iterate counts.
         shared_constant: Use the mean of all slots' c in place of each slot's own.
@@ -168,7 +169,7 @@ class TanhDescent:
             self._next_search(setting, state, ended)
 
     def _objective(self, goal: Tensor) -> Objective:
-        """What is differentiated: of several passes the hinge, of one what the hinge is put on later."""
+        """Quantity to differentiate: the hinge with several passes, its argument with one."""
         violation = self._violation(goal)
         if self.eot == 1:
             return violation
@@ -180,7 +181,7 @@ class TanhDescent:
         return hinged
 
     def _violation(self, goal: Tensor) -> Objective:
-        """Returns what the hinge is put on: logits (B, K) to how far they are from success, (B,)."""
+        """Returns the argument of the hinge: the distance of logits (B, K) from success, (B,)."""
         sign = -1.0 if self.goal.targeted else 1.0
 
         def value(logits: Tensor) -> Tensor:
@@ -192,7 +193,7 @@ class TanhDescent:
         return value
 
     def _note(self, setting: Setting, state: State, logits: Tensor, square: Tensor) -> None:
-        """Keeps what is closer than all before; `square` is the squared size of the perturbations, (B,)."""
+        """Keeps the smallest perturbations so far; `square` is their squared size, (B,)."""
         success = self._succeeds(logits, state["goal"])
         live = ~state["broken"]
         if self.abort_early:
@@ -269,7 +270,7 @@ class TanhDescent:
 
 
 def _box(setting: Setting) -> Box:
-    """The range of the iterates: where there is none, the library's default."""
+    """The range of the iterates; without one, the library's default."""
     return PIXELS if setting.box is None else setting.box
 
 

@@ -1,4 +1,4 @@
-"""What an attack tries to make the model say."""
+"""Goals of attacks: the answer that an attack wants from the model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Goal:
         return (examples.labels + 1 + (draws * (classes - 1)).long()) % classes
 
     def objective(self, goal: Tensor) -> Objective:
-        """Returns what is maximised: the goal's cross-entropy, or its negative where it is a target."""
+        """Returns the objective: the goal's cross-entropy, or its negative where it is a target."""
         sign = -1.0 if self.targeted else 1.0
 
         def value(logits: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Attacks that another library carries out, as kernels whose one step is one whole run of the library.
+"""Attacks of the library cleverhans, as kernels whose one step is one whole run of the library.
 
-The library gets the model as a function, and our keyed draws wherever it draws uniform numbers, so that its
-attacks are as independent of batching as our own. It is imported on first use.
+The library gets the model as a function, and Assay's keyed draws wherever it draws uniform numbers, so that
+its attacks are as independent of batching as the native ones. It is imported on first use.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _KeyedUniform(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Cleverhans:
-    """An attack of cleverhans 4.0. Its iterates are float32 whatever the model's dtype.
+    """An attack of cleverhans 4.0. Its iterates are float32 for any dtype of the model.
 
     The library neither stops early nor looks at iterates before the last, so only the last counts.
 
@@ -58,7 +58,7 @@ class Cleverhans:
         goal: The loss.
         run: The library's function: (model, images, goal classes, box) to adversarial images.
         steps: Gradient steps of one run.
-        queries: Forward passes of one run that no gradient comes of.
+        queries: Forward passes of one run without a gradient.
         restarts: How many runs.
         draws: Whether a run begins with uniform draws.
         alone: Give the library one example at a time, because those of a batch influence each other.
@@ -123,7 +123,7 @@ class Cleverhans:
         return torch.where(as_column(usable, images), found, images)
 
     def _keyed(self, setting: Setting, state: State) -> TorchFunctionMode:
-        """What answers the library's calls for random numbers."""
+        """Context that answers the library's calls for random numbers."""
         images, draws = state["images"], torch.empty(0)
         if self.draws:
             draws = setting.randomness.uniform(
@@ -205,7 +205,7 @@ def cleverhans_noise(ball: Ball, draws: int) -> Cleverhans:
 
 
 def cleverhans_carlini_wagner(ours: TanhDescent) -> Cleverhans:
-    """Returns cleverhans' `carlini_wagner_l2` as a kernel, with the parameters of ours."""
+    """Returns cleverhans' `carlini_wagner_l2` as a kernel, with the native attack's parameters."""
 
     def run(model: Forward, images: Tensor, labels: Tensor, options: dict[str, float]) -> Tensor:
         from cleverhans.torch.attacks.carlini_wagner_l2 import carlini_wagner_l2
@@ -234,5 +234,5 @@ def cleverhans_carlini_wagner(ours: TanhDescent) -> Cleverhans:
 
 
 def order(norm: BallNorm) -> float:
-    """Returns the norm as the library writes it."""
+    """Returns the norm in the library's notation."""
     return {"Linf": float("inf"), "L2": 2.0, "L1": 1.0}[norm]

@@ -1,4 +1,4 @@
-"""cleverhans' `spsa` as a kernel: one image after the other, with our keyed draws for its random numbers.
+"""cleverhans' `spsa` as a kernel: one image after the other, with Assay's keyed draws for its random numbers.
 
 It estimates the gradient at twice the unattacked image, see `attacks.adversarial.spsa`. It draws with
 `rand_like` only: for each image the start, then at every step the directions.

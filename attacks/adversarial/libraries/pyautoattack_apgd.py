@@ -1,9 +1,9 @@
 """AutoAttack's own Auto-PGD (the package pyautoattack) as a kernel whose one step is one run of the library.
 
 One run is one restart for one target. The library draws its start from torch's global generator, for the
-whole batch; here it gets our keyed draws instead, so that its result for an example does not depend on the
-batch. Targets are ours too: both take them in the order of the logits of the unattacked image. It is imported
-on first use.
+whole batch; here it gets Assay's keyed draws instead, so that its result for an example does not depend on
+the batch. Targets are Assay's too: both take them in the order of the logits of the unattacked image. It is
+imported on first use.
 
 The library clamps to [0, 1]. In the `paper` protocol it therefore sees the images in an interval so wide that
 nothing is clamped, mapped onto [0, 1], with epsilon scaled alike.
@@ -26,7 +26,7 @@ from assay.attacks.threat import Ball, as_column
 
 LOSSES = {CrossEntropy: "ce", DLR: "dlr", TargetedDLR: "dlr-targeted"}
 
-# It warns of zero gradients, which we count ourselves.
+# It warns of zero gradients, which are counted here.
 _SILENT = logging.Logger("pyautoattack", logging.CRITICAL + 1)
 
 
@@ -57,7 +57,7 @@ class _Watch:
         self.points = state["images"]
 
     def note(self, points: Tensor, logits: Tensor) -> None:
-        """Looks at one pass; of the passes at one iterate the last one judges it, as in the library."""
+        """Records one pass; the last pass at an iterate judges it, as in the library."""
         points.register_hook(self._note_gradient)
         self.passes += 1
         if self.passes % self.eot == 0:
@@ -78,13 +78,13 @@ class _Watch:
 class LibraryAutoPGD:
     """Auto-PGD of pyautoattack.
 
-    The library stops no example early, and keeps the last misclassified iterate. We take the first one on its
-    way, like everywhere, or, where there is none, the one with the highest loss.
+    The library stops no example early, and keeps the last misclassified iterate. The first one on its way is
+    taken, as everywhere, or without one the iterate with the highest loss.
 
     Attributes:
         name: Name of the attack.
         ball: The perturbations that are allowed.
-        loss: What is raised.
+        loss: The loss to raise.
         steps: Gradient steps in each run.
         restarts: Runs for each target.
         rho: Share of a window's steps up to which rises of the loss are too few.
@@ -128,7 +128,7 @@ class LibraryAutoPGD:
     def _found(self, setting: Setting, model: Forward, state: State, target: Tensor) -> Tensor:
         images = state["images"]
         watch = _Watch(state, self.eot)
-        # Where the library's [0, 1] lies among the images.
+        # Place of the library's [0, 1] among the images.
         low, width = (0.0, 1.0) if setting.box is not None else _wide(images, self.ball.epsilon)
 
         def inner(points: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Square and FAB of the pyautoattack library, as kernels whose one step is one whole run.
 
-As its users run it: the library seeds torch's generator in each run, so its draws depend on the batch (FAB
-draws nothing in its first restart, and is independent of batches then). The generator is put back afterwards.
-The library clips to [0, 1]; where nothing may be clipped, it gets the images scaled so that no clip binds.
-It is imported on first use.
+As for its users, the library seeds torch's generator in each run, so its draws depend on the batch (FAB draws
+nothing in its first restart, and is then independent of batches). The generator is restored afterwards. The
+library clips to [0, 1]; where clipping is not allowed, it gets the images scaled so that no clip binds. It is
+imported on first use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLACK = 1e-6
 
 @dataclass(frozen=True)
 class PyAutoAttack:
-    """An attack of pyautoattack 0.2.0. Its iterates are float32 whatever the model's dtype.
+    """An attack of pyautoattack 0.2.0. Its iterates are float32 for any dtype of the model.
 
     Attributes:
         name: Name of the attack.
@@ -70,7 +70,7 @@ class PyAutoAttack:
         state["done"] = every
 
     def _usable(self, images: Tensor, found: Tensor) -> Tensor:
-        """Takes the image itself where the result has NaN or is outside the ball."""
+        """Replaces results with NaN or outside the ball by the image itself."""
         allowed = self.ball.epsilon * (1 + SLACK) + SLACK
         usable = found.isfinite().flatten(1).all(1) & (sizes(found - images, self.ball.norm) <= allowed)
         return torch.where(as_column(usable, images), found, images)
