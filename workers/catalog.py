@@ -54,8 +54,10 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
         name: Catalog name.
         params: Parameters as a spec has them. Defaults are filled in, fractions become floats, and references
             to attention mechanisms become factories `factory(dim, heads, *, prefix_tokens=1)`.
-        catalog: Where to look; the installed catalog when absent. Raises: ValueError: a parameter is wrong;
-        the message names every one.
+        catalog: Where to look; the installed catalog when absent.
+
+    Raises:
+        ValueError: a parameter is wrong; the message names every one.
         NotFound: there is no such component.
     """
     catalog = catalog or load()

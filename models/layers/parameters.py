@@ -19,13 +19,13 @@ Hidden = Annotated[int, Interval(ge=1, le=65536)]
 SequenceLength = Annotated[int, Interval(ge=1, le=8192)]  # tokens
 Cutoffs = Annotated[list[Annotated[int, Ge(1)]], MaxLen(16)]  # of the adaptive softmax, in words
 
-# Of models whose modules are an `Encoder` (models.layers.encoders): Segmenter can be built on them.
+# Fact of models whose modules are an `Encoder` (models.layers.encoders): Segmenter can be built on them.
 ENCODER_FACTS = {"patch_tokens": True}
 
-# Of language models whose module is a `WordEncoder` without its output layer: text_classifier can be built on
-# them. No token stands before the words.
+# Fact of language models whose module is a `WordEncoder` without its output layer: text_classifier can be
+# built on them. No token stands before the words.
 LANGUAGE_FACTS = {"word_features": True, "prefix_tokens": 0}
-# Of the released small models for WikiText-103.
+# Sizes of the released small models for WikiText-103.
 PUBLISHED_CUTOFFS: Cutoffs = [20_000, 40_000, 200_000]
 
 PATCH_RULES = (

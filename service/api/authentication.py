@@ -168,7 +168,7 @@ def needed(method: str, path: str) -> Scope:
 
 
 def cookie_token(headers: Headers) -> str:
-    """The session's token among the cookies; empty when there is none, or more than one.
+    """The session's token among the cookies; empty without one, or with more than one.
 
     A page of a sibling domain could add a cookie of this name; two of them cannot be told apart.
     """

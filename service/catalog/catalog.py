@@ -221,7 +221,7 @@ class Catalog:
             component: Whose rules to check.
             params: Its parameters; rules about missing ones are skipped.
             namespaces: Known values under `model`, `part` and `data`. Rules that need more are skipped too:
-            the plan shard checks them once the data is loaded.
+                the plan shard checks them once the data is loaded.
             problems: Receives the broken rules.
             loc: Place of the parameters in the body.
         """

@@ -57,14 +57,14 @@ class Component(BaseModel):
         protocols: Those that an attack supports; in a job with another one it runs under the first.
         threat: Threat model of an attack; null for everything else.
         facts: Facts about a data set that need no loading, or about a model beside its parameters; the group
-        and the cost of a corruption.
+            and the cost of a corruption.
         evaluations: Those of a suite; null for everything else.
         package: The package that brings it; null for Assay's own.
         offers: Capabilities of a model, or of a component that is a part of it, for evaluations.
         needs: Capabilities required by an evaluation; the model and all its parts must offer them.
         leaves_out: Whether a suite leaves out parts that do not fit the model or the data, with the reason.
         repeats: Number of repeats of an evaluation that measures the machine, as an expression over the
-        parameters. It has so many outcomes, not one per example.
+            parameters. It has so many outcomes, not one per example.
         fixed: Arguments of a preset's target beside the parameters.
         table: Outcome table of an evaluation or attack, or of each task: the name of one of Assay's, or
             "module:object" of one that its package brings.

@@ -39,7 +39,7 @@ def read(path: Path) -> PackageComponents:
 
     Raises:
         BadPackageComponents: it cannot be read, or is not what `python -m assay.workers.catalog --out`
-        writes.
+            writes.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

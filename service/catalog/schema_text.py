@@ -43,7 +43,7 @@ def describe(schema: Schema) -> str:
 
 
 def choices(schema: Schema) -> list[Any]:
-    """Every value that an enumeration in the schema lists; empty when there is none."""
+    """Every value that an enumeration in the schema lists; empty without one."""
     branches = schema.get("anyOf", [schema])
     listed: list[Any] = []
     for branch in branches:

@@ -52,7 +52,7 @@ def read(raw: bytes) -> list[Entry]:
     Raises:
         MalformedJson: it is not strict JSON.
         InvalidSpec: it is no list of jobs, or a name is missing, taken, unknown or that of a later job; the
-        details name every place. The service reports errors within a spec.
+            details name every place. The service reports errors within a spec.
     """
     try:
         body = parse_json(raw, MAX_DEPTH)

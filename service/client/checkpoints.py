@@ -31,7 +31,7 @@ class CheckpointCalls(Connection):
             name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
             file: the file.
             model: that of the weights, by name or as {"name", "params"}; None: named by the file, as in those
-            of training jobs and programs.
+                of training jobs and programs.
             normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
             positions: how position embeddings of another grid are resized: "bilinear", "bicubic" or
                 "bicubic_antialias"; None: they do not fit.

@@ -104,13 +104,13 @@ class AssayClient(CheckpointCalls, ArtifactCalls):
         poll_seconds: float = 0.5,
         timeout_seconds: float | None = None,
     ) -> Job:
-        """Polls until the job has ended, in whatever state.
+        """Polls until the job has ended, in any final state.
 
         Args:
             job_id: the job.
             callback: called with the job after every poll, the last one included.
             poll_seconds: pause between polls.
-            timeout_seconds: give up after this time; None waits for ever.
+            timeout_seconds: give up after this time; None waits without limit.
 
         Raises:
             TimeoutError: the job has not ended in time.

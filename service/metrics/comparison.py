@@ -69,7 +69,7 @@ class JobResults:
         evaluations: finished evaluations by their position in the spec.
         columns: the outcome columns (id, correct, ...) of the evaluation at a position.
         tables: the outcome table of the evaluation at a position, where known; without one there are no
-        paired tests.
+            paired tests.
         data_sha256: content hash of each data set by `data_label`.
     """
 

@@ -108,7 +108,7 @@ def cross_checks(evaluations: Sequence[EvaluationResult], threat_of: ThreatOf) -
     Args:
         evaluations: of one job.
         threat_of: threat model of an attack by its name. An unknown one (old results may have attacks that
-        this version lacks) is compared with itself only.
+            this version lacks) is compared with itself only.
     """
     attacks = [e for e in evaluations if e.protocol == "pixel" and _is_attack(e)]
     bounded = [attack for attack in attacks if attack.params.get("epsilon") is not None]

@@ -38,7 +38,7 @@ class Column:
         name: In shards and in the CSV.
         optional: Whether outcomes may lack it: those of earlier versions, or with other parameters.
         pattern: A regular expression of the names of several columns, here in the order of the first shard;
-        `name` then describes them. None for a single column.
+            `name` then describes them. None for a single column.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Context:
         evidence: The reports of the shards, in their order.
         device: On which the first shard ran, as in the provenance.
         baseline_errors: Error of the baseline of the mean corruption error, in [0, 1] and by corruption; None
-        without one for the data.
+            without one for the data.
     """
 
     params: Mapping[str, Any] = field(default_factory=dict)

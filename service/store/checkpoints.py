@@ -105,7 +105,7 @@ class Checkpoints:
         """The tenant's checkpoint of this name.
 
         Raises:
-            NotFound: when there is none.
+            NotFound: when there is no such checkpoint.
         """
         with self._database.reading() as connection:
             return _read(connection, name, tenant)
@@ -145,7 +145,7 @@ class Checkpoints:
             The id of the job whose folder has its file.
 
         Raises:
-            NotFound: when there is none.
+            NotFound: when there is no such checkpoint.
             InvalidState: when a job that has not ended needs it.
         """
         with self._database.writing() as connection:

@@ -89,7 +89,7 @@ class Jobs:
         """Reads a job; with a tenant, one of that tenant.
 
         Raises:
-            NotFound: when there is none.
+            NotFound: when there is no such job.
         """
         with self._database.reading() as connection:
             return read_job(connection, job_id, tenant)
@@ -98,7 +98,7 @@ class Jobs:
         """Reads a job as a source of weights; with a tenant, one of that tenant.
 
         Raises:
-            NotFound: when there is none.
+            NotFound: when there is no such job.
         """
         with self._database.reading() as connection:
             job = read_job(connection, job_id, tenant)
@@ -150,7 +150,7 @@ class Jobs:
         """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.
 
         Raises:
-            NotFound: when there is none.
+            NotFound: when there is no such job.
             InvalidState: when it has ended.
         """
         with self._database.writing() as connection:
@@ -172,7 +172,7 @@ class Jobs:
         Jobs that failed with `dependency_failed` because of it stay failed.
 
         Raises:
-            NotFound: when there is none.
+            NotFound: when there is no such job.
             InvalidState: when it is in another state, or a job whose weights it needs was deleted.
         """
         with self._database.writing() as connection:
@@ -183,7 +183,7 @@ class Jobs:
         """Deletes a job that has ended, with its shards, outcomes, results and artifact rows.
 
         Raises:
-            NotFound: when there is none.
+            NotFound: when there is no such job.
             InvalidState: when it has not ended, or a job that has not ended needs its weights.
         """
         with self._database.writing() as connection:

@@ -103,7 +103,7 @@ class Keys:
         """Ends a key and its sessions for good; idempotent.
 
         Raises:
-            NotFound: when there is none.
+            NotFound: when there is no such key.
         """
         if KEY_ID.fullmatch(key_id) is None:
             raise _unknown(key_id)

@@ -16,7 +16,7 @@ def read_job(connection: Connection, job_id: str, tenant: str | None = None) -> 
     """Reads a job; with a tenant, one of that tenant.
 
     Raises:
-        NotFound: when there is none.
+        NotFound: when there is no such job.
     """
     statement = select(jobs).where(jobs.c.id == job_id)
     if tenant is not None:

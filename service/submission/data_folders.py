@@ -32,7 +32,7 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
     Args:
         name: Relative to the data root, with `/` between the parts.
         root: The data root (`ASSAY_DATA_ROOT`), or None where unknown or not visible: then only the name
-        itself is checked.
+            itself is checked.
         must_exist: False for data that a worker will download into the folder.
     """
     if (problem := _check_name(name)) is not None:

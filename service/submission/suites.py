@@ -31,7 +31,7 @@ def expand(
         suite: The suite.
         check: Checks and completes one evaluation.
         problems: Receives the errors of any of them, as errors of the suite.
-        loc: Where the suite stands in the body.
+        loc: Place of the suite in the body.
     """
     inner = Problems()
     completed = [
@@ -62,7 +62,7 @@ def expand_fitting(
         suite: The suite.
         check: Checks and completes one evaluation.
         problems: Receives an error where no part of the suite is left.
-        loc: Where the suite stands in the body.
+        loc: Place of the suite in the body.
         data: The job's data.
         data_root: The data root, None where it is not visible.
     """

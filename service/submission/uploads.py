@@ -54,7 +54,7 @@ def model_of_weights(
 
     Raises:
         InvalidSpec: neither states the model, it is unknown, or the two disagree; the details name both
-        values. Or neither states the number of heads for a width.
+            values. Or neither states the number of heads for a width.
     """
     problems = Problems()
     if given is None and inside is None:

@@ -81,7 +81,7 @@ def validate(
         body: The parsed JSON of `POST /jobs`.
         data_root: The data root; None where it is not visible from here.
         find_job: Job id to the job, or None for an unknown job. Without it, weights of jobs are accepted
-        unchecked.
+            unchecked.
         find_checkpoint: The same for the names of uploaded checkpoints.
 
     Raises:

@@ -29,7 +29,7 @@ HEADER = ["sentence", "label"]
 
 
 class LabelledSentence(NamedTuple):
-    """A sentence of words with single spaces between them, its label, and the line that it stands in."""
+    """A sentence of words with single spaces between them, its label, and its line number."""
 
     sentence: str
     label: int

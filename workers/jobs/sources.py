@@ -27,8 +27,8 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> d
         {job: {"model": {"name", "params"}, "weights_sha256"}}
 
     Raises:
-        BadWeights: weights are missing, or do not fit their model. ValueError: a model is made for other
-        images or classes.
+        BadWeights: weights are missing, or do not fit their model.
+        ValueError: a model is made for other images or classes.
     """
     found: dict[str, ForeignModel] = {}
     for dependency in _required(request):

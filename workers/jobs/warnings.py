@@ -91,7 +91,7 @@ class Row:
         attack: whether it is an attack.
         pixel: whether the protocol is `pixel`.
         planned: the plan of this evaluation: `n` examples of the `available` ones with so many `classes`, and
-        if any, the examples `seen` in training and the classes `renamed` since.
+            if any, the examples `seen` in training and the classes `renamed` since.
         breakdown: the stages of an ensemble.
         undefined: metrics without a value, with the reason.
         screening: the arithmetic of the first of two runs, or None.

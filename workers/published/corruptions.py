@@ -70,7 +70,7 @@ BY_CORRUPTION = {
     "pixelate": (39.36, 39.81, 41.13, 41.86, 42.25),
     "jpeg_compression": (46.28, 46.23, 47.92, 48.41, 48.63),
 }
-# Of each corruption the mean over severities; in the breakdown as CORRUPTION/top1.
+# Mean over severities per corruption; in the breakdown as CORRUPTION/top1.
 EACH = tuple(f"{name}/top1" for name in BY_CORRUPTION)
 ORDER = (TINY_MODELS[0], TINY_MODELS[4], *TINY_MODELS[1:4])
 

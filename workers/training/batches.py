@@ -56,7 +56,7 @@ class Source(Protocol):
         """Batches per epoch."""
 
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
-        """The batches of the steps start..stop-1: the same whatever the start was."""
+        """The batches of the steps start..stop-1, independent of the start."""
 
 
 class Batches:

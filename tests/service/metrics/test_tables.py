@@ -47,7 +47,7 @@ FOUND: dict[str, Any] = {
     "batch_size": 4, "parameters": 100, "model_bytes": 1000,
     "test_flops": 50.0, "train_flops": 150.0, "test_bytes": 400, "train_bytes": 1200,
 }  # fmt: skip
-# Of each table rows that leave as many metrics as can be without a value, and these metrics.
+# By table: rows that leave as many metrics as possible without a value, and these metrics.
 UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
     "anomaly": (
         {"anomaly": [True, True], "confidence": [0.5, 0.5], "prediction": [0, 1]}, Context(), {"aupr"}

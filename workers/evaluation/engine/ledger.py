@@ -61,15 +61,17 @@ class ExampleOutcomes:
         forward: Forward passes that the example took, int64 (n,).
         backward: Backward passes that the example took, int64 (n,).
         queries: Forward passes of the attack alone, without those that judge the image before and after it,
-        int64 (n,); None without an attack.
+            int64 (n,); None without an attack.
         broken_by: Name of the stage that broke the example, or None; no column for attacks of one stage.
         linf: Largest change of a value from the unattacked image to the one that counts, float64 (n,); None
-        without an attack. l2: L2 norm of that change, float64 (n,), or None.
+            without an attack.
+        l2: L2 norm of that change, float64 (n,), or None.
         correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
             (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out are
             right. None if not requested.
         confidence: Largest softmax of the logits, float64 (n,); NaN where they are not finite. None if not
-            requested. corrupted: Per example a text of 0 and 1, whether it is right under each corruption and
+            requested.
+        corrupted: Per example a text of 0 and 1, whether it is right under each corruption and
             severity; None where nothing was corrupted. The other columns are about the image as it is then.
         nonfinite: Number of images that count with logits that are not finite; they are wrong.
         gradients: Number of examples whose first gradient was inspected.

@@ -127,7 +127,7 @@ class Feed:
         tell: Called after each batch.
         rows: The examples left by an earlier stage; None for all, in the first stage.
         first: Takes the attack's first gradient in the same pass, with this objective: one pass less per
-        attacked example, a wasted backward pass per example that is wrong already.
+            attacked example, a wasted backward pass per example that is wrong already.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class Checked(NamedTuple):
         holds: Which of them count, on the CPU, (B,).
         right: Those judged here for the first time and found right, on the CPU, (B,).
         correct8: Whether the image rounded to 8 bits is right where it counts, on the CPU, (B,); None if not
-        requested.
+            requested.
     """
 
     state: State
