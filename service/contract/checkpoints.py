@@ -54,7 +54,8 @@ class Verdict(Faults):
 
     Attributes:
         layout: whose names the tensors have, as in `models/weights/layouts.py`; "program" for an exported
-        program. classes: that the model was made for; None where the weights do not tell.
+            program.
+        classes: that the model was made for; None where the weights do not tell.
         channels: of its images; None where the weights do not tell.
         program: of an exported program; None for weights.
         left_out: tensors of the file that the model does not need, known for this layout.
