@@ -155,7 +155,7 @@ class Session:
         key = _key(source, execution, device)
         if self._other is None or self._other[0] != key:
             self._other = None
-            # Its weights are in the file, whatever their origin.
+            # Its weights are in the file, regardless of their origin.
             model: ModelReference = {**source["spec"]["model"], "weights": {"job": ""}}
             changes = {"kind": "evaluate", "execution": execution, "model": model}
             spec = cast(

@@ -89,7 +89,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
 
 
 def _trained_model(spec: TrainJobSpec, session: Session, weights: str) -> Loaded:
-    """The model trained by other processes: its weights are in the file, whatever their origin."""
+    """The model trained by other processes: its weights are in the file, regardless of their origin."""
     plain: TrainJobSpec = {**spec, "model": {**spec["model"], "weights": {"job": ""}}}
     return session.classifier(plain, device=spec["execution"]["device"], weights=weights)
 

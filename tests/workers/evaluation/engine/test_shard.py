@@ -1,4 +1,4 @@
-"""What a shard gives to an evaluation: rows in its own order, whatever the task."""
+"""What a shard gives to an evaluation: rows in its own order, for every task."""
 
 from __future__ import annotations
 
