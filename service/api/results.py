@@ -33,10 +33,11 @@ CSV_COLUMNS = (
     "ci_low",
     "ci_high",
     "ci_method",
+    "unit",
 )
 _CSV_EXAMPLE = (
     ",".join(CSV_COLUMNS) + "\r\n"
-    'pgd,"{""epsilon"":0.00784,""steps"":20}","{""name"":""digits"",""params"":{}}",pixel,native,top1,0.8139,360,0.7703,0.8507,wilson\r\n'
+    'pgd,"{""epsilon"":0.00784,""steps"":20}","{""name"":""digits"",""params"":{}}",pixel,native,top1,0.8139,360,0.7703,0.8507,wilson,proportion\r\n'
 )
 # A spreadsheet runs a cell that starts with one of these as a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -104,7 +105,7 @@ def _cells(evaluation: EvaluationResult, name: str, metric: Metric) -> list[Any]
     params, data = _compact(evaluation.params), _compact(evaluation.data)
     texts = (evaluation.name, params, data, evaluation.protocol, evaluation.backend, name)
     numbers = (metric.value, metric.n, metric.ci_low, metric.ci_high)
-    return [*map(_inert, texts), *numbers, _inert(metric.ci_method)]
+    return [*map(_inert, texts), *numbers, _inert(metric.ci_method), metric.unit or ""]
 
 
 def _compact(value: object) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
-from assay.service.metrics.table import OutcomeTable
+from assay.service.contract.results import Unit
+from assay.service.metrics.table import Column, OutcomeTable
 from assay.service.metrics.tables import TABLES
 
 
@@ -31,11 +33,33 @@ def find_table(stated: Any) -> OutcomeTable:
     try:
         found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise ValueError(f"the outcome table {stated!r} cannot be imported: {problem}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the outcome table {stated!r} cannot be imported: {reason}") from error
     if inspect.isclass(found) or not isinstance(found, OutcomeTable):
         raise ValueError(
             f"{stated!r} is no outcome table: it must be an object with name, columns, units, undefined,"
             " summarise and paired"
         )
+    if problem := _problem(found):
+        raise ValueError(f"the outcome table {stated!r}: {problem}")
     return found
+
+
+def _problem(table: OutcomeTable) -> str | None:
+    """What is wrong with a table of a package, before anything is measured with it; None where nothing is."""
+    columns, units = getattr(table, "columns", None), getattr(table, "units", None)
+    if not isinstance(columns, tuple | list) or not all(isinstance(column, Column) for column in columns):
+        return "columns must be a tuple of Column, as columns_of makes it"
+    if "id" not in [column.name for column in columns]:
+        return f"columns must have 'id'; it has {', '.join(column.name for column in columns) or 'none'}"
+    if not isinstance(units, Mapping) or not units:
+        return "units must map each metric to its unit"
+    known = get_args(Unit)
+    for metric, unit in units.items():
+        if unit not in known:
+            return f"the unit of {metric!r} is {unit!r}, allowed are {', '.join(known)}"
+    if not isinstance(getattr(table, "undefined", None), Mapping):
+        return "undefined must map metrics to the reason why they may have no value"
+    if type(table).summarise is OutcomeTable.summarise:
+        return "it defines no summarise"
+    return None

@@ -209,7 +209,10 @@ def _check_tables(entry: PackageEntry, component: Component) -> None:
     stated = component.table or {}
     for table in [stated] if isinstance(stated, str) else stated.values():
         if ":" in table and not table.startswith(f"{entry.module}."):
-            raise ValueError(f"{component.target}: TABLE: {table!r} is not in {entry.module}")
+            raise ValueError(
+                f"{component.target}: TABLE: {table!r} is not in {entry.module}: a table must be in a module"
+                " of the package that the entry point names"
+            )
 
 
 def _joined(catalog: Catalog, added: Sequence[Component]) -> Catalog:

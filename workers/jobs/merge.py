@@ -15,7 +15,14 @@ from typing import cast
 
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.records import JobProvenance, Plan, PlannedEvaluation
-from assay.service.contract.results import EvaluationResult, Provenance, Reference, Source, StageBreakdown
+from assay.service.contract.results import (
+    EvaluationResult,
+    Metric,
+    Provenance,
+    Reference,
+    Source,
+    StageBreakdown,
+)
 from assay.service.contract.stored_specs import EvaluationItem, Execution, user_spec
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
 from assay.service.store.rows import JobRow, OutcomeRow
@@ -101,7 +108,11 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
     item, plan, spec = evaluations(job)[index], plan_of(job, rows), user_spec(job.spec)
     table, planned = table_of(job, item), plan["evaluations"][index]
     ordered = sorted(rows, key=lambda row: row.number)
-    columns = joined(table.columns, [row.columns for row in ordered])
+    place = f"evaluation {index}, {item['name']!r}, by its outcome table {table.name!r}"
+    try:
+        columns = joined(table.columns, [row.columns for row in ordered])
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{place}: {error}") from error
     if len(columns["id"]) != planned["n"]:
         measured = len(columns["id"])
         raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
@@ -115,7 +126,10 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         device=first["provenance"]["device"],
         baseline_errors=baseline_errors(planned.get("known_as")),
     )
-    summary = table.summarise(columns, context)
+    try:
+        summary = _finite(table.summarise(columns, context))
+    except Exception as error:  # a table of a package may raise anything
+        raise ValueError(f"{place}: {type(error).__name__}: {error}") from error
     row = Row(
         name=item["name"],
         params=item["params"],
@@ -157,6 +171,22 @@ def table_of(job: JobRow, item: EvaluationItem) -> OutcomeTable:
 
 def _tasks(job: JobRow, item: EvaluationItem) -> Sequence[str]:
     return load_catalog().find("data", (item["data"] or user_spec(job.spec)["data"])["name"]).tasks
+
+
+def _finite(summary: Summary) -> Summary:
+    """The summary, if every number in it can be written as JSON.
+
+    Raises:
+        ValueError: a metric is none, or not finite.
+    """
+    every = [*summary.metrics.items(), *(item for part in summary.breakdown for item in part.metrics.items())]
+    for name, metric in every:
+        if not isinstance(metric, Metric):
+            raise ValueError(f"{name!r} must be a Metric, not {metric!r}")
+        numbers = (metric.value, metric.ci_low, metric.ci_high)
+        if not all(number is None or math.isfinite(number) for number in numbers):
+            raise ValueError(f"{name!r} is not finite: {numbers}; a metric without a value is None")
+    return summary
 
 
 def _undefined(summary: Summary, table: OutcomeTable) -> dict[str, str]:

@@ -101,6 +101,48 @@ def test_a_table_that_is_none_leaves_out_its_package(write: Write, table: str, p
     assert problem in reason()
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"distance"}', '"percent"}', "the unit of 'norm' is 'percent', allowed are proportion, ratio"),
+        ("    units =", "    unitz =", "units must map each metric to its unit"),
+        ("id norm", "norm", "columns must have 'id'; it has norm, forward, backward, later"),
+        ("def summarise", "def sumarise", "it defines no summarise"),
+        ("undefined = {", "undefined = None  # {", "undefined must map metrics"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said_before_it_is_used(
+    write: Write, old: str, new: str, problem: str
+) -> None:
+    assert old in TABLE
+    write("ext_norms.assay.tables:TABLE", assay__tables=TABLE.replace(old, new))
+    assert problem in reason()
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ('return Summary({"norm": 0.5})', "'norm' must be a Metric, not 0.5"),
+        (
+            'return Summary({"norm": mean([1.0], "norm").model_copy(update={"value": float("inf")})})',
+            "'norm' is not finite",
+        ),
+    ],
+)
+def test_a_table_that_fails_is_named(
+    write: Write, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, problem: str
+) -> None:
+    source = TABLE.replace('return Summary({"norm": mean(rows["norm"], "norm")}, plot="<svg/>")', body)
+    assert source != TABLE
+    write("ext_norms.assay.tables:TABLE", assay__tables=source)
+    known(tmp_path, monkeypatch)
+    job, row = measured(store, [1.0, 2.0])
+    with pytest.raises(ValueError, match="evaluation 0, 'norms', by its outcome table 'norms': ") as caught:
+        merge.merge_evaluation(job, 0, [row])
+    assert problem in str(caught.value)
+
+
 def test_a_table_must_be_in_its_package(write: Write) -> None:
     write("ext_norms.other:TABLE", other=TABLE)
     assert "'ext_norms.other:TABLE' is not in ext_norms.assay" in reason()
