@@ -82,7 +82,7 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         help="what it allows: read, submit (and read), admin (everything, all tenants)",
     )
     create.add_argument("--tenant", help="whose jobs it makes and sees (default: its own)")
-    create.add_argument("--expires-days", type=count, help="how long it works (default: for ever)")
+    create.add_argument("--expires-days", type=count, help="days until it expires (default: never)")
 
     listing = add(actions, "list", keys.list_all, "list all keys", "assay keys list --json")
 
