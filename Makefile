@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-portable chaos check fmt catalog lock clean
+.PHONY: help install demo test test-all test-portable chaos hostile check fmt catalog lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-portable: $(STAMP) ## run the tests that train, with sums rounded as on an 
 
 chaos: $(STAMP) ## 200 jobs while everything around them breaks (many minutes); SEED=n for a known storm
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm.storm $(if $(SEED),--seed $(SEED))
+
+hostile: $(STAMP) ## try to hurt a service and its other tenants (minutes); AREA=name for one area
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.hostile $(AREA)
 
 check: $(STAMP) ## formatting, lint, types, layers, and that the catalog is fresh
 	@failed=; \

@@ -43,6 +43,7 @@ class RunningService:
         self.state = state
         self._environment = environment
         self._processes: list[subprocess.Popen[bytes]] = []
+        self.database = environment.get("ASSAY_DATABASE_URL", f"sqlite:///{state / 'assay.sqlite'}")
         self.client: AssayClient
 
     def start(self) -> RunningService:
