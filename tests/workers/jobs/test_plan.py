@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from assay.models.layers.layers import Classifier
 from assay.workers.data.digits import digits
@@ -18,6 +21,7 @@ from assay.workers.jobs import cost, plan
 from assay.workers.jobs.cost import BATCH_BYTES, MAX_BATCH, choose_batch_size, example_seconds, measure_cost
 from assay.workers.jobs.plan import cut
 from assay.workers.jobs.session import Loaded, Session
+from tests.support import networks
 from tests.support.wordnet_files import write_wordnet
 
 PGD = {"epsilon": 0.1, "restarts": 1, "random_start": True, "backend": "native"}
@@ -118,6 +122,36 @@ def test_attention_is_part_of_the_cost() -> None:
 
     flops, _ = measure_cost(loaded(Attending()), DIGITS)
     assert flops == 2 * 2 * 64 * 64 * 4
+
+
+@pytest.mark.parametrize("name", ["symvit", "rpc_symvit", "convolutional"])
+def test_operations_are_those_of_torchs_counter(name: str) -> None:
+    size = 8 if name == "convolutional" else 32
+    model = loaded(networks.network(name), size)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.classifier(torch.zeros(1, 1, size, size))
+    assert measure_cost(model, DIGITS)[0] == counter.get_total_flops() > 0
+
+
+PLANNED = """
+import sys
+from assay.workers.jobs import evaluate, plan
+from assay.workers.jobs.session import Session, configure
+configure(1)
+session, spec = Session(), {spec!r}
+request = {{"spec": spec, "weights": None, "folder": {folder!r}, "shard_seconds": 1.0, "sources": {{}}}}
+planned = plan.run(request, session, print)["plan"]
+shard = {{"plan": planned, "evaluation": 1, "start": 0, "stop": 4, "job": "j", "kind": "evaluate"}}
+evaluate.run(request | shard, session, print)
+print([name for name in ("torch._dynamo", "sklearn", "scipy", "torchvision", "timm") if name in sys.modules])
+"""
+
+
+def test_an_evaluator_of_digits_imports_torch_and_little_else(spec: dict[str, Any], tmp_path: Path) -> None:
+    """Each of these takes about a second of every evaluator's start; a training needs the first."""
+    program = PLANNED.format(spec=spec, folder=str(tmp_path))
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"
 
 
 def test_seconds_grow_with_the_passes_and_are_never_zero() -> None:
