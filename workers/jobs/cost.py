@@ -103,7 +103,7 @@ class _Operations(TorchDispatchMode):
     """Counts as torch's `FlopCounterMode`, which imports the whole compiler: a second of every evaluator."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
 
     @classmethod
