@@ -16,6 +16,7 @@ from assay.service.api import docs, errors, metrics, openapi
 from assay.service.api.authentication import CHECKPOINTS_PATH, KeyGuard
 from assay.service.api.deps import StoreOpener
 from assay.service.api.event_feed import Feed
+from assay.service.api.refusals import Refusals
 from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.dispatch import Dispatcher, NullDispatcher
@@ -53,6 +54,8 @@ def create_app(
         The ASGI application.
     """
     opener = StoreOpener(settings.database, store)
+    live = Live(settings.redis)
+    refusals = Refusals(opener, live)
     requests = Requests()
     app = FastAPI(
         title="Assay",
@@ -66,7 +69,7 @@ def create_app(
             Middleware(Telemetry, requests=requests),
             Middleware(ErrorBoundary),
             Middleware(HostGuard, allowed_hosts=[*settings.allowed_hosts, settings.host]),
-            Middleware(KeyGuard, opener=opener, required=settings.keys_required),
+            Middleware(KeyGuard, opener=opener, refusals=refusals, required=settings.keys_required),
             Middleware(
                 BodyCap,
                 max_bytes=settings.max_body_bytes,
@@ -77,7 +80,8 @@ def create_app(
     app.state.settings = settings
     app.state.store = opener
     app.state.feed = Feed(opener)
-    app.state.live = Live(settings.redis)
+    app.state.live = live
+    app.state.refusals = refusals
     app.state.numbers = metrics.Numbers(settings, app.version, requests, opener)
     app.state.dispatcher = dispatcher or NullDispatcher()
     app.state.catalog = catalog or load()

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+from collections.abc import Sequence
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from assay.service.api.event_feed import Feed
+from assay.service.store.connections import is_loopback
 
 log = logging.getLogger(__name__)
 GRACEFUL_SHUTDOWN_SECONDS = 5
@@ -37,6 +44,34 @@ class Server(uvicorn.Server):
         feed: Feed = self._app.state.feed
         feed.close()
         await super().shutdown(sockets)
+
+
+class Forwarded:
+    """Believes what a proxy says of a request: the client's address from trusted proxies only.
+
+    A proxy on this machine may say that the request came over https, which adds `Secure` to cookies. Its
+    `X-Forwarded-For` is believed only where ASSAY_TRUSTED_PROXIES (or uvicorn's FORWARDED_ALLOW_IPS) names
+    the proxy: every user of the machine can send one, and hide behind another address in the audit.
+
+    Args:
+        app: the application.
+        trusted: addresses and networks of proxies.
+    """
+
+    def __init__(self, app: ASGIApp, trusted: Sequence[str]) -> None:
+        self._app = app
+        given = [one.strip() for one in os.environ.get("FORWARDED_ALLOW_IPS", "").split(",") if one.strip()]
+        names = [*trusted, *given]
+        self._trusting: Any = ProxyHeadersMiddleware(app, "*" if "*" in names else names)  # type: ignore[arg-type]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the application with the address and scheme of the client."""
+        client = scope.get("client")
+        if scope["type"] == "http" and client and is_loopback(client[0]):
+            sent = Headers(scope=scope).get("x-forwarded-proto", "").strip()
+            if sent in ("http", "https"):
+                scope["scheme"] = sent
+        await self._trusting(scope, receive, send)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -70,8 +105,9 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
         CannotStart: the application did not start.
     """
     config = uvicorn.Config(
-        app,
+        Forwarded(app, app.state.settings.trusted_proxies),
         log_level=log_level.lower(),
+        proxy_headers=False,  # see `Forwarded`
         access_log=False,  # ours has the request's id, see service/telemetry.py
         log_config=None,
         timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,

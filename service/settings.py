@@ -6,6 +6,7 @@ loopback without API keys. On any other address, and in distributed mode, every 
 
 from __future__ import annotations
 
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,10 @@ class Settings(Connections):
     allowed_hosts: list[str] = Field(
         list(LOOPBACK_NAMES), description="names that a request's Host header may carry (JSON list)"
     )
+    trusted_proxies: list[str] = Field(
+        [],
+        description="addresses and networks of proxies whose X-Forwarded-For is believed (JSON list)",
+    )
     require_keys: bool = Field(
         False, description="ask for API keys on loopback too; elsewhere they are always asked for"
     )
@@ -41,6 +46,16 @@ class Settings(Connections):
     @classmethod
     def _absolute_data_root(cls, path: Path | None) -> Path | None:
         return None if path is None else absolute(path)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _addresses(cls, proxies: list[str]) -> list[str]:
+        try:
+            return [str(ip_network(proxy)) if "/" in proxy else str(ip_address(proxy)) for proxy in proxies]
+        except ValueError as error:
+            raise ValueError(
+                f'{error}; allowed: addresses and networks, such as ["127.0.0.1", "172.16.0.0/12"]'
+            ) from None
 
     @property
     def keys_required(self) -> bool:

@@ -23,6 +23,8 @@ from assay.service.contract import logs
 
 log = logging.getLogger("assay.service.access")
 
+# Key of the request's id in its ASGI scope.
+REQUEST_ID = "assay.request_id"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Polled every few seconds by machines: logged at DEBUG only.
 HEALTH = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -79,7 +81,7 @@ class Telemetry:
             return
         begun = time.monotonic()
         seconds, status = 0.0, "none"
-        request_id = _request_id(scope)
+        request_id = scope[REQUEST_ID] = _request_id(scope)
 
         async def watch(message: Message) -> None:
             nonlocal seconds, status

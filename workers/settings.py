@@ -54,6 +54,9 @@ class WorkerSettings(Connections):
     keep_artifacts_days: float = Field(
         default=0.0, ge=0, description="files of a job are deleted so long after its end; 0: never"
     )
+    keep_audit_days: int = Field(
+        default=400, ge=0, le=36500, description="audit entries are removed after this time; 0: never"
+    )
 
     @field_validator("data_root")
     @classmethod

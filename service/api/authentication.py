@@ -21,11 +21,12 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as RequestScope
 
 from assay.service.api import login_page
-from assay.service.api.caller import CALLER, Caller
+from assay.service.api.caller import CALLER, Caller, actor_in
 from assay.service.api.errors import unavailable
+from assay.service.api.refusals import Refusals
 from assay.service.contract.errors import Forbidden, Unauthorized, Unavailable
 from assay.service.contract.keys import Scope
-from assay.service.store.rows import KeyRow
+from assay.service.store.rows import BrowserSessionRow, KeyRow
 from assay.service.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ T = TypeVar("T")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SESSION_PATH = "/api/v1/session"
 KEYS_PATH = "/api/v1/keys"
+AUDIT_PATH = "/api/v1/audit"
 CHECKPOINTS_PATH = "/api/v1/checkpoints"
 METRICS_PATH = "/metrics"
 # A busy client calls a hundred times a second; a query each time would be a fifth of a short call.
@@ -69,12 +71,14 @@ class KeyGuard:
     Args:
         app: the guarded application.
         opener: returns the open store; raises the database's error while it is away.
+        refusals: counts and audits the calls that are refused here.
         required: False allows every call, for the embedded service on loopback.
     """
 
-    def __init__(self, app: ASGIApp, opener: Opener, *, required: bool) -> None:
+    def __init__(self, app: ASGIApp, opener: Opener, refusals: Refusals, *, required: bool) -> None:
         self.app = app
         self.opener = opener
+        self.refusals = refusals
         self.required = required
 
     async def __call__(self, scope: RequestScope, receive: Receive, send: Send) -> None:
@@ -101,7 +105,7 @@ class KeyGuard:
             page = login_page.login_response(error.message, login_page.path_of(scope))
             await page(scope, receive, send)
             return
-        caller.needs(needed(scope["method"], scope["path"]))
+        await self._check_access(caller, scope)
         scope[CALLER] = caller
         await self.app(scope, receive, private(send))
 
@@ -115,13 +119,19 @@ class KeyGuard:
         session = await _asked(lambda: self.opener().browser_sessions.find(token)) if token else None
         if session is None:
             raise Unauthorized(REFUSED)
-        if scope["method"] not in SAFE_METHODS:
-            sent = headers.getlist(CSRF_HEADER)
-            if len(sent) != 1 or not hmac.compare_digest(sent[0].encode("latin-1"), session.csrf.encode()):
-                raise Forbidden(
-                    f"a session's calls that change something need its csrf_token in the header {CSRF_HEADER}"
-                )
         return Caller(key=session.key, session=session, token=token)
+
+    async def _check_access(self, caller: Caller, scope: RequestScope) -> None:
+        """Checks CSRF token and scope; refusals are audited."""
+        method, path = scope["method"], scope["path"]
+        try:
+            if caller.session is not None and method not in SAFE_METHODS:
+                check_csrf(Headers(scope=scope), caller.session)
+            caller.needs(needed(method, path))
+        except Forbidden as error:
+            by = actor_in(scope, caller)
+            await run_in_threadpool(self.refusals.access, by, method, path, error.message)
+            raise
 
     async def _key_of(self, given: list[str], scope: RequestScope) -> KeyRow:
         bearer = BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
@@ -130,6 +140,9 @@ class KeyGuard:
         if key is None and text:
             key = await self._asked_for(text, scope["path"])
         if key is None:
+            # An expired session counts as no failed login: open tabs go on asking with it.
+            by = actor_in(scope, Caller())
+            await run_in_threadpool(self.refusals.login, by, "key.use", text)
             raise Unauthorized(REFUSED)
         return key
 
@@ -160,9 +173,18 @@ async def _asked(ask: Callable[[], T]) -> T:
         raise away from error
 
 
+def check_csrf(headers: Headers, session: BrowserSessionRow) -> None:
+    """Raises Forbidden unless a session's call has its token against forged calls."""
+    sent = headers.getlist(CSRF_HEADER)
+    if len(sent) != 1 or not hmac.compare_digest(sent[0].encode("latin-1"), session.csrf.encode()):
+        raise Forbidden(
+            f"a session's calls that change something need its csrf_token in the header {CSRF_HEADER}"
+        )
+
+
 def needed(method: str, path: str) -> Scope:
     """The scope that a call needs."""
-    if path == KEYS_PATH or path.startswith(f"{KEYS_PATH}/"):
+    if any(path == guarded or path.startswith(f"{guarded}/") for guarded in (KEYS_PATH, AUDIT_PATH)):
         return "admin"
     return "read" if method in SAFE_METHODS or path == SESSION_PATH else "submit"
 

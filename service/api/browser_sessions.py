@@ -15,14 +15,23 @@ from starlette.responses import JSONResponse, RedirectResponse
 
 from assay.service.api import login_page
 from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
-from assay.service.api.caller import Caller, CallerDep
+from assay.service.api.caller import ActorDep, Caller, CallerDep, actor_in
 from assay.service.api.deps import SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
 from assay.service.api.keys import keys_used, validated
+from assay.service.api.refusals import Refusals
 from assay.service.api.views import iso
-from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge, Unauthorized
+from assay.service.contract.errors import (
+    InvalidState,
+    MalformedJson,
+    NotFound,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+)
 from assay.service.contract.keys import Session, SessionRequest
 from assay.service.contract.strict_json import parse_json
+from assay.service.store.audit import Actor
 from assay.service.store.browser_sessions import SESSION_SECONDS
 from assay.service.store.rows import BrowserSessionRow
 
@@ -87,11 +96,10 @@ def log_in(
     attempt: Annotated[Attempt, Depends(_attempt)], request: Request, store: SystemStoreDep
 ) -> Response:
     """Takes a key, sets a cookie for twelve hours and answers with the token against forged calls."""
-    opened = store.browser_sessions.open(attempt.key)
-    if opened is None and attempt.back is not None:
-        return login_page.login_response("This key does not work.", attempt.back)
+    by = actor_in(request.scope, Caller())
+    opened = store.browser_sessions.open(attempt.key, by=by)
     if opened is None:
-        raise Unauthorized(REFUSED)
+        return _refused(request, attempt, by)
     session, token = opened
     response: Response
     if attempt.back is not None:
@@ -127,11 +135,23 @@ def get_session(caller: CallerDep, response: Response) -> Session:
     responses=documented(NotFound, InvalidState),
     dependencies=[only(), Depends(keys_used)],
 )
-def log_out(caller: CallerDep, response: Response, store: SystemStoreDep) -> None:
+def log_out(caller: CallerDep, by: ActorDep, response: Response, store: SystemStoreDep) -> None:
     """The cookie opens nothing afterwards."""
     _session(caller)
-    store.browser_sessions.close(caller.token)
+    store.browser_sessions.close(caller.token, by=by)
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+
+
+def _refused(request: Request, attempt: Attempt, by: Actor) -> Response:
+    refusals: Refusals = request.app.state.refusals
+    limited = None
+    try:
+        refusals.login(by, "session.open", attempt.key)
+    except TooManyRequests as error:
+        limited = error
+    if attempt.back is not None:
+        return login_page.login_response("This key does not work.", attempt.back, limited)
+    raise Unauthorized(REFUSED) if limited is None else limited
 
 
 def session_view(session: BrowserSessionRow) -> Session:

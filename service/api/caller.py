@@ -10,12 +10,17 @@ from starlette.types import Scope as RequestScope
 
 from assay.service.contract.errors import Forbidden
 from assay.service.contract.keys import SCOPES, Scope, grants
+from assay.service.contract.problems import readable
+from assay.service.store.audit import Actor, session_mark
 from assay.service.store.rows import BrowserSessionRow, KeyRow
 from assay.service.store.store import Store
 from assay.service.store.tenants import View
+from assay.service.telemetry import REQUEST_ID
 
 # Key of the caller in the request's ASGI scope.
 CALLER = "assay.caller"
+# The longest is an IPv6 address with a zone; a proxy may send anything.
+MAX_ADDRESS = 60
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,18 @@ class Caller:
             raise Forbidden(f"the key lacks the scope {wide_enough}; it has {', '.join(self.key.scopes)}")
 
 
+def actor_in(scope: RequestScope, caller: Caller) -> Actor:
+    """Who acts in a request, for the audit."""
+    client = scope.get("client")
+    return Actor(
+        tenant=None if caller.key is None else caller.key.tenant,
+        key=None if caller.key is None else caller.key.id,
+        session=None if caller.session is None else session_mark(caller.token),
+        address=readable(str(client[0]), MAX_ADDRESS) if client else None,
+        request=scope.get(REQUEST_ID),
+    )
+
+
 def caller_in(scope: RequestScope) -> Caller:
     """The caller of a request.
 
@@ -68,4 +85,10 @@ def _caller(request: Request) -> Caller:
     return caller_in(request.scope)
 
 
+def _actor(request: Request) -> Actor:
+    return actor_in(request.scope, caller_in(request.scope))
+
+
 CallerDep = Annotated[Caller, Depends(_caller)]
+# Who acts, for the audit: routes of the tenants' store have it there already.
+ActorDep = Annotated[Actor, Depends(_actor)]

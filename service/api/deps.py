@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from assay.service.api.caller import caller_in
+from assay.service.api.caller import actor_in, caller_in
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import MalformedJson, NotFound
 from assay.service.contract.problems import Problems, nearest
@@ -67,7 +67,8 @@ async def _system_store(request: Request) -> Store:
 
 
 async def _store(request: Request) -> TenantStore:
-    return TenantStore(await _system_store(request), caller_in(request.scope).view)
+    caller = caller_in(request.scope)
+    return TenantStore(await _system_store(request), caller.view, actor_in(request.scope, caller))
 
 
 async def _catalog(request: Request) -> Catalog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from typing import Any
 
@@ -24,6 +25,7 @@ from assay.service.contract.errors import (
     MethodNotAllowed,
     NotFound,
     TooLarge,
+    TooManyRequests,
     Unauthorized,
     Unavailable,
 )
@@ -58,6 +60,8 @@ def error_response(error: AssayError, headers: dict[str, str] | None = None) -> 
     safe = type(error)(readable(error.message, MAX_MESSAGE), details)
     if isinstance(error, Unavailable):
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS), **(headers or {})}
+    if isinstance(error, TooManyRequests):
+        headers = {"Retry-After": str(max(1, math.ceil(error.retry_after))), **(headers or {})}
     if isinstance(error, Unauthorized):
         headers = {**CHALLENGE, **(headers or {})}
     return JSONResponse(safe.envelope().model_dump(mode="json"), status_code=error.status, headers=headers)
@@ -70,6 +74,7 @@ def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
         Unauthorized,
         Forbidden,
         InvalidSpec,
+        TooManyRequests,
         Internal,
         Unavailable,
     )

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from assay.service.api.authentication import KEYS_PATH
-from assay.service.api.caller import CallerDep
+from assay.service.api.caller import ActorDep, CallerDep
 from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
 from assay.service.api.views import iso, iso_or_none
@@ -28,7 +28,9 @@ def keys_used(settings: SettingsDep) -> None:
     Anyone who reaches such a service could make a key that works once keys are required.
     """
     if not settings.keys_required:
-        raise InvalidState("this service asks for no keys; its operator manages them with `assay keys`")
+        raise InvalidState(
+            "this service asks for no keys; its operator manages them with `assay keys --state PATH`"
+        )
 
 
 def _administrator(caller: CallerDep) -> None:
@@ -66,7 +68,7 @@ def list_keys(store: SystemStoreDep) -> Page[Key]:
         }
     },
 )
-def create_key(body: BodyDep, store: SystemStoreDep, response: Response) -> NewKey:
+def create_key(body: BodyDep, store: SystemStoreDep, by: ActorDep, response: Response) -> NewKey:
     """The answer has the key's text, which cannot be had again."""
     request = validated(KeyRequest, body)
     days = request.expires_days
@@ -75,6 +77,7 @@ def create_key(body: BodyDep, store: SystemStoreDep, response: Response) -> NewK
         request.scopes,
         tenant=request.tenant,
         expires_seconds=None if days is None else days * DAY_SECONDS,
+        by=by,
     )
     response.headers["Cache-Control"] = "no-store"
     return NewKey(**key_view(row).model_dump(), key=text)
@@ -88,9 +91,11 @@ def create_key(body: BodyDep, store: SystemStoreDep, response: Response) -> NewK
     responses=documented(NotFound, InvalidState),
     dependencies=[only(), *GUARDED],
 )
-def revoke_key(key_id: Annotated[str, Path(description="the key's id")], store: SystemStoreDep) -> None:
+def revoke_key(
+    key_id: Annotated[str, Path(description="the key's id")], store: SystemStoreDep, by: ActorDep
+) -> None:
     """The key and its sessions open nothing from now on; its jobs stay."""
-    store.keys.revoke(key_id)
+    store.keys.revoke(key_id, by=by)
 
 
 def validated(model: type[Model], body: Any) -> Model:

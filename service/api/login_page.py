@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from html import escape
 from string import Template
@@ -17,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from assay.service.api.errors import CHALLENGE
+from assay.service.contract.errors import TooManyRequests
 
 ACTION = "/api/v1/session"
 HOME = "/docs"
@@ -75,7 +77,13 @@ def own_path(path: str) -> str:
     return path if OWN_PATH.fullmatch(path) else HOME
 
 
-def login_response(message: str, path: str) -> Response:
-    """The page, with status 401."""
-    page = PAGE.substitute(message=escape(message), path=escape(own_path(path), quote=True))
-    return HTMLResponse(page, status_code=401, headers={**CHALLENGE, **HEADERS})
+def login_response(message: str, path: str, limited: TooManyRequests | None = None) -> Response:
+    """The page, with status 401; with 429 and the seconds to wait after too many failed logins."""
+    text = message if limited is None else limited.message
+    page = PAGE.substitute(message=escape(text), path=escape(own_path(path), quote=True))
+    answer = HTMLResponse(page, status_code=401, headers={**CHALLENGE, **HEADERS})
+    if limited is not None:
+        answer.status_code = limited.status
+        answer.headers["Retry-After"] = str(math.ceil(limited.retry_after))
+        del answer.headers["WWW-Authenticate"]
+    return answer

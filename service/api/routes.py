@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from assay.service.api import (
     artifacts,
+    audit,
     browser_sessions,
     catalog,
     checkpoints,
@@ -20,5 +21,5 @@ from assay.service.api import (
 
 ABOUT_JOBS = (jobs, events, results, artifacts, checkpoints, compare, catalog)
 ROUTERS: list[APIRouter] = [
-    module.router for module in (*ABOUT_JOBS, keys, browser_sessions, health, metrics)
+    module.router for module in (*ABOUT_JOBS, keys, browser_sessions, audit, health, metrics)
 ]

@@ -1,4 +1,4 @@
-"""Declaration of subcommands, shared arguments, and the subcommands serve, data, demo, keys, checkpoints."""
+"""Declaration of subcommands, shared arguments, and the subcommands that are about no single job."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from assay.service.cli import checkpoints, commands, keys
+from assay.service.cli import audit, checkpoints, commands, keys
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
+from assay.service.contract.audit import ACTIONS
 from assay.service.contract.keys import SCOPES
 
 # A job id, for examples.
@@ -69,10 +70,11 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     """Adds `keys create`, `list` and `revoke`."""
     example = "assay keys create --name ci --scope submit --expires-days 90"
+    first = "assay keys create --state assay-state --name me --scope admin"
     command = add(subcommands, "keys", keys.list_all, "make, list and revoke API keys", "assay keys list")
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    create = add(actions, "create", keys.create, "make a key; prints it this once", example)
+    create = add(actions, "create", keys.create, "make a key; prints it this once", example, first)
     create.add_argument("--name", required=True, help="what people call it")
     create.add_argument(
         "--scope",
@@ -90,9 +92,50 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     revoke.add_argument("key_id", metavar="ID", help="the key's id")
     for parser in (create, listing, revoke):
         parser.add_argument(
-            "--state", type=Path, help="folder of the embedded service (default: ASSAY_STATE)"
+            "--url",
+            help="address of the service, which is asked with the admin key in ASSAY_KEY"
+            f" (default: ASSAY_URL, else {DEFAULT_URL})",
+        )
+        parser.add_argument(
+            "--state",
+            type=Path,
+            help="open the database of the service itself, without a key: in this state folder, or where"
+            " ASSAY_DATABASE_URL says (default without a key and an address: ASSAY_STATE)",
         )
         json_argument(parser)
+    create.add_argument(
+        "--init", action="store_true", help="with --state: make the database if there is none"
+    )
+
+
+def add_audit(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `audit`."""
+    parser = add_remote(
+        subcommands,
+        "audit",
+        audit.audit,
+        "show who did what; needs an admin key",
+        "assay audit --since 7d --action key.create",
+        "assay audit --jsonl audit.jsonl --verify",
+    )
+    when = "7d, 12h or 30m ago, or ISO 8601"
+    parser.add_argument("--since", type=audit.moment, metavar="WHEN", help=f"entries from then on: {when}")
+    parser.add_argument("--until", type=audit.moment, metavar="WHEN", help="entries before then")
+    parser.add_argument("--tenant", help="of the key that acted")
+    parser.add_argument("--action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument("--key", metavar="ID", help="id of the key that acted")
+    parser.add_argument("--limit", type=count, default=50, help="newest entries to show (default: 50)")
+    parser.add_argument("--jsonl", metavar="FILE", help="write all of them as JSON lines; - is the terminal")
+    parser.add_argument(
+        "--verify", action="store_true", help="check the chain of all entries; exit code 1 when it is broken"
+    )
+    parser.add_argument(
+        "--head",
+        type=audit.head,
+        metavar="ID:SHA256",
+        help="with --verify: an entry that must still be there",
+    )
+    json_argument(parser)
 
 
 def add_import_pickle(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

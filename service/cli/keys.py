@@ -1,77 +1,238 @@
-"""`assay keys`: key management for the operator, in the database named by the ASSAY_ settings.
+"""`assay keys`: makes, lists and revokes API keys, over HTTP or in the database itself.
 
-It needs no running service and no key: access to the database is control of the service anyway.
+Over HTTP it needs a key with the scope `admin`. With `--state` it opens the service's database and needs
+none: access to the database is control of the service anyway, and the first key cannot be made otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import getpass
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
-from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import inspect, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from assay.service.cli import output
-from assay.service.cli.commands import OK, UsageError
-from assay.service.contract.keys import KeyRequest
+from assay.service.cli.commands import OK, UsageError, connected
+from assay.service.client import DEFAULT_URL, KEY_VARIABLE, AssayClient
+from assay.service.contract.audit import at_text
+from assay.service.contract.keys import Key, KeyRequest, NewKey
 from assay.service.store.connections import Connections, wrong_settings
 from assay.service.store.rows import KeyRow
 
 if TYPE_CHECKING:
+    from assay.service.store.audit import Actor
+    from assay.service.store.database import Database
     from assay.service.store.store import Store
 
 DAY_SECONDS = 86400
+TABLE_OF_MIGRATIONS = "alembic_version"
+NOWHERE = (
+    f"which service? Either set {KEY_VARIABLE} to a key with the scope admin (and --url, or ASSAY_URL, to the"
+    " service's address), or name the service's state folder with --state PATH, on its machine"
+)
+
+
+class Place(Protocol):
+    """Where the keys are."""
+
+    def keys(self) -> Sequence[Key]:
+        """All of them, oldest first."""
+        ...
+
+    def create(self, request: KeyRequest) -> NewKey:
+        """Makes one."""
+        ...
+
+    def revoke(self, key_id: str) -> Key:
+        """Ends one."""
+        ...
 
 
 def create(options: argparse.Namespace) -> int:
     """Makes a key; its text alone is on standard output, this once."""
     request = _request(options)
-    days = request.expires_days
-    with _store(options) as store:
-        row, text = store.keys.create(
-            request.name,
-            request.scopes,
-            tenant=request.tenant,
-            expires_seconds=None if days is None else days * DAY_SECONDS,
-        )
+    with _place(options) as place:
+        made = place.create(request)
     if options.json:
-        _say(output.json_text({**_values(row), "key": text}))
+        _say(output.json_text(made.model_dump(mode="json")))
         return OK
-    _say(text)
-    until = f", until {_day(row.expires_at)}" if row.expires_at is not None else ""
-    note = f"key {row.id} for tenant {row.tenant}: {', '.join(row.scopes)}{until}; it is shown only this once"
-    sys.stderr.write(f"{note}\nuse it with: export ASSAY_KEY=...\n")
+    _say(made.key)
+    until = f", until {_day(made.expires_at)}" if made.expires_at is not None else ""
+    note = (
+        f"key {made.id} for tenant {made.tenant}: {', '.join(made.scopes)}{until}; it is shown only this once"
+    )
+    sys.stderr.write(f"{note}\nuse it with: export {KEY_VARIABLE}=...\n")
     return OK
 
 
 def list_all(options: argparse.Namespace) -> int:
     """Lists all keys, without their secrets."""
-    with _store(options) as store:
-        rows = store.keys.list()
+    with _place(options) as place:
+        keys = place.keys()
     if options.json:
-        _say(output.json_text([_values(row) for row in rows]))
+        _say(output.json_text([key.model_dump(mode="json") for key in keys]))
         return OK
     header = ["ID", "NAME", "SCOPES", "TENANT", "CREATED", "EXPIRES", "LAST USED", "STATE"]
-    _say(output.table(header, [_cells(row) for row in rows]) if rows else "no keys")
+    _say(output.table(header, [_cells(key) for key in keys]) if keys else "no keys")
     return OK
 
 
 def revoke(options: argparse.Namespace) -> int:
     """Ends a key and its sessions."""
-    with _store(options) as store:
-        row = store.keys.revoke(options.key_id)
+    with _place(options) as place:
+        key = place.revoke(options.key_id)
     if options.json:
-        _say(output.json_text(_values(row)))
+        _say(output.json_text(key.model_dump(mode="json")))
     else:
-        _say(f"key {row.id} ({output.printable(row.name)}) is revoked; its jobs stay")
+        _say(f"key {key.id} ({output.printable(key.name)}) is revoked; its jobs stay")
     return OK
+
+
+class Remote:
+    """The keys of a service, over HTTP."""
+
+    def __init__(self, client: AssayClient) -> None:
+        self._client = client
+
+    def keys(self) -> Sequence[Key]:
+        """All of them."""
+        return self._client.api_keys()
+
+    def create(self, request: KeyRequest) -> NewKey:
+        """Makes one."""
+        return self._client.create_key(
+            request.name, request.scopes, tenant=request.tenant, expires_days=request.expires_days
+        )
+
+    def revoke(self, key_id: str) -> Key:
+        """Ends one; the list has its row."""
+        self._client.revoke_key(key_id)
+        return next(key for key in self._client.api_keys() if key.id == key_id)
+
+
+class Direct:
+    """The keys in a database; what is done is audited as the work of the machine's operator."""
+
+    def __init__(self, store: Store, by: Actor) -> None:
+        self._store = store
+        self._by = by
+
+    def keys(self) -> Sequence[Key]:
+        """All of them."""
+        return [_key(row) for row in self._store.keys.list()]
+
+    def create(self, request: KeyRequest) -> NewKey:
+        """Makes one."""
+        days = request.expires_days
+        row, text = self._store.keys.create(
+            request.name,
+            request.scopes,
+            tenant=request.tenant,
+            expires_seconds=None if days is None else days * DAY_SECONDS,
+            by=self._by,
+        )
+        return NewKey(**_key(row).model_dump(), key=text)
+
+    def revoke(self, key_id: str) -> Key:
+        """Ends one."""
+        return _key(self._store.keys.revoke(key_id, by=self._by))
+
+
+@contextmanager
+def _place(options: argparse.Namespace) -> Iterator[Place]:
+    """`--state` goes first, then a key or a service's address, then a database that the environment names."""
+    named = os.environ.get("ASSAY_STATE") or os.environ.get("ASSAY_DATABASE_URL")
+    url = options.url or os.environ.get("ASSAY_URL")
+    if options.state is None and (url or os.environ.get(KEY_VARIABLE)):
+        if getattr(options, "init", False):
+            raise UsageError("--init: goes with --state")
+        options.url = url or DEFAULT_URL
+        sys.stderr.write(f"service: {options.url}\n")
+        with connected(options) as client:
+            yield Remote(client)
+    elif options.state is not None or named:
+        with _database(options) as store:
+            yield Direct(store, _operator())
+    else:
+        raise UsageError(NOWHERE)
+
+
+@contextmanager
+def _database(options: argparse.Namespace) -> Iterator[Store]:
+    given: dict[str, Any] = {} if options.state is None else {"state": Path(options.state)}
+    try:
+        settings = Connections(**given)
+    except (ValidationError, SettingsError) as error:
+        raise UsageError("; ".join(wrong_settings(error))) from None
+    try:
+        with _opened(settings, options) as store:
+            # A folder is easily mistaken for another.
+            sys.stderr.write(f"database: {_shown(settings)}\n")
+            yield store
+    except DBAPIError as error:
+        reason = " ".join(str(error.orig).split())
+        raise UsageError(f"the database cannot be used (is it there, and migrated?): {reason}") from None
+
+
+def _opened(settings: Connections, options: argparse.Namespace) -> Store:
+    # Imported here, because the other subcommands should not wait for the database's packages.
+    from assay.service.store.database import Database
+    from assay.service.store.store import open_store
+
+    may_make: bool | None = getattr(options, "init", None)
+    try:
+        url = make_url(settings.database)
+        file = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+        # The file before all else: opening it would make it.
+        there = file is None or file.is_file()
+        if not may_make and not (there and _has_tables(Database(settings.database))):
+            raise UsageError(_missing(settings, may_make))
+        # In distributed mode a separate step makes the tables before everything else starts.
+        return open_store(settings.database, migrate=settings.mode == "embedded")
+    except (ValueError, ArgumentError) as error:
+        raise UsageError(f"ASSAY_DATABASE_URL: {error}") from None
+
+
+def _has_tables(database: Database) -> bool:
+    try:
+        with database.reading() as connection:
+            return inspect(connection).has_table(TABLE_OF_MIGRATIONS)
+    finally:
+        database.close()
+
+
+def _missing(settings: Connections, may_make: bool | None) -> str:
+    if settings.mode == "distributed":
+        return (
+            f"the database {_shown(settings)} has no tables: run `python -P -m assay.service.migrate` first"
+        )
+    start = f"start the service there first (assay serve --state {settings.state})"
+    other = "" if may_make is None else ", or have it made with --init"
+    return f"there is no database of Assay at {_shown(settings)}: {start}{other}"
+
+
+def _shown(settings: Connections) -> str:
+    return make_url(settings.database).render_as_string(hide_password=True)
+
+
+def _operator() -> Actor:
+    from assay.service.store.audit import Actor
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in a container
+        user = str(os.getuid())
+    return Actor(request=f"assay keys by {user}"[:80])
 
 
 def _request(options: argparse.Namespace) -> KeyRequest:
@@ -89,58 +250,25 @@ def _request(options: argparse.Namespace) -> KeyRequest:
         raise UsageError(f"--{option}: {wrong['msg']} (given {wrong['input']!r})") from None
 
 
-@contextmanager
-def _store(options: argparse.Namespace) -> Iterator[Store]:
-    given: dict[str, Any] = {} if options.state is None else {"state": Path(options.state)}
-    try:
-        settings = Connections(**given)
-    except (ValidationError, SettingsError) as error:
-        raise UsageError("; ".join(wrong_settings(error))) from None
-    try:
-        with _opened(settings) as store:
-            # The current folder may easily differ from the service's.
-            shown = make_url(settings.database).render_as_string(hide_password=True)
-            sys.stderr.write(f"database: {shown}\n")
-            yield store
-    except DBAPIError as error:
-        reason = " ".join(str(error.orig).split())
-        raise UsageError(f"the database cannot be used (is it there, and migrated?): {reason}") from None
+def _key(row: KeyRow) -> Key:
+    values = vars(row)
+    times = {name: values[name] for name in values if name.endswith("_at")}
+    return Key(**values | {name: None if at is None else at_text(at) for name, at in times.items()})
 
 
-def _opened(settings: Connections) -> Store:
-    # Imported here, because the other subcommands should not wait for the database's packages.
-    from assay.service.store.store import open_store
-
-    try:
-        # In distributed mode a separate step makes the tables before everything else starts.
-        return open_store(settings.database, migrate=settings.mode == "embedded")
-    except ValueError as error:
-        raise UsageError(f"ASSAY_DATABASE_URL: {error}") from None
-
-
-def _values(row: KeyRow) -> dict[str, Any]:
-    times = ("created_at", "expires_at", "revoked_at", "last_used_at")
-    return {**vars(row), **{name: _iso(getattr(row, name)) for name in times}}
-
-
-def _cells(row: KeyRow) -> list[str]:
+def _cells(key: Key) -> list[str]:
     state = "works"
-    if row.revoked_at is not None:
+    if key.revoked_at is not None:
         state = "revoked"
-    elif row.expires_at is not None and row.expires_at <= datetime.now(UTC).timestamp():
+    elif key.expires_at is not None and datetime.fromisoformat(key.expires_at) <= datetime.now(UTC):
         state = "expired"
-    times = [_day(row.created_at), _day(row.expires_at), _day(row.last_used_at)]
-    return [row.id, output.printable(row.name), ",".join(row.scopes), row.tenant, *times, state]
+    times = [_day(key.created_at), _day(key.expires_at), _day(key.last_used_at)]
+    return [key.id, output.printable(key.name), ",".join(key.scopes), key.tenant, *times, state]
 
 
-def _iso(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _day(seconds: float | None) -> str:
-    return "never" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+def _day(text: str | None) -> str:
+    """The day of a time in ISO 8601."""
+    return "never" if text is None else text[:10]
 
 
 def _say(text: str) -> None:

@@ -74,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
     arguments.add_local(subcommands)
     arguments.add_keys(subcommands)
+    arguments.add_audit(subcommands)
     arguments.add_checkpoints(subcommands)
     arguments.add_import_pickle(subcommands)
     job_arguments.add_submission(subcommands)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from assay.service.client.administration import AdministrationCalls
 from assay.service.client.artifacts import ArtifactCalls
 from assay.service.client.checkpoints import CheckpointCalls
 from assay.service.client.events import followed
@@ -28,7 +29,7 @@ SUBMIT_ATTEMPTS = 3
 RECONNECT_SECONDS = 60.0
 
 
-class AssayClient(CheckpointCalls, ArtifactCalls):
+class AssayClient(CheckpointCalls, ArtifactCalls, AdministrationCalls):
     """Client of one service. Close it, or use it in a `with` block.
 
     Args:

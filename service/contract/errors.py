@@ -145,10 +145,16 @@ class IdempotencyMismatch(AssayError):
 
 
 class TooManyRequests(AssayError):
-    """Over the rate limit or the queue limit."""
+    """Over the rate limit or the queue limit; `Retry-After` says for how many seconds."""
 
     status = 429
     type = "too_many_requests"
+
+    def __init__(
+        self, message: str, details: Sequence[ErrorDetail] = (), *, retry_after: float = 60.0
+    ) -> None:
+        super().__init__(message, details)
+        self.retry_after = retry_after
 
 
 class Internal(AssayError):

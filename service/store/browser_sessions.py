@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from dataclasses import replace
 
 from sqlalchemy import delete, insert, select
 
+from assay.service.store.audit import Actor, record, session_mark
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.keys import Keys, due, find_working, key_row, sha256, works
@@ -25,8 +27,12 @@ class BrowserSessions:
         self._database = database
         self._keys = Keys(database)
 
-    def open(self, text: str) -> tuple[BrowserSessionRow, str] | None:
+    def open(self, text: str, *, by: Actor | None = None) -> tuple[BrowserSessionRow, str] | None:
         """Begins a session with the text of a key; expired sessions are forgotten.
+
+        Args:
+            text: of the key.
+            by: the address and request, for the audit, which adds the key; None is not audited.
 
         Returns:
             The session and its token, of which only the hash is stored; None for an invalid key.
@@ -48,6 +54,9 @@ class BrowserSessions:
             }
             made = insert(sessions).values(**row).returning(sessions.c.expires_at)
             expires_at = connection.execute(made).scalar_one()
+            if by is not None:
+                by = replace(by, tenant=key.tenant, key=key.id, session=session_mark(token))
+            record(connection, by, "session.open")
         return BrowserSessionRow(key=key, csrf=csrf, expires_at=expires_at), token
 
     def find(self, token: str) -> BrowserSessionRow | None:
@@ -68,7 +77,9 @@ class BrowserSessions:
         self._keys.used(row)
         return BrowserSessionRow(key=key_row(row), csrf=row.csrf, expires_at=row.ends_at)
 
-    def close(self, token: str) -> None:
-        """Ends a session; unknown ones are ignored."""
+    def close(self, token: str, *, by: Actor | None = None) -> None:
+        """Ends a session; unknown ones are ignored. `by` is who ends it, for the audit."""
         with self._database.writing() as connection:
-            connection.execute(delete(sessions).where(sessions.c.token_sha256 == sha256(token)))
+            ended = connection.execute(delete(sessions).where(sessions.c.token_sha256 == sha256(token)))
+            if ended.rowcount:
+                record(connection, by, "session.close")

@@ -20,6 +20,7 @@ from assay.service.contract.records import VerdictRecord
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference
 from assay.service.contract.weights_options import WeightsReading
+from assay.service.store.audit import Actor, record
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.quotas import Quota, check_room, one_at_a_time, size_left
@@ -57,6 +58,7 @@ class Checkpoints:
         place: Callable[[str], None],
         reading: WeightsReading = UNSTATED,
         quota: Quota | None = None,
+        by: Actor | None = None,
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint and queues its check.
 
@@ -71,6 +73,7 @@ class Checkpoints:
             place: moves the file into the folder of the job with this id; called before the commit.
             reading: `normalization` and `positions` as the upload states them, None where it does not.
             quota: of the tenant; None for no limit.
+            by: who uploads it, for the audit; None is not audited.
 
         Returns:
             The checkpoint, and whether its check was queued by this call.
@@ -97,6 +100,8 @@ class Checkpoints:
                             retry_job(connection, job_id)
                     if queued:
                         place(job_id)
+                        told = {"sha256": sha256, "size": size, "model": model["name"]}
+                        record(connection, by, "checkpoint.upload", name, detail=told)
                     return _read(connection, name, tenant), queued
             except IntegrityError:
                 continue  # another upload with the same name was faster, and can be read now
@@ -138,8 +143,13 @@ class Checkpoints:
             rows = [_row(row) for row in connection.execute(statement.limit(limit + 1))]
         return rows[:limit], encode_cursor(rows[limit - 1].name) if len(rows) > limit else None
 
-    def delete(self, name: str, *, tenant: str | None) -> str:
+    def delete(self, name: str, *, tenant: str | None, by: Actor | None = None) -> str:
         """Deletes a checkpoint; a running check is abandoned.
+
+        Args:
+            name: of the checkpoint.
+            tenant: the checkpoint's owner.
+            by: who deletes it, for the audit.
 
         Returns:
             The id of the job whose folder has its file.
@@ -149,12 +159,14 @@ class Checkpoints:
             InvalidState: when a job that has not ended needs it.
         """
         with self._database.writing() as connection:
-            job_id = _read(connection, name, tenant).job_id
+            found = _read(connection, name, tenant)
+            job_id = found.job_id
             lock_job(connection, job_id)
             user = unfinished_dependent(connection, job_id)
             if user is not None:
                 raise InvalidState(f"job {user.id} is not finished and needs the checkpoint {name}")
             connection.execute(jobs.delete().where(jobs.c.id == job_id))
+            record(connection, by, "checkpoint.delete", name, detail={"sha256": found.sha256})
         return job_id
 
     def needed_by(self, job_id: str) -> str | None:

@@ -12,6 +12,7 @@ from assay.service.contract.records import JobProvenance
 from assay.service.contract.states import TERMINAL, JobState, ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
+from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
@@ -46,6 +47,7 @@ class Jobs:
         body_sha256: str,
         idempotency_key: str | None = None,
         tenant: str | None = None,
+        by: Actor | None = None,
     ) -> tuple[JobRow, bool]:
         """Adds a job with its first shard.
 
@@ -54,6 +56,7 @@ class Jobs:
             body_sha256: hash of the request's body.
             idempotency_key: two calls with the same key and body add one job of a tenant.
             tenant: whose job it is; None where the service asks for no keys.
+            by: who adds it, for the audit; None is not audited.
 
         Returns:
             The job, and whether this call added it.
@@ -69,6 +72,8 @@ class Jobs:
                     if known is not None:
                         return read_job(connection, known), False
                     job_id = add_job(connection, spec, body_sha256, idempotency_key, tenant)
+                    told = {"kind": spec["kind"], "model": spec["model"]["name"]}
+                    record(connection, by, "job.submit", job_id, detail=told)
                     return read_job(connection, job_id), True
             except IntegrityError:
                 # Another request with the same key was quicker, and can be read now.
@@ -146,8 +151,12 @@ class Jobs:
             rows = [job_row(row) for row in connection.execute(statement)]
         return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
-    def cancel(self, job_id: str) -> JobRow:
+    def cancel(self, job_id: str, *, by: Actor | None = None) -> JobRow:
         """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.
+
+        Args:
+            job_id: the job.
+            by: who cancels it, for the audit.
 
         Raises:
             NotFound: when there is no such job.
@@ -164,12 +173,17 @@ class Jobs:
                 transition_job(connection, job_id, working, JobState.CANCELING, message="")
                 cancel_queued_shards(connection, job_id)
                 cancel_when_idle(connection, job_id)
+            record(connection, by, "job.cancel", job_id, detail=_owner(job.tenant, by))
             return read_job(connection, job_id)
 
-    def retry(self, job_id: str) -> JobRow:
+    def retry(self, job_id: str, *, by: Actor | None = None) -> JobRow:
         """Queues a failed, canceled or timed out job again; its finished shards are kept.
 
         Jobs that failed with `dependency_failed` because of it stay failed.
+
+        Args:
+            job_id: the job.
+            by: who retries it, for the audit.
 
         Raises:
             NotFound: when there is no such job.
@@ -177,10 +191,16 @@ class Jobs:
         """
         with self._database.writing() as connection:
             retry_job(connection, job_id)
+            tenant = connection.execute(select(jobs.c.tenant).where(jobs.c.id == job_id)).scalar()
+            record(connection, by, "job.retry", job_id, detail=_owner(tenant, by))
             return read_job(connection, job_id)
 
-    def delete(self, job_id: str) -> None:
+    def delete(self, job_id: str, *, by: Actor | None = None) -> None:
         """Deletes a job that has ended, with its shards, outcomes, results and artifact rows.
+
+        Args:
+            job_id: the job.
+            by: who deletes it, for the audit.
 
         Raises:
             NotFound: when there is no such job.
@@ -198,6 +218,7 @@ class Jobs:
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
                 raise InvalidState(f"{name} is not finished and needs the weights of job {job_id}")
             connection.execute(jobs.delete().where(jobs.c.id == job_id))
+            record(connection, by, "job.delete", job_id, detail=_owner(job.tenant, by))
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
         """Queue positions of the queued ones among these jobs, 1 starts next; one query per priority."""
@@ -271,6 +292,11 @@ class Jobs:
             seconds = job.spec["timeout_seconds"]
             error = problem("timed_out", f"the job ran longer than its timeout of {seconds} seconds")
             return end_job(connection, job_id, CLAIMABLE, JobState.TIMED_OUT, error=error)
+
+
+def _owner(tenant: str | None, by: Actor | None) -> dict[str, str | None]:
+    """The job's tenant for the audit, where an administrator of another acts."""
+    return {"tenant": tenant} if by is not None and tenant != by.tenant else {}
 
 
 def _places(priority: int, ids: Sequence[str]) -> Select[str, int]:

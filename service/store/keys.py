@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.keys import SCOPES, Scope
+from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.ids import ALPHABET
@@ -65,6 +66,7 @@ class Keys:
         *,
         tenant: str | None = None,
         expires_seconds: float | None = None,
+        by: Actor | None = None,
     ) -> tuple[KeyRow, str]:
         """Makes a key.
 
@@ -73,6 +75,7 @@ class Keys:
             scopes: of the key.
             tenant: owner of the jobs it sees; None makes a new tenant.
             expires_seconds: lifetime; None: unlimited.
+            by: who makes it, for the audit; None is not audited.
 
         Returns:
             The key's row, and its text, which cannot be retrieved again.
@@ -91,7 +94,10 @@ class Keys:
         }
         with self._database.writing() as connection:
             connection.execute(insert(api_keys).values(**values))
-            return _read(connection, key_id), text
+            row = _read(connection, key_id)
+            told = {"name": row.name, "scopes": row.scopes, "tenant": row.tenant}
+            record(connection, by, "key.create", key_id, detail=told)
+            return row, text
 
     def list(self) -> Sequence[KeyRow]:
         """All keys, the revoked and expired ones too, oldest first."""
@@ -99,8 +105,12 @@ class Keys:
         with self._database.reading() as connection:
             return [key_row(row) for row in connection.execute(statement)]
 
-    def revoke(self, key_id: str) -> KeyRow:
+    def revoke(self, key_id: str, *, by: Actor | None = None) -> KeyRow:
         """Ends a key and its sessions for good; idempotent.
+
+        Args:
+            key_id: the key.
+            by: who revokes it, for the audit.
 
         Raises:
             NotFound: when there is no such key.
@@ -109,9 +119,11 @@ class Keys:
             raise _unknown(key_id)
         valid = (api_keys.c.id == key_id) & api_keys.c.revoked_at.is_(None)
         with self._database.writing() as connection:
-            connection.execute(update(api_keys).where(valid).values(revoked_at=now()))
+            ended = connection.execute(update(api_keys).where(valid).values(revoked_at=now())).rowcount
             connection.execute(delete(sessions).where(sessions.c.key_id == key_id))
             row = _read(connection, key_id)
+            if ended:
+                record(connection, by, "key.revoke", key_id, detail={"name": row.name, "tenant": row.tenant})
         self._remembered.clear()
         return row
 

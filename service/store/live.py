@@ -7,6 +7,7 @@ one slows neither requests nor shards.
 
     assay:cancel:<job id>:<attempt>      the job is `canceling` in the database: ask it now
     assay:progress:<shard id>:<fence>    how much of a claimed shard is done
+    assay:failures:<number>              failed logins of a minute (`service.api.refusals`), 65,536 at most
 """
 
 from __future__ import annotations
@@ -74,6 +75,29 @@ class Live:
         keys = [_progress(shard.id, shard.fence) for shard in shards]
         values = self._ask(lambda client: client.mget(keys)) if keys else None
         return [_number(value) for value in values] if values else [None] * len(keys)
+
+    def count_failure(self, number: int, seconds: int) -> tuple[int, float] | None:
+        """Counts a failed login on a counter that all processes of the service share.
+
+        Args:
+            number: of the counter.
+            seconds: from its first count until it begins anew.
+
+        Returns:
+            The new count, and the seconds until it begins anew; None without an answer.
+        """
+        key = f"assay:failures:{number}"
+
+        def ask(client: redis.Redis) -> list[Any]:
+            with client.pipeline(transaction=True) as asked:
+                asked.set(key, 0, ex=seconds, nx=True)
+                asked.incr(key)
+                asked.pttl(key)
+                answer: list[Any] = asked.execute()
+                return answer
+
+        found = self._ask(ask)
+        return None if found is None else (int(found[1]), max(0.0, found[2] / 1000))
 
     def close(self) -> None:
         """Closes the connections; a later call opens new ones."""

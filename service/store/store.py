@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from assay.service.store import overview
 from assay.service.store.artifacts import Artifacts
+from assay.service.store.audit import Audit
 from assay.service.store.browser_sessions import BrowserSessions
 from assay.service.store.checkpoints import Checkpoints
 from assay.service.store.database import Database
@@ -44,6 +45,7 @@ class Store:
         self.keys = Keys(database)
         self.browser_sessions = BrowserSessions(database)
         self.counters = Counters(database)
+        self.audit = Audit(database)
 
     def overview(self) -> overview.Overview:
         """Overview for monitoring."""

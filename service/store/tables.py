@@ -11,6 +11,7 @@
     workers                           heartbeats and gauges of workers
     counters                          totals over all workers, never reset
     api_keys ──< sessions             who may call, and browsers that are logged in with a key
+    audit                             who did what; triggers refuse changes (migration 0011)
 
 Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
 `dependencies.depends_on` is no foreign key: it still names a deleted job.
@@ -258,4 +259,28 @@ sessions = Table(
     Column("expires_at", Double, nullable=False),
     Index("sessions_key_id_idx", "key_id"),
     Index("sessions_expires_at_idx", "expires_at"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    # Given by `store.audit`, without gaps; never by the database.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    # No foreign keys: what was done outlives who did it, and to what.
+    Column("tenant", Identifier),
+    Column("key_id", Identifier),
+    Column("session", Text),
+    Column("address", PlainText),
+    Column("request", Text),
+    Column("action", Text, nullable=False),
+    Column("object", PlainText),
+    Column("outcome", Text, nullable=False),
+    Column("detail", Json, nullable=False),
+    Column("previous", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Index("audit_at_idx", "at"),
+    Index("audit_tenant_idx", "tenant", "id"),
+    Index("audit_key_idx", "key_id", "id"),
+    Index("audit_action_idx", "action", "id"),
 )

@@ -15,6 +15,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import WeightsReading
+from assay.service.store.audit import Actor
 from assay.service.store.quotas import Quota
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (
@@ -59,14 +60,20 @@ class View:
 
 
 class TenantStore:
-    """The part of the store that routes may use, limited to what the caller sees."""
+    """The part of the store that routes may use, limited to what the caller sees.
 
-    def __init__(self, store: Store, view: View) -> None:
-        self.jobs = TenantJobs(store, view)
-        self.results = TenantResults(store, view)
-        self.events = TenantEvents(store, view)
-        self.artifacts = TenantArtifacts(store, view)
-        self.checkpoints = TenantCheckpoints(store, view)
+    Args:
+        store: the whole store.
+        view: what the caller sees.
+        by: who the caller is, for the audit; None is not audited.
+    """
+
+    def __init__(self, store: Store, view: View, by: Actor | None = None) -> None:
+        self.jobs = TenantJobs(store, view, by)
+        self.results = TenantResults(store, view, by)
+        self.events = TenantEvents(store, view, by)
+        self.artifacts = TenantArtifacts(store, view, by)
+        self.checkpoints = TenantCheckpoints(store, view, by)
         # Worker counts, which belong to no tenant.
         self.workers: Workers = store.workers
 
@@ -74,8 +81,9 @@ class TenantStore:
 class _Part:
     """Base of the parts: has the caller's view."""
 
-    def __init__(self, store: Store, view: View) -> None:
+    def __init__(self, store: Store, view: View, by: Actor | None) -> None:
         self._store = store
+        self._by = by
         self._tenant = view.tenant
         self._filter = view.filter
 
@@ -97,7 +105,11 @@ class TenantJobs(_Part):
                 [(dependency, "there is no such job") for dependency in required if dependency.job in unseen]
             )
         return self._store.jobs.add(
-            spec, body_sha256=body_sha256, idempotency_key=idempotency_key, tenant=self._tenant
+            spec,
+            body_sha256=body_sha256,
+            idempotency_key=idempotency_key,
+            tenant=self._tenant,
+            by=self._by,
         )
 
     def known(self, idempotency_key: str, body_sha256: str) -> JobRow | None:
@@ -136,17 +148,17 @@ class TenantJobs(_Part):
     def cancel(self, job_id: str) -> JobRow:
         """Cancels a job."""
         self._check(job_id)
-        return self._store.jobs.cancel(job_id)
+        return self._store.jobs.cancel(job_id, by=self._by)
 
     def retry(self, job_id: str) -> JobRow:
         """Queues an ended job again."""
         self._check(job_id)
-        return self._store.jobs.retry(job_id)
+        return self._store.jobs.retry(job_id, by=self._by)
 
     def delete(self, job_id: str) -> None:
         """Deletes a job that has ended."""
         self._check(job_id)
-        self._store.jobs.delete(job_id)
+        self._store.jobs.delete(job_id, by=self._by)
 
     def progress_snapshot(self, job_id: str) -> ProgressSnapshot | None:
         """A job's progress, as last written by its running shards; None for a deleted job."""
@@ -233,6 +245,7 @@ class TenantCheckpoints(_Part):
             place=place,
             reading=reading,
             quota=quota,
+            by=self._by,
         )
 
     def room(self, name: str, size: int, quota: Quota) -> int:
@@ -249,4 +262,4 @@ class TenantCheckpoints(_Part):
 
     def delete(self, name: str) -> str:
         """Deletes a checkpoint that no job needs; returns the id of the job whose folder has its file."""
-        return self._store.checkpoints.delete(name, tenant=self._tenant)
+        return self._store.checkpoints.delete(name, tenant=self._tenant, by=self._by)

@@ -86,6 +86,10 @@ def emptied_postgresql_url(postgresql_url: str) -> str:
         connection.execute("DELETE FROM workers")
         connection.execute("DELETE FROM api_keys")
         connection.execute("DELETE FROM counters")
+        with connection.transaction():
+            connection.execute("ALTER TABLE audit DISABLE TRIGGER USER")
+            connection.execute("DELETE FROM audit")
+            connection.execute("ALTER TABLE audit ENABLE TRIGGER USER")
     return postgresql_url
 
 

@@ -1,4 +1,4 @@
-"""Deletes the files of jobs that ended long ago, and folders of deleted jobs. Results stay.
+"""Deletes files of jobs that ended long ago, folders of deleted jobs, and old audit entries. Results stay.
 
 The sweep goes over folders, not jobs: a folder half deleted by a killed worker is found again. The database
 decides on each folder, and marks its artifacts before the first file is deleted.
@@ -38,6 +38,7 @@ class Retention:
         self._store = store
         self._folder = settings.artifacts
         self._keep = settings.keep_artifacts_days * DAY or None
+        self._keep_audit_days = settings.keep_audit_days
         self._due = time.monotonic()
 
     def sweep_when_due(self) -> None:
@@ -48,6 +49,7 @@ class Retention:
         """
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_SECONDS
+            self.sweep_audit()
             if self.sweep() >= MAX_PER_SWEEP:
                 self._due = time.monotonic() + SOON_SECONDS
 
@@ -72,6 +74,16 @@ class Retention:
             if removed >= MAX_PER_SWEEP:
                 return removed
         return removed + self._remove_orphans(orphans, known)
+
+    def sweep_audit(self) -> None:
+        """Removes old audit entries, at most 10,000.
+
+        Raises:
+            OperationalError: the database is away.
+        """
+        removed = self._store.audit.expire(self._keep_audit_days) if self._keep_audit_days else 0
+        if removed:
+            log.info("%d audit entries were removed, older than %d days", removed, self._keep_audit_days)
 
     def _remove_orphans(self, orphans: Collection[str], known: int) -> int:
         old = sorted(name for name in orphans if _age(self._folder / name) > ORPHAN_SECONDS)

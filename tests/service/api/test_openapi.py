@@ -12,7 +12,7 @@ ROUTES = {
     "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "delete_job", "get_results",
     "list_artifacts", "download_artifact", "list_catalog", "get_component", "compare_jobs", "healthz",
     "readyz", "metrics", "stream_events", "list_keys", "create_key", "revoke_key", "log_in", "get_session",
-    "log_out", "upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint",
+    "log_out", "list_audit", "upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint",
 }  # fmt: skip
 
 
@@ -86,7 +86,8 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         known = {part["name"] for part in operation.get("parameters", []) if part["in"] == "query"}
         filters = {"state", "kind", "model", "tag", "limit", "cursor"}
         stated = {"name", "normalization", "positions"}
-        assert known <= filters | stated | {"dry_run", "format", "jobs", "after"}
+        audit = {"after", "before", "tenant", "action", "key"}
+        assert known <= filters | stated | audit | {"dry_run", "format", "jobs"}
 
 
 def test_events_are_declared_as_a_stream(document: dict[str, Any]) -> None:

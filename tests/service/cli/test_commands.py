@@ -20,7 +20,7 @@ Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
     "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "delete", "artifacts",
     "download", "catalog", "compare", "data", "data check", "demo",
-    "keys", "keys create", "keys list", "keys revoke",
+    "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
     "import-pickle", "run",
 ]  # fmt: skip

@@ -1,0 +1,130 @@
+"""`assay audit`: who did what, as a table or JSON lines, and whether entries were changed or removed."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TextIO
+
+from assay.service.cli import output
+from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected
+from assay.service.contract.audit import AuditEntry, Chain
+
+AGO = re.compile(r"([1-9][0-9]{0,4})([mhd])", re.ASCII)
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
+MAX_BREAKS = 20
+
+
+def audit(options: argparse.Namespace) -> int:
+    """Shows the newest entries, writes them as JSON lines, or verifies the chain of all."""
+    filters = {
+        "after": options.since,
+        "before": options.until,
+        "tenant": options.tenant,
+        "action": options.action,
+        "key": options.key,
+    }
+    given = [name for name, value in filters.items() if value is not None]
+    if options.head is not None and not options.verify:
+        raise UsageError("--head: goes with --verify")
+    if options.verify and given:
+        raise UsageError("--verify: a chain is verified whole; leave the filters out")
+    with connected(options) as client:
+        if options.verify:
+            return _verify(client.audit(), options)
+        if options.jsonl is not None:
+            count = sum(1 for _ in _written(client.audit(**filters), options.jsonl))
+            sys.stderr.write(f"{count} entries\n")
+            return OK
+        newest = client.newest_audit(options.limit, **filters)[::-1]
+    if options.json:
+        sys.stdout.write(output.json_text([entry.model_dump(mode="json") for entry in newest]) + "\n")
+    else:
+        sys.stdout.write(_table(newest) + "\n")
+    return OK
+
+
+def moment(text: str) -> str:
+    """The `type` of times: `7d`, `12h` or `30m` ago, a date, or ISO 8601; in UTC unless it says otherwise."""
+    ago = AGO.fullmatch(text)
+    if ago is not None:
+        return _iso(datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])}))
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} given; allowed: 7d, 12h or 30m ago, 2026-01-31, or 2026-01-31T12:00:00Z"
+        ) from None
+    return _iso(found.replace(tzinfo=found.tzinfo or UTC))
+
+
+def head(text: str) -> tuple[int, str]:
+    """The `type` of `--head`: the id and hash of an entry, as an earlier verification printed them."""
+    found = HEAD.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} given; allowed: ID:SHA256, as --verify prints it")
+    return int(found[1]), found[2]
+
+
+def _iso(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _verify(entries: Iterator[AuditEntry], options: argparse.Namespace) -> int:
+    chain = Chain()
+    seen = options.head is None
+    for entry in entries if options.jsonl is None else _written(entries, options.jsonl):
+        chain.add(entry)
+        seen = seen or (entry.id, entry.sha256) == options.head
+    breaks = chain.end()
+    if not seen:
+        breaks.append(f"entry {options.head[0]} does not have the hash given by --head, or is gone")
+    for line in itertools.islice(breaks, MAX_BREAKS):
+        sys.stderr.write(f"{line}\n")
+    if len(breaks) > MAX_BREAKS:
+        sys.stderr.write(f"... and {len(breaks) - MAX_BREAKS} more\n")
+    last = "" if chain.last is None else f"; the newest is {chain.last.id}:{chain.last.sha256}"
+    sys.stdout.write(f"{chain.count} entries, {'broken' if breaks else 'unbroken'}{last}\n")
+    return JOB_FAILED if breaks else OK
+
+
+def _written(entries: Iterator[AuditEntry], name: str) -> Iterator[AuditEntry]:
+    """The entries, each written as a line; a file appears only when it is whole, `-` is standard output."""
+    if name == "-":
+        yield from _lines(entries, sys.stdout)
+        return
+    target = Path(name)
+    # Readable by its owner alone: it has addresses of people.
+    number, partial = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(number, "w", encoding="ascii") as file:
+            yield from _lines(entries, file)
+        os.replace(partial, target)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+
+
+def _lines(entries: Iterator[AuditEntry], file: TextIO) -> Iterator[AuditEntry]:
+    for entry in entries:
+        file.write(entry.model_dump_json(ensure_ascii=True) + "\n")
+        yield entry
+
+
+def _table(entries: list[AuditEntry]) -> str:
+    if not entries:
+        return "no entries"
+    header = ["ID", "TIME", "TENANT", "KEY", "ADDRESS", "ACTION", "OBJECT", "OUTCOME"]
+    return output.table(header, [_cells(entry) for entry in entries])
+
+
+def _cells(entry: AuditEntry) -> list[str]:
+    who = [entry.tenant or "-", entry.key or "-", entry.address or "-"]
+    return [str(entry.id), entry.at, *who, entry.action, entry.object or "-", entry.outcome]

@@ -1,0 +1,125 @@
+"""The Python client's calls for keys with the scope `admin`: API keys and the audit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+
+from assay.service.client.transport import API, BadAnswer, Connection, error_of, parsed, part, reaching
+from assay.service.contract.audit import AuditEntry
+from assay.service.contract.keys import Key, NewKey
+from assay.service.contract.results import Page
+
+JSON_LINES = "application/x-ndjson"
+
+
+class AdministrationCalls(Connection):
+    """Makes, lists and revokes keys, and reads the audit."""
+
+    def api_keys(self) -> list[Key]:
+        """All keys, the revoked and expired ones too, oldest first."""
+        return parsed(Page[Key], self._json("GET", f"{API}/keys")).items
+
+    def create_key(
+        self,
+        name: str,
+        scopes: Collection[str],
+        *,
+        tenant: str | None = None,
+        expires_days: int | None = None,
+    ) -> NewKey:
+        """Makes a key; its text is in the answer, and cannot be had again.
+
+        Args:
+            name: for people.
+            scopes: of the key: "read", "submit", "admin".
+            tenant: whose jobs it makes and sees; None makes a new tenant.
+            expires_days: lifetime, 1 to 3650; None: unlimited.
+
+        Raises:
+            InvalidSpec: a value is not allowed.
+            Forbidden: the client's key lacks the scope admin.
+            InvalidState: the service asks for no keys.
+        """
+        given = {"tenant": tenant, "expires_days": expires_days}
+        body = {"name": name, "scopes": list(scopes), **{k: v for k, v in given.items() if v is not None}}
+        return parsed(NewKey, self._json("POST", f"{API}/keys", body=body))
+
+    def revoke_key(self, key_id: str) -> None:
+        """Ends a key and its sessions for good.
+
+        Raises:
+            NotFound: there is no such key.
+        """
+        self._call("DELETE", f"{API}/keys/{part(key_id)}")
+
+    def audit(
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        tenant: str | None = None,
+        action: str | None = None,
+        key: str | None = None,
+    ) -> Iterator[AuditEntry]:
+        """The audit entries that match all filters, oldest first, read as they arrive.
+
+        `contract.audit.chain_of` checks the chain of all of them, read without filters.
+
+        Args:
+            after: ISO 8601 with a time zone: entries from then on.
+            before: the same: entries before then.
+            tenant: of the key that acted.
+            action: such as "job.submit" (`contract.audit.ACTIONS`).
+            key: id of the key that acted.
+
+        Raises:
+            Unreachable: the connection broke before the end.
+        """
+        filters = {"after": after, "before": before, "tenant": tenant, "action": action, "key": key}
+        params = {name: value for name, value in filters.items() if value is not None}
+        headers = {"Accept": JSON_LINES}
+        with (
+            reaching(self.url),
+            self._http.stream("GET", f"{API}/audit", params=params, headers=headers) as response,
+        ):
+            if response.is_error:
+                response.read()
+                raise error_of(response)
+            if not response.headers.get("content-type", "").startswith(JSON_LINES):
+                raise BadAnswer(f"{self.url} answers, but not with audit entries")
+            for line in response.iter_lines():
+                yield parsed(AuditEntry, _object(line))
+
+    def newest_audit(
+        self,
+        count: int = 50,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        tenant: str | None = None,
+        action: str | None = None,
+        key: str | None = None,
+    ) -> list[AuditEntry]:
+        """The newest audit entries that match all filters (see `audit`), at most so many, newest first."""
+        filters = {"after": after, "before": before, "tenant": tenant, "action": action, "key": key}
+        params = {name: value for name, value in filters.items() if value is not None}
+        found: list[AuditEntry] = []
+        while len(found) < count:
+            params["limit"] = str(min(count - len(found), 200))
+            page = parsed(Page[AuditEntry], self._json("GET", f"{API}/audit", params=params))
+            found += page.items
+            if page.next_cursor is None:
+                break
+            params["cursor"] = page.next_cursor
+        return found
+
+
+def _object(line: str) -> dict[str, object]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadAnswer("a line of the audit is not a JSON object")
+    return found
