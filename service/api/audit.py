@@ -15,7 +15,6 @@ from assay.service.api.caller import Caller, CallerDep
 from assay.service.api.deps import Cursor, Limit, SystemStoreDep, only
 from assay.service.api.errors import documented
 from assay.service.contract.audit import Action, AuditEntry
-from assay.service.contract.errors import Unauthorized
 from assay.service.contract.keys import TENANT_PATTERN
 from assay.service.contract.problems import Problems
 from assay.service.contract.results import Page
@@ -96,7 +95,7 @@ async def _lines(
     """
     while (found := await run_in_threadpool(next, chunks, None)) is not None:
         if not await run_in_threadpool(caller.still_allowed, store):
-            raise Unauthorized("the key was revoked during the export")
+            raise RuntimeError("the key was revoked during the export")
         yield b"".join(entry.model_dump_json().encode() + b"\n" for entry in found)
 
 

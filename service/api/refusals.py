@@ -144,6 +144,8 @@ def origin_of(address: str | None) -> str:
         ip = ipaddress.ip_address((address or "").partition("%")[0])
     except ValueError:
         return "unknown"
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
     if isinstance(ip, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((int(ip) >> 64 << 64, 64)))
     return str(ip)

@@ -106,3 +106,12 @@ def test_what_only_workers_read_is_not_here() -> None:
 
     shared = set(Connections.model_fields) | {"data_root"}
     assert set(Settings.model_fields) & set(WorkerSettings.model_fields) == shared
+
+
+def test_trusted_proxies_are_addresses_and_networks() -> None:
+    given = ["127.0.0.1", "172.16.0.0/12", "2001:db8::1"]
+    assert Settings().trusted_proxies == []
+    assert Settings(trusted_proxies=given).trusted_proxies == given
+    for wrong in ("*", "proxy.example.org", "10.0.0.1/8", ""):
+        with pytest.raises(ValueError, match="trusted_proxies"):
+            Settings(trusted_proxies=[wrong])

@@ -16,6 +16,7 @@ from assay.service.settings import Settings
 from assay.service.store import audit as audit_module
 from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
+from tests.support.tensors import tensor_file
 
 Make = Callable[..., dict[str, Any]]
 URL = "/api/v1/audit"
@@ -69,12 +70,8 @@ def test_calls_leave_who_from_where_and_in_which_request(
     assert made["key"] not in json.dumps([entry.model_dump() for entry in found])
 
 
-def test_an_upload_and_its_deletion(
-    api: httpx.Client, admin: dict[str, str], alice: dict[str, str], tmp_path: Any
-) -> None:
-    from tests.service.api.test_checkpoints import file_of_bytes
-
-    content = file_of_bytes()
+def test_an_upload_and_its_deletion(api: httpx.Client, admin: dict[str, str], alice: dict[str, str]) -> None:
+    content = tensor_file()
     headers = alice | {"Content-Type": "application/octet-stream"}
     params = {"name": "mine", "model": "tiny_vit"}
     assert api.post("/api/v1/checkpoints", params=params, content=content, headers=headers).status_code == 202
@@ -162,7 +159,9 @@ def test_pages_filters_and_lines_agree(
         {"after": everything[2]["at"]},
         {"before": everything[2]["at"].replace("Z", "+00:00")},
     ):
-        assert [entry.model_dump(mode="json") for entry in lines(api, admin, **filters)] == paged(**filters)[::-1]
+        assert [entry.model_dump(mode="json") for entry in lines(api, admin, **filters)] == paged(**filters)[
+            ::-1
+        ]
     assert len(paged(tenant="alice")) == 3
     assert paged(tenant="nobody") == []
 

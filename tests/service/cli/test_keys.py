@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, inspect
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.settings import Settings
+from assay.service.store.audit import AuditFilter
 from assay.service.store.store import Store, open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
@@ -63,6 +67,12 @@ def test_a_key_is_shown_once_and_works(run: Run, database: Store) -> None:
     assert database.keys.authenticate(text) is None
 
 
+def test_an_unknown_key_is_named(run: Run, database: Store) -> None:
+    code, out, err = run("keys", "revoke", "00000000")
+    assert (code, out) == (2, "")
+    assert "there is no key '00000000'" in err
+
+
 def test_everything_as_json(run: Run, database: Store) -> None:
     arguments = ("--name", "n", "--scope", "read", "--scope", "admin", "--expires-days", "2", "--json")
     made = json.loads(run("keys", "create", *arguments)[1])
@@ -77,11 +87,135 @@ def test_everything_as_json(run: Run, database: Store) -> None:
 
 
 def test_the_database_of_the_embedded_service(run: Run, tmp_path: Path) -> None:
-    code, out, err = run("keys", "create", "--name", "n", "--scope", "read", "--state", str(tmp_path / "s"))
+    state = str(tmp_path / "s")
+    open_store(f"sqlite:///{state}/assay.sqlite").close()
+    code, out, err = run("keys", "create", "--name", "n", "--scope", "read", "--state", state)
     assert code == 0
     assert f"database: sqlite:///{tmp_path}/s/assay.sqlite" in err
     with open_store(f"sqlite:///{tmp_path}/s/assay.sqlite") as store:
         assert store.keys.authenticate(out.strip()) is not None
+        (entry,) = store.audit.page(AuditFilter())[0]
+    assert (entry.action, entry.key, entry.address) == ("key.create", None, None)
+    assert entry.request is not None
+    assert entry.request.startswith("assay keys by ")
+
+
+MAKING = ("create", "--name", "n", "--scope", "admin")
+ACTIONS = [MAKING, ("list",), ("revoke", "00000000")]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nowhere_in_particular_is_refused_and_makes_nothing(
+    run: Run, tmp_path: Path, action: tuple[str, ...]
+) -> None:
+    code, out, err = run("keys", *action)
+    assert (code, out) == (2, "")
+    assert "ASSAY_KEY" in err
+    assert "--state PATH" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("there", ["nothing", "folder", "empty file", "another database"])
+def test_a_state_without_a_database_is_refused_and_stays_as_it_is(
+    run: Run, tmp_path: Path, action: tuple[str, ...], there: str
+) -> None:
+    state = tmp_path / "s"
+    if there != "nothing":
+        state.mkdir()
+    if there == "empty file":
+        (state / "assay.sqlite").write_bytes(b"")
+    if there == "another database":
+        with closing(sqlite3.connect(state / "assay.sqlite")) as connection:
+            connection.execute("CREATE TABLE mine (x TEXT)")
+    before = {path: path.read_bytes() if path.is_file() else b"" for path in tmp_path.rglob("*")}
+    code, out, err = run("keys", *action, "--state", str(state))
+    assert (code, out) == (2, "")
+    assert f"assay serve --state {state}" in err
+    assert ("--init" in err) == (action is MAKING)
+    assert {path: path.read_bytes() if path.is_file() else b"" for path in tmp_path.rglob("*")} == before
+
+
+def test_a_database_is_made_when_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    state = str(tmp_path / "s")
+    code, out, _ = run("keys", *MAKING, "--state", state, "--init")
+    assert code == 0
+    code, again, _ = run("keys", *MAKING, "--state", state, "--init")
+    assert code == 0, "one that is there is used"
+    with open_store(f"sqlite:///{state}/assay.sqlite") as store:
+        assert store.keys.authenticate(out.strip()) is not None
+        assert store.keys.authenticate(again.strip()) is not None
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch, transport: Any, app_store: Store, run: Run) -> str:
+    """Calls go to the application, with an admin key in the environment."""
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+    text = app_store.keys.create("root", ["admin"], tenant="ops")[1]
+    monkeypatch.setenv("ASSAY_KEY", text)
+    return text
+
+
+def test_an_admin_key_does_the_same_over_http(run: Run, remote: str, app_store: Store) -> None:
+    arguments = ("--name", "ci", "--scope", "submit", "--tenant", "team", "--expires-days", "2")
+    code, out, err = run("keys", "create", *arguments)
+    assert code == 0
+    assert "service: http://127.0.0.1:8000" in err
+    assert "key" in err
+    found = app_store.keys.authenticate(out.strip())
+    assert found is not None
+    assert (found.name, found.scopes, found.tenant) == ("ci", ["submit"], "team")
+    code, listed, _ = run("keys", "list")
+    assert code == 0
+    assert found.id in listed
+    assert "root" in listed
+    code, revoked, _ = run("keys", "revoke", found.id)
+    assert (code, revoked) == (0, f"key {found.id} (ci) is revoked; its jobs stay\n")
+    made = json.loads(run("keys", "create", "--name", "j", "--scope", "read", "--json")[1])
+    assert app_store.keys.authenticate(made["key"]) is not None
+    assert json.loads(run("keys", "revoke", made["id"], "--json")[1])["revoked_at"] is not None
+    assert [row["name"] for row in json.loads(run("keys", "list", "--json")[1])] == ["root", "ci", "j"]
+    assert run("keys", "revoke", "0" * 8)[0] == 2
+    entries = app_store.audit.page(AuditFilter())[0]
+    assert {(entry.tenant, entry.key) for entry in entries} == {("ops", remote[6:14])}
+
+
+def test_a_key_that_is_no_admins_is_refused(
+    run: Run, remote: str, app_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_KEY", app_store.keys.create("n", ["submit"])[1])
+    for action in ACTIONS:
+        code, out, err = run("keys", *action)
+        assert (code, out) == (2, "")
+        assert "'admin'" in err
+    monkeypatch.delenv("ASSAY_KEY")
+    code, _, err = run("keys", "list", "--url", "http://127.0.0.1:8000")
+    assert code == 2
+    assert "set ASSAY_KEY" in err
+
+
+def test_state_goes_before_a_key(run: Run, remote: str, tmp_path: Path) -> None:
+    code, _, err = run("keys", "list", "--state", str(tmp_path / "s"))
+    assert code == 2
+    assert "there is no database" in err
+    code, _, err = run("keys", *MAKING, "--init")
+    assert code == 2
+    assert "--init: goes with --state" in err
+
+
+def test_a_database_without_tables_is_not_given_any(
+    run: Run, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_DATABASE_URL", empty_database_url)
+    code, _, err = run("keys", *MAKING)
+    assert code == 2
+    assert "there is no database of Assay" in err
+    if empty_database_url.startswith("sqlite"):
+        assert not Path(empty_database_url.removeprefix("sqlite:///")).exists()
+        return
+    engine = create_engine(empty_database_url)
+    assert inspect(engine).get_table_names() == []
+    engine.dispose()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +228,6 @@ def test_the_database_of_the_embedded_service(run: Run, tmp_path: Path) -> None:
         (["create", "--name", "n", "--scope", "read", "--tenant", "a b"], "--tenant: "),
         (["create", "--name", "n", "--scope", "read", "--expires-days", "0"], "--expires-days"),
         (["create", "--name", "n", "--scope", "read", "--expires-days", "99999"], "--expires-days: "),
-        (["revoke", "00000000"], "there is no key '00000000'"),
         ([], "ACTION"),
     ],
 )
@@ -105,7 +238,8 @@ def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:
 
 
 def test_a_database_that_cannot_be_used(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "s").write_text("")
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "assay.sqlite").write_text("no database, but a text, and a long one at that" * 100)
     code, _, err = run("keys", "list", "--state", str(tmp_path / "s"))
     assert code == 2
     assert "the database cannot be used" in err

@@ -140,7 +140,10 @@ CHANGES = [
     "DELETE FROM audit WHERE id = 2",
     "DELETE FROM audit",
 ]
-ON_SQLITE = ["INSERT OR REPLACE INTO audit SELECT * FROM audit WHERE id = 2", "UPDATE OR REPLACE audit SET id = 2"]
+ON_SQLITE = [
+    "INSERT OR REPLACE INTO audit SELECT * FROM audit WHERE id = 2",
+    "UPDATE OR REPLACE audit SET id = 2",
+]
 ON_POSTGRESQL = [
     "TRUNCATE audit",
     "INSERT INTO audit SELECT * FROM audit WHERE id = 2 ON CONFLICT (id) DO UPDATE SET tenant = 'bob'",

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import literal
 
+from assay.service.contract.audit import chain_of
 from assay.service.contract.errors import InvalidSpec, InvalidState
+from assay.service.store import audit
+from assay.service.store.audit import Actor, AuditFilter
 from assay.service.store.ids import new_id
 from assay.service.store.store import Store
 from assay.service.submission.dependencies import dependencies_of
@@ -248,3 +252,16 @@ def test_uploads_that_never_ended_go_after_a_day(store: Store, tmp_path: Path) -
     os.utime(old, (time.time() - 1.1 * DAY,) * 2)
     assert keeping(store, tmp_path, 0).sweep() == 0
     assert (new.exists(), old.exists()) == (True, False)
+
+
+@pytest.mark.parametrize(("days", "left"), [(30, ["audit.expire"]), (0, ["access"]), (5000, ["access"])])
+def test_old_audit_entries_go(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, left: list[str]
+) -> None:
+    with monkeypatch.context() as then:
+        then.setattr(audit, "now", lambda: literal(time.time() - 100 * DAY))
+        either_store.audit.add(Actor(), "access", "/x", outcome="refused", detail={})
+    Retention(either_store, settings(tmp_path, keep_audit_days=days)).sweep_when_due()
+    entries, _ = either_store.audit.page(AuditFilter())
+    assert [entry.action for entry in entries] == left
+    assert chain_of(entries[::-1]).breaks == []

@@ -1,0 +1,64 @@
+"""Whose word is taken for the address and the scheme of a request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from assay.service.serving import Forwarded
+
+SENT = {"x-forwarded-for": "198.51.100.7", "x-forwarded-proto": "https"}
+
+
+def seen(
+    client: tuple[str, int] | None, trusted: list[str], **headers: str
+) -> tuple[tuple[str, int] | None, str]:
+    """Client and scheme of a request as the application sees them."""
+    found: dict[str, Any] = {}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        found.update(scope)
+
+    given = SENT | {name.replace("_", "-"): value for name, value in headers.items()}
+    sent = [(name.encode(), value.encode()) for name, value in given.items()]
+    scope = {"type": "http", "client": client, "scheme": "http", "headers": sent}
+    asyncio.run(Forwarded(app, trusted)(scope, None, None))  # type: ignore[arg-type]
+    return found["client"], found["scheme"]
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_by_default_a_proxy_here_says_the_scheme_and_nobody_the_address(host: str) -> None:
+    assert seen((host, 5), []) == ((host, 5), "https")
+    assert seen((host, 5), [], x_forwarded_proto="ftp")[1] == "http"
+
+
+def test_others_say_nothing() -> None:
+    for client in (("192.0.2.1", 5), None):
+        assert seen(client, []) == (client, "http")
+    assert seen(("192.0.2.1", 5), ["192.0.2.2"]) == (("192.0.2.1", 5), "http")
+
+
+def test_trusted_proxies_say_both() -> None:
+    assert seen(("192.0.2.1", 5), ["192.0.2.1"]) == (("198.51.100.7", 0), "https")
+    assert seen(("172.18.0.1", 5), ["172.16.0.0/12"]) == (("198.51.100.7", 0), "https")
+    assert seen(("127.0.0.1", 5), ["127.0.0.1"]) == (("198.51.100.7", 0), "https")
+
+
+def test_what_the_client_put_before_the_proxy_is_not_believed() -> None:
+    sent = "10.0.0.1, 203.0.113.9, 172.18.0.2"
+    assert seen(("172.18.0.1", 5), ["172.16.0.0/12"], x_forwarded_for=sent)[0] == ("203.0.113.9", 0)
+
+
+def test_the_variable_of_uvicorn_is_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "192.0.2.1, 192.0.2.2")
+    assert seen(("192.0.2.2", 5), []) == (("198.51.100.7", 0), "https")
+    assert seen(("192.0.2.3", 5), []) == (("192.0.2.3", 5), "http")
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    assert seen(("192.0.2.3", 5), [])[0] == ("198.51.100.7", 0)
