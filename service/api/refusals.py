@@ -41,7 +41,7 @@ COUNTERS = 65_536
 MAX_ROWS = 600
 
 
-class Counters:
+class MinuteCounts:
     """Counts within a minute from the first, in memory of a fixed size; thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -75,8 +75,8 @@ class Refusals:
     ) -> None:
         self._opener = opener
         self._live = live
-        self._counters = Counters(clock)
-        self._rows = Counters(clock)
+        self._counters = MinuteCounts(clock)
+        self._rows = MinuteCounts(clock)
         self._lock = threading.Lock()
         self._left_out = 0
 

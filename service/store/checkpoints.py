@@ -15,7 +15,6 @@ from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.checkpoints import NAME_PATTERN
 from assay.service.contract.errors import InvalidState, NotFound
-from assay.service.contract.problems import readable
 from assay.service.contract.records import VerdictRecord
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference
@@ -229,7 +228,7 @@ def _lock(connection: Connection, name: str, tenant: str | None) -> Row[Any] | N
 def _read(connection: Connection, name: str, tenant: str | None) -> CheckpointRow:
     found = _find(connection, name, tenant)
     if found is None:
-        raise NotFound(f"there is no checkpoint {readable(name)!r}")
+        raise NotFound(f"there is no checkpoint {name[:200]!r}")
     return _row(found)
 
 

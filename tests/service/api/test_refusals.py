@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from assay.service.api import refusals
-from assay.service.api.refusals import COUNTERS, Counters, Refusals, origin_of
+from assay.service.api.refusals import COUNTERS, MinuteCounts, Refusals, origin_of
 from assay.service.contract.errors import TooManyRequests
 from assay.service.settings import Settings
 from assay.service.store.audit import Actor, AuditFilter
@@ -125,7 +125,7 @@ def test_origins(address: str | None, origin: str) -> None:
 
 
 def test_memory_is_fixed(app_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    counters = Counters()
+    counters = MinuteCounts()
     size = sys.getsizeof(counters._ends) + sys.getsizeof(counters._counts)
     for number in range(COUNTERS):
         counters.count(number)
