@@ -64,9 +64,8 @@ def tried(area: str, attempt: Attempt, target: Target) -> bool:
         traceback.print_exc()
     seconds, grown = time.monotonic() - started, (after - before) / MIB
     word = "refused" if refused else "NOT REFUSED"
-    sys.stdout.write(
-        f"{word:<11}  {target.mode:<11}  {area:<11}  {attempt.title}: {how} ({seconds:.1f} s, {grown:+.0f} MiB)\n"
-    )
+    said = f"{attempt.title}: {how} ({seconds:.1f} s, {grown:+.0f} MiB)"
+    sys.stdout.write(f"{word:<11}  {target.mode:<11}  {area:<11}  {said}\n")
     sys.stdout.flush()
     return refused
 
