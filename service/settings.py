@@ -12,8 +12,10 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from assay.service.store.connections import Connections, absolute, is_loopback
+from assay.service.store.connections import Connections, DeviceClass, absolute, is_loopback
 
+# Of fast small models: what is refused at this speed is too much for every model.
+PASSES_PER_SECOND: dict[DeviceClass, float] = {"cpu": 1e4, "cuda": 1e5}
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -38,9 +40,19 @@ class Settings(Connections):
     max_checkpoint_bytes: int = Field(4 * 1024**3, ge=1, description="of one uploaded file")
     max_checkpoints: int = Field(200, ge=1, description="uploaded files that a tenant may keep")
     max_checkpoints_bytes: int = Field(64 * 1024**3, ge=1, description="of all that a tenant keeps")
+    max_evaluations: int = Field(500, ge=1, le=500, description="of a job, with its suites expanded")
+    passes_per_second: dict[DeviceClass, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        PASSES_PER_SECOND,
+        description="assumed of a model by device class, until a job with it has ended there",
+    )
     max_json_depth: Annotated[int, Field(ge=1, le=200)] = 32
 
     workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1
+
+    @field_validator("passes_per_second")
+    @classmethod
+    def _both_speeds(cls, given: dict[DeviceClass, float]) -> dict[DeviceClass, float]:
+        return {**PASSES_PER_SECOND, **given}
 
     @field_validator("data_root")
     @classmethod

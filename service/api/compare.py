@@ -14,11 +14,14 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.metrics.comparison import Comparison, JobResults, compare
 from assay.service.metrics.paired import Rows
+from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
 router = APIRouter(prefix="/api/v1/compare", tags=["compare"])
 
 MAX_JOBS = 10
+# Of all evaluations of all jobs: ten jobs with twenty evaluations of 50,000 examples.
+MAX_ROWS = 10_000_000
 JobIds = Annotated[
     str,
     Query(
@@ -37,7 +40,20 @@ JobIds = Annotated[
 )
 def compare_jobs(jobs: JobIds, store: StoreDep, catalog: CatalogDep) -> Comparison:
     """The same metrics side by side, with paired intervals and tests on the common examples."""
-    return compare([_side(store, catalog, job_id) for job_id in _split(jobs)])
+    ids = _split(jobs)
+    _check_size([find_job(store, job_id) for job_id in ids], jobs)
+    return compare([_side(store, catalog, job_id) for job_id in ids])
+
+
+def _check_size(rows: list[JobRow], given: str) -> None:
+    """Refuse a comparison that would take minutes: its work grows with the rows of all jobs together."""
+    count = sum(one["n"] for row in rows if row.plan is not None for one in row.plan["evaluations"])
+    if count > MAX_ROWS:
+        message = f"these jobs measured {count} examples together; allowed: {MAX_ROWS}, with fewer jobs"
+        detail = ErrorDetail(
+            loc=["query", "jobs"], message=message, given=given, allowed=f"at most {MAX_ROWS}"
+        )
+        raise InvalidSpec(message, [detail])
 
 
 def _split(jobs: str) -> list[str]:

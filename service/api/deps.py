@@ -170,9 +170,13 @@ def only(*names: str) -> Any:
 
     async def check(request: Request) -> None:
         problems = Problems()
-        for name in request.query_params:
-            given = request.query_params.getlist(name)
-            if name not in names:
+        every: dict[str, list[str]] = {}
+        for name, value in request.query_params.multi_items():
+            every.setdefault(name, []).append(value)
+        for name, given in every.items():
+            if problems.full:
+                problems.unlisted += 1
+            elif name not in names:
                 near = nearest(name, names)
                 problems.add(
                     ("query", name), "unknown parameter", given=given[-1], allowed=names, nearest=near

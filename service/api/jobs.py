@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict
@@ -37,10 +37,13 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Job, Page
 from assay.service.contract.states import JobState
-from assay.service.contract.stored_specs import Execution
+from assay.service.contract.stored_specs import ComponentReference, Execution
 from assay.service.dispatch import Dispatcher
+from assay.service.settings import Settings
+from assay.service.store.connections import DeviceClass
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.submission.limits import DEVICE_CLASSES, Speed, bounded_estimate
 from assay.service.submission.validate import validate
 
 logger = logging.getLogger(__name__)
@@ -61,7 +64,11 @@ IdempotencyKey = Annotated[
 
 
 class DryRun(BaseModel):
-    """Outcome of a submission that was not carried out: the full spec, the estimated work, and warnings."""
+    """Outcome of a submission that was not carried out: the full spec, the estimated work, and warnings.
+
+    `estimate` has examples, forward_passes and backward_passes; seconds of computing on `device`, with
+    `seconds_from` (what that number rests on); and the limits max_seconds and max_examples, null for none.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -92,7 +99,10 @@ def submit(
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="validate and estimate, store nothing")] = False,
 ) -> Response:
-    """Validates the spec and queues it. Every wrong field is named in the answer."""
+    """Validates the spec and queues it. Wrong fields are named in the answer, the first hundred of them.
+
+    A job whose estimated work is over the service's limits is refused; `dry_run` shows both.
+    """
     digest = canonical_sha256(body)
     # Before validation: a replay returns the original job, even if its data or weights have changed since.
     if idempotency_key is not None and not dry_run:
@@ -105,10 +115,20 @@ def submit(
         data_root=settings.data_root,
         find_job=job_finder(store),
         find_checkpoint=checkpoint_finder(store),
+        max_evaluations=settings.max_evaluations,
+    )
+    execution = valid.spec["execution"]
+    work = bounded_estimate(
+        catalog,
+        valid.spec,
+        valid.estimate,
+        settings.limits,
+        _device_classes(store, execution),
+        lambda device: _speed(store, settings, valid.spec["model"], device),
     )
     if dry_run:
-        warnings = [*valid.warnings, *_device_warnings(store, valid.spec["execution"])]
-        answer = DryRun(spec=dict(valid.spec), estimate=valid.estimate, warnings=warnings)
+        warnings = [*valid.warnings, *_device_warnings(store, execution)]
+        answer = DryRun(spec=dict(valid.spec), estimate=work, warnings=warnings)
         return JSONResponse(answer.model_dump(mode="json"))
     row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
     if created:
@@ -132,7 +152,10 @@ def list_jobs(
     limit: Limit = 50,
     cursor: Cursor | None = None,
 ) -> Page[Job]:
-    """A page of the jobs that match all given filters; `next_cursor` leads to the next page."""
+    """A page of the jobs that match all given filters; `next_cursor` leads to the next page.
+
+    It has fewer than `limit` jobs where their specs are very long.
+    """
     rows, following = store.jobs.page(
         state=state, kind=kind, model=model, tag=tag, limit=limit, cursor=cursor
     )
@@ -203,6 +226,25 @@ def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:
         status_code=201 if created else 200,
         headers={"Location": view.links.self},
     )
+
+
+def _device_classes(store: TenantStore, execution: Execution) -> list[str]:
+    """The device classes that a job may run on: of "auto" those of the workers online, all without any."""
+    if execution["device"] != "auto":
+        return [execution["device"]]
+    devices = execution.get("devices", 1)
+    online = [device for device in DEVICE_CLASSES if store.workers.online_lately(device, devices) > 0]
+    return online or list(DEVICE_CLASSES)
+
+
+def _speed(store: TenantStore, settings: Settings, model: ComponentReference, device: str) -> Speed:
+    """Speed of a model on a device class: that of the caller's finished jobs, else the setting's."""
+    seconds = store.results.seconds_per_pass(model, device)
+    if seconds is not None:
+        return Speed(seconds, f"the fastest of your last jobs of this model on {device}")
+    rate = settings.passes_per_second[cast(DeviceClass, device)]
+    source = f"{rate:g} forward passes a second assumed (ASSAY_PASSES_PER_SECOND), as no job of this model"
+    return Speed(1.0 / rate, f"{source} has ended on {device}")
 
 
 def _device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:

@@ -68,6 +68,7 @@ class JobViews:
             created_at=iso(row.created_at),
             started_at=iso_or_none(row.started_at),
             finished_at=iso_or_none(row.finished_at),
+            deadline=iso_or_none(row.deadline),
             progress=Progress(
                 done=row.progress_done,
                 total=row.progress_total,

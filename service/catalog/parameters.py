@@ -30,6 +30,11 @@ class _Invalid:
 
 INVALID: Final = _Invalid()
 
+# Names of an object that are compared with those of its possible kinds.
+MAX_NAMES = 20
+# Items of a list whose schema has no maximum of its own.
+MAX_ITEMS = 1000
+
 # Whole floats below this are exact integers.
 MAX_EXACT_INTEGER = 2**53
 
@@ -177,7 +182,8 @@ class _Check:
             if any(name in value for name in branch.get("required", [])):
                 return self.visit(branch, value, loc)
         for branch in branches:
-            if any(nearest(name, branch.get("properties", {})) for name in value) or len(branches) == 1:
+            names = list(value)[:MAX_NAMES]
+            if len(branches) == 1 or any(nearest(name, branch.get("properties", {})) for name in names):
                 return self.visit(branch, value, loc)
         return self._refuse({"anyOf": branches}, value, loc)
 
@@ -192,9 +198,11 @@ class _Check:
         if schema.get("additionalProperties", True):
             return dict(value)
         for name in value:
+            if name in properties:
+                continue
             if self.problems.full:
-                break
-            if name not in properties:
+                self.problems.unlisted += 1
+            else:
                 self.problems.add(
                     (*loc, str(name)),
                     f"unknown {self.noun}",
@@ -223,6 +231,10 @@ class _Check:
     def _array(self, schema: Schema, value: list[Any], loc: Loc) -> Any:
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf):
             return self._refuse(schema, value, loc)
+        if "maxItems" not in schema and len(value) > MAX_ITEMS:
+            message = f"has {len(value)} items, at most {MAX_ITEMS} are allowed"
+            self.problems.add(loc, message, given=value, allowed=f"a list of at most {MAX_ITEMS} items")
+            return INVALID
         checked = []
         for index, item in enumerate(value):
             if self.problems.full:

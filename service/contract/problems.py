@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,15 +17,18 @@ MAX_TEXT = 200
 MAX_MESSAGE = 1500
 MAX_ITEMS = 20
 MAX_SHOWN_DEPTH = 4
+# Of the rendering of one given value, in characters; a longer one is cut to its outermost level.
+MAX_SHOWN = 2000
 MAX_ALLOWED = 100
 MAX_INTEGER = 2**63 - 1
 
 
 class Problems:
-    """Wrong fields in the order in which they are found, at most `MAX_DETAILS`."""
+    """Wrong fields in the order in which they are found, at most `MAX_DETAILS`; the others are counted."""
 
     def __init__(self) -> None:
         self.details: list[ErrorDetail] = []
+        self.unlisted = 0
 
     def __len__(self) -> int:
         return len(self.details)
@@ -53,6 +57,7 @@ class Problems:
             nearest: The known name most similar to the given one.
         """
         if self.full:
+            self.unlisted += 1
             return
         self.details.append(
             ErrorDetail(
@@ -73,7 +78,10 @@ class Problems:
         if not self.details:
             return
         first = self.details[0]
-        more = f" (and {len(self) - 1} more)" if len(self) > 1 else ""
+        others = len(self) - 1 + self.unlisted
+        more = f" (and {others} more)" if others else ""
+        if self.unlisted:
+            more = f" (and at least {others} more, of which {len(self) - 1} are listed)"
         raise InvalidSpec(f"{path_text(first.loc)}: {first.message}{more}", self.details)
 
 
@@ -102,6 +110,14 @@ def readable(text: str, max_length: int = MAX_TEXT) -> str:
 
 def show(value: object, depth: int = 0) -> Any:
     """A short rendering of any value that is always valid JSON: no NaN, no endless text, no deep nesting."""
+    shown = _shown(value, depth)
+    if depth or not isinstance(shown, dict | list) or len(json.dumps(shown)) <= MAX_SHOWN:
+        return shown
+    outermost = _shown(value, MAX_SHOWN_DEPTH - 1)
+    return outermost if len(json.dumps(outermost)) <= 2 * MAX_SHOWN else "..."
+
+
+def _shown(value: object, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -120,9 +136,9 @@ def _show_container(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], dept
         return "..."
     if isinstance(value, Mapping):
         items = list(value.items())[:MAX_ITEMS]
-        shown = {readable(str(key)): show(item, depth + 1) for key, item in items}
+        shown = {readable(str(key)): _shown(item, depth + 1) for key, item in items}
         return shown | ({"...": f"{len(value) - MAX_ITEMS} more"} if len(value) > MAX_ITEMS else {})
-    shown_items = [show(item, depth + 1) for item in value[:MAX_ITEMS]]
+    shown_items = [_shown(item, depth + 1) for item in value[:MAX_ITEMS]]
     return shown_items + ([f"... {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else [])
 
 

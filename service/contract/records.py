@@ -65,7 +65,9 @@ class Plan(TypedDict):
     """Common input of all shards of a job; the job's row keeps it.
 
     `batch_size` is in examples, `forward_flops` the operations of one example's forward pass, `image_size` in
-    pixels (of text in tokens). `data_sha256` is keyed by `results.data_label`, `sources` by job id. The plan
+    pixels (of text in tokens). `estimated_seconds` is the computing of all evaluations at the speed measured
+    by the plan shard, `deadline_seconds` the time that the job gets where its user gave no timeout; those of
+    earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by job id. The plan
     of a training lacks `image_size`, `forward_flops` and `assumed_normalization`.
     """
 
@@ -77,6 +79,8 @@ class Plan(TypedDict):
     evaluations: list[PlannedEvaluation]
     image_size: NotRequired[int]
     forward_flops: NotRequired[float]
+    estimated_seconds: NotRequired[float]
+    deadline_seconds: NotRequired[float]
     assumed_normalization: NotRequired[AssumedNormalization | None]
     sources: NotRequired[dict[str, ForeignModel]]
 

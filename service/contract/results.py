@@ -212,7 +212,11 @@ class Links(Answer):
 
 
 class Job(Answer):
-    """A job as `GET /jobs/{id}` shows it. Times are ISO 8601 in UTC."""
+    """A job as `GET /jobs/{id}` shows it. Times are ISO 8601 in UTC.
+
+    `deadline` is when the attempt times out: so long after its start as the spec's `timeout_seconds`, else
+    ten times its estimate, known once it is planned. The latter moves on while the job waits for a worker.
+    """
 
     id: str
     kind: Literal["train", "evaluate"]
@@ -223,6 +227,7 @@ class Job(Answer):
     created_at: str
     started_at: str | None
     finished_at: str | None
+    deadline: str | None = None
     progress: Progress
     queue_position: int | None
     workers_online: int

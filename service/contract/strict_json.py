@@ -3,7 +3,7 @@
 Stricter than `json.loads` where leniency would break something later: no NaN or infinities (they have
 no JSON form on the way out), no numbers that overflow a float, no repeated keys (one would silently
 win), no NUL or lone surrogates (PostgreSQL and UTF-8 refuse them), and a depth cap that is checked
-before the recursive parser sees the text.
+before the recursive parser sees the text. The number of arrays and objects is capped with it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 from assay.service.contract.errors import MalformedJson
 
 MAX_INTEGER_DIGITS = 25
+# Arrays and objects together; the largest job, 500 evaluations, has a few thousand.
+MAX_CONTAINERS = 20_000
 
 # A string counts as one token, also when it never ends, so that brackets in it don't count; the scan
 # is linear because no branch can fail after it has consumed an opening quote.
@@ -58,11 +60,14 @@ def parse_json(raw: bytes, max_depth: int) -> Any:
 
 
 def _check_depth(text: str, max_depth: int) -> None:
-    depth = 0
+    depth = containers = 0
     for token in _TOKENS.finditer(text):
         bracket = token.group()
         if bracket in "[{":
             depth += 1
+            containers += 1
+            if containers > MAX_CONTAINERS:
+                raise MalformedJson(f"the body has too many arrays and objects; allowed: {MAX_CONTAINERS}")
             if depth > max_depth:
                 raise MalformedJson(f"the body is nested too deeply; allowed: {max_depth} levels")
         elif bracket in "]}":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
@@ -18,8 +18,15 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from assay.service.catalog.catalog import load_with
+from assay.service.submission.limits import Limits
 
 PREFIX = "ASSAY_"
+# Settings that are JSON objects.
+OBJECTS = frozenset({"max_job_seconds", "passes_per_second"})
+DeviceClass = Literal["cpu", "cuda"]
+NumberOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+# A week of one CPU worker, thirty days of one GPU.
+MAX_JOB_SECONDS: dict[DeviceClass, float | None] = {"cpu": 7 * 86400.0, "cuda": 30 * 86400.0}
 SECRETS = Path("/run/secrets")
 MIN_PASSWORD_LENGTH = 12
 # Passwords shipped with examples and images; a service that accepted them would only look safe.
@@ -47,6 +54,13 @@ class Connections(BaseSettings):
 
     catalog: Path | None = Field(None, description="file with the components of other packages")
 
+    max_job_seconds: dict[DeviceClass, NumberOrNone] = Field(
+        MAX_JOB_SECONDS, description="of computing that a job may ask for, by device class; 0, null: no limit"
+    )
+    max_examples: Annotated[
+        int, Field(ge=0, description="of a job, once for each evaluation or epoch; 0: no limit")
+    ] = 10**9
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["text", "json"] = "text"
 
@@ -54,6 +68,11 @@ class Connections(BaseSettings):
     @classmethod
     def _absolute_state(cls, path: Path) -> Path:
         return absolute(path)
+
+    @field_validator("max_job_seconds")
+    @classmethod
+    def _both_classes(cls, given: dict[DeviceClass, float | None]) -> dict[DeviceClass, float | None]:
+        return {**MAX_JOB_SECONDS, **given}
 
     @field_validator("catalog", mode="before")
     @classmethod
@@ -108,6 +127,14 @@ class Connections(BaseSettings):
         return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
 
     @property
+    def limits(self) -> Limits:
+        """Limits of one job's work."""
+        seconds: dict[str, float | None] = {
+            device: value or None for device, value in self.max_job_seconds.items()
+        }
+        return Limits(seconds, self.max_examples or None)
+
+    @property
     def artifacts(self) -> Path:
         """The folder that holds `<job id>/<artifact name>`; all machines of a service share it."""
         return self.state / "artifacts"
@@ -116,9 +143,10 @@ class Connections(BaseSettings):
 def wrong_settings(error: ValidationError | SettingsError) -> list[str]:
     """A line for every wrong setting, `ASSAY_PORT: what is wrong (given 70000)`."""
     if isinstance(error, SettingsError):
-        # Raised before validation, for lists that are no JSON: 'error parsing value for field "x" from ...'.
+        # Raised before validation, for values that are no JSON: 'error parsing value for field "x" from ...'.
         field = re.search(r'field "(\w+)"', str(error))
-        return [f"{PREFIX}{field[1].upper()}: must be a JSON list" if field else str(error)]
+        what = "object" if field and field[1] in OBJECTS else "list"
+        return [f"{PREFIX}{field[1].upper()}: must be a JSON {what}" if field else str(error)]
     lines = []
     for item in error.errors():
         message = item["msg"].removeprefix("Value error, ")

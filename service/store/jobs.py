@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.exc import IntegrityError
@@ -13,12 +14,12 @@ from assay.service.contract.states import TERMINAL, JobState, ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.audit import Actor, record
-from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.row_mapping import job_row, read_job, unknown_job
 from assay.service.store.rows import JobRow, SourceRow
 from assay.service.store.tables import jobs, shards, tags
+from assay.service.store.transactions.deadline import overdue, overdue_message
 from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import (
     cancel_queued_shards,
@@ -32,6 +33,9 @@ from assay.service.store.transactions.finish import not_done
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, known_job
 from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, states_before, transition_job
+
+# Of all specs on a page of a list; one job is always on it.
+MAX_PAGE_CHARACTERS = 4_000_000
 
 
 class Jobs:
@@ -131,14 +135,16 @@ class Jobs:
         With a tenant, only jobs of that tenant.
 
         Returns:
-            At most `limit` jobs, and the cursor of the next page or None on the last one.
+            At most `limit` jobs, fewer where their specs are very long, and the cursor of the next page or
+            None on the last one.
 
         Raises:
             InvalidSpec: when the cursor was not made by this service.
         """
         # The same id either way; but from the table whose index has the page in order.
         by = jobs.c.id if tag is None else tags.c.job_id
-        statement = select(jobs).where(jobs.c.kind != "check").order_by(by.desc()).limit(limit + 1)
+        sized = select(jobs.c.id, func.length(jobs.c.spec).label("size"))
+        statement = sized.where(jobs.c.kind != "check").order_by(by.desc()).limit(limit + 1)
         if cursor is not None:
             statement = statement.where(by < decode_cursor(cursor))
         filters = (jobs.c.tenant, tenant), (jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.model, model)
@@ -148,8 +154,15 @@ class Jobs:
         if tag is not None:
             statement = statement.join(tags, tags.c.job_id == jobs.c.id).where(tags.c.tag == tag)
         with self._database.reading() as connection:
-            rows = [job_row(row) for row in connection.execute(statement)]
-        return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+            found = connection.execute(statement).all()
+            sizes = accumulate(row.size for row in found[:limit])
+            # Specs of a megabyte are allowed, and 200 of them would fill the memory.
+            count = sum(1 for number, size in enumerate(sizes) if number == 0 or size <= MAX_PAGE_CHARACTERS)
+            chosen = [row.id for row in found[:count]]
+            shown = connection.execute(select(jobs).where(jobs.c.id.in_(chosen)).order_by(jobs.c.id.desc()))
+            rows = [job_row(row) for row in shown]
+        # A job may have been deleted between the two statements: the cursor is not one of `rows`.
+        return rows, encode_cursor(chosen[-1]) if len(found) > count else None
 
     def cancel(self, job_id: str, *, by: Actor | None = None) -> JobRow:
         """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.
@@ -274,9 +287,9 @@ class Jobs:
 
     def time_out(self) -> int:
         """Ends every job past its deadline; returns their number."""
-        late = jobs.c.state.in_([str(state) for state in CLAIMABLE]) & (jobs.c.deadline < now())
         with self._database.reading() as connection:
-            job_ids = connection.execute(select(jobs.c.id).where(late).order_by(jobs.c.id)).scalars().all()
+            statement = select(jobs.c.id).where(overdue()).order_by(jobs.c.id)
+            job_ids = connection.execute(statement).scalars().all()
         return sum(self._time_out(job_id) for job_id in job_ids)
 
     def log(self, job_id: str, message: str) -> None:
@@ -287,10 +300,11 @@ class Jobs:
     def _time_out(self, job_id: str) -> bool:
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
-            if job is None or JobState(job.state) not in CLAIMABLE or job.deadline is None:
+            late = select(jobs.c.id).where(jobs.c.id == job_id, overdue())
+            # Anew under the lock: it may have got a fresh clock since.
+            if job is None or connection.execute(late).first() is None:
                 return False
-            seconds = job.spec["timeout_seconds"]
-            error = problem("timed_out", f"the job ran longer than its timeout of {seconds} seconds")
+            error = problem("timed_out", overdue_message(job))
             return end_job(connection, job_id, CLAIMABLE, JobState.TIMED_OUT, error=error)
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from assay.service.contract.records import ResultJson
+from assay.service.contract.records import JobProvenance, ResultJson
+from assay.service.contract.stored_specs import ComponentReference
 from assay.service.store.clock import now
 from assay.service.store.columns import unpack, upsert
 from assay.service.store.database import Database
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import OutcomeRow
-from assay.service.store.tables import outcomes, results, shards
+from assay.service.store.tables import jobs, outcomes, results, shards
 from assay.service.store.transactions.event_log import record_metric_event
 from assay.service.store.transactions.transitions import lock_job
+from assay.service.submission.limits import BACKWARD_COST
+
+# Finished jobs that are looked at for the speed of a model.
+PACED_JOBS = 5
 
 
 class ResultRows:
@@ -61,11 +66,40 @@ class ResultRows:
             if before != json.loads(json.dumps(result)):
                 record_metric_event(connection, job_id, evaluation, result)
 
+    def seconds_per_pass(self, model: ComponentReference, device: str, tenant: str | None) -> float | None:
+        """Seconds of a forward pass of one example in the fastest shard of the model's last finished jobs.
+
+        Args:
+            model: Jobs with this name and these parameters count.
+            device: Device class of the jobs.
+            tenant: Whose jobs; None for those of all.
+
+        Returns:
+            None where the last `PACED_JOBS` finished jobs of the name have none that counts.
+        """
+        finished = (jobs.c.model == model["name"]) & jobs.c.provenance.is_not(None)
+        if tenant is not None:
+            finished &= jobs.c.tenant == tenant
+        statement = select(jobs.c.id, jobs.c.provenance).where(finished).order_by(jobs.c.id.desc())
+        passes = outcomes.c.forward_passes + BACKWARD_COST * outcomes.c.backward_passes
+        with self._database.reading() as connection:
+            rows = connection.execute(statement.limit(PACED_JOBS)).all()
+            ids = [row.id for row in rows if _made_with(row.provenance, model, device)]
+            counted = outcomes.c.job_id.in_(ids) & (passes > 0) & (outcomes.c.seconds > 0)
+            found = connection.execute(select(func.min(outcomes.c.seconds / passes)).where(counted)).scalar()
+        return None if found is None else float(found)
+
     def of(self, job_id: str) -> dict[int, ResultJson]:
         """The merged results of a job by evaluation, in order."""
         statement = select(results).where(results.c.job_id == job_id).order_by(results.c.evaluation)
         with self._database.reading() as connection:
             return {row.evaluation: row.result for row in connection.execute(statement)}
+
+
+def _made_with(provenance: JobProvenance, model: ComponentReference, device: str) -> bool:
+    made = provenance.get("spec", {}).get("model", {})
+    same = (made.get("name"), made.get("params")) == (model["name"], model["params"])
+    return same and provenance["device"].get("type") == device
 
 
 def _outcome(row: Any) -> OutcomeRow:

@@ -33,7 +33,7 @@ class JobRow:
     Attributes:
         attempt: 1, and one more for each retry.
         started_at: when the present attempt was first claimed.
-        deadline: when the present attempt times out; None without a timeout.
+        deadline: when the present attempt times out; None before it is known, or without limits.
         plan: what the plan shard decided, without its list of shards; None before.
         error: `{"type", "message"}` of a failed or timed out job.
         progress_done: examples or steps so far, summed over the shards.

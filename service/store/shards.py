@@ -19,6 +19,7 @@ from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
 from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.claim import candidate, retake, take
+from assay.service.store.transactions.deadline import lower_deadline, pause
 from assay.service.store.transactions.end_job import cancel_when_idle, one_line
 from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.finish import complete, finished, finished_before, write_outcome
@@ -111,6 +112,13 @@ class Shards:
         with self._database.writing() as connection:
             connection.execute(update(shards).where(held(claim)).values(failures=0, losses=0))
 
+    def limit(self, claim: Claim, seconds: float) -> None:
+        """Gives the job a deadline in so many seconds, unless it has an earlier one or a user's timeout."""
+        with self._database.writing() as connection:
+            found = lock_claim(connection, claim)
+            if found is not None:
+                lower_deadline(connection, found[0], seconds)
+
     def finish_plan(self, claim: Claim, plan: PlanWithShards) -> bool:
         """Writes the job's evaluate shards, once.
 
@@ -153,6 +161,7 @@ class Shards:
                 return finished_before(connection, claim)
             job, shard = found
             write_outcome(connection, shard, outcome)
+            pause(connection, job)
             cancel_when_idle(connection, job.id)
             return finished(connection, job, shard)
 

@@ -65,6 +65,8 @@ jobs = Table(
     Column("started_at", Double),
     Column("finished_at", Double),
     Column("deadline", Double),
+    # Since when no worker has had a shard of it: time that does not count against a default deadline.
+    Column("paused_at", Double),
     Column("plan", Json),
     Column("provenance", Json),
     Column("message", PlainText, nullable=False),

@@ -190,6 +190,10 @@ class TenantResults(_Part):
         self._check(job_id)
         return self._store.results.outcomes(job_id, evaluation)
 
+    def seconds_per_pass(self, model: ComponentReference, device: str) -> float | None:
+        """Seconds of a forward pass of one example, from the caller's finished jobs."""
+        return self._store.results.seconds_per_pass(model, device, self._filter)
+
 
 class TenantEvents(_Part):
     """Events of the caller's jobs."""

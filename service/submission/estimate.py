@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.catalog.parameters import numbers
 from assay.service.catalog.rules import Namespaces, UnknownName, evaluate
-from assay.service.contract.stored_specs import Params, TrainJobSpec, UserSpec
+from assay.service.contract.stored_specs import (
+    ComponentReference,
+    EvaluationItem,
+    Params,
+    TrainJobSpec,
+    UserSpec,
+)
 
 
 def estimate(catalog: Catalog, spec: UserSpec) -> dict[str, int | None]:
@@ -18,23 +25,71 @@ def estimate(catalog: Catalog, spec: UserSpec) -> dict[str, int | None]:
         "examples", "forward_passes" and "backward_passes"; None where the data's size or a component's passes
         are unknown. They are upper bounds: examples leave an attack as soon as they are broken.
     """
-    if spec["kind"] == "train":
-        examples = _training_examples(catalog, spec)
-        recipe = catalog.find("recipe", spec["recipe"]["name"])
-        per_example = passes(recipe, spec["recipe"]["params"]) or (1, 1)
-        made = [_total([_times(examples, count)]) for count in per_example]
-        return {"examples": examples, "forward_passes": made[0], "backward_passes": made[1]}
-    totals: list[tuple[int | None, float | None, float | None]] = []
-    for item in spec["evaluations"]:
-        data = item["data"] or spec["data"]
-        component = catalog.find_evaluation(item["name"])
-        n: int | None = repeats(component, item["params"])
-        if n is None:
-            n = _evaluation_examples(catalog.find("data", data["name"]), spec["limit"])
-        forward, backward = passes(component, item["params"]) or (None, None)
-        totals.append((n, _times(n, forward), _times(n, backward)))
-    examples, forward_passes, backward_passes = (_total(column) for column in zip(*totals, strict=True))
+    examples, forward_passes, backward_passes = (
+        _total(column) for column in zip(*_terms(catalog, spec), strict=True)
+    )
     return {"examples": examples, "forward_passes": forward_passes, "backward_passes": backward_passes}
+
+
+@dataclass(frozen=True)
+class LeastWork:
+    """The least that a job asks for; examples and passes of the model."""
+
+    examples: float
+    forward: float
+    backward: float
+
+
+def least_work(catalog: Catalog, spec: UserSpec) -> LeastWork:
+    """`estimate` with every unknown number at its minimum: one example, one forward pass."""
+    examples, forward, backward = 0.0, 0.0, 0.0
+    for component, reference in _parts(catalog, spec):
+        n = _examples(catalog, spec, component, reference)
+        count = float(_min_examples(spec) if n is None else n)
+        made = passes(component, reference["params"]) or (1.0, 0.0)
+        examples, forward, backward = examples + count, forward + count * made[0], backward + count * made[1]
+    return LeastWork(examples, forward, backward)
+
+
+Term = tuple[float | None, float | None, float | None]
+
+
+def _terms(catalog: Catalog, spec: UserSpec) -> list[Term]:
+    """Examples, forward and backward passes of each part of a job, None where unknown."""
+    terms: list[Term] = []
+    for component, reference in _parts(catalog, spec):
+        n = _examples(catalog, spec, component, reference)
+        unknown = (1, 1) if spec["kind"] == "train" else (None, None)
+        forward, backward = passes(component, reference["params"]) or unknown
+        terms.append((n, _times(n, forward), _times(n, backward)))
+    return terms
+
+
+def _parts(catalog: Catalog, spec: UserSpec) -> list[tuple[Component, ComponentReference]]:
+    """The recipe of a training, the evaluations of an evaluation job."""
+    if spec["kind"] == "train":
+        return [(catalog.find("recipe", spec["recipe"]["name"]), spec["recipe"])]
+    return [(catalog.find_evaluation(item["name"]), item) for item in spec["evaluations"]]
+
+
+def _examples(
+    catalog: Catalog, spec: UserSpec, component: Component, reference: ComponentReference
+) -> float | None:
+    if spec["kind"] == "train":
+        return _training_examples(catalog, spec)
+    n = repeats(component, reference["params"])
+    if n is not None:
+        return n
+    data = cast(EvaluationItem, reference)["data"] or spec["data"]
+    return _evaluation_examples(catalog.find("data", data["name"]), spec["limit"])
+
+
+def _min_examples(spec: UserSpec) -> int:
+    """The fewest examples of a part whose data are unknown; a training makes a step of one in each epoch."""
+    if spec["kind"] != "train":
+        return 1
+    params, batch = spec["recipe"]["params"], spec["execution"]["batch_size"]
+    return int(params.get("epochs", params.get("steps", 1))) * (batch if isinstance(batch, int) else 1)
 
 
 def passes(component: Component, params: Params) -> tuple[float, float] | None:

@@ -48,7 +48,7 @@ from assay.service.submission.weights import (
 )
 
 FOLDERS_OF_EVALUATIONS = "; docs/text-caches.md says how to fill it"
-MAX_EVALUATIONS = 500
+MAX_EVALUATIONS = 500  # as the shape of a job has it
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def validate(
     data_root: Path | None = None,
     find_job: FindJob | None = None,
     find_checkpoint: FindCheckpoint | None = None,
+    max_evaluations: int = MAX_EVALUATIONS,
 ) -> ValidSpec:
     """Check a job's spec against the catalog and fill in every default.
 
@@ -83,13 +84,14 @@ def validate(
         find_job: Job id to the job, or None for an unknown job. Without it, weights of jobs are accepted
             unchecked.
         find_checkpoint: The same for the names of uploaded checkpoints.
+        max_evaluations: Number of evaluations that a job may have, with its suites expanded.
 
     Raises:
         InvalidSpec: with a detail per wrong field.
     """
     problems = Problems()
     shape = check_shape(body, problems)
-    validation = _Validation(catalog, problems, data_root, find_job, find_checkpoint)
+    validation = _Validation(catalog, problems, data_root, find_job, find_checkpoint, max_evaluations)
     completed = validation.complete(shape)
     problems.raise_if_any()
     spec: UserSpec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(completed))
@@ -110,9 +112,11 @@ class _Validation:
         data_root: Path | None,
         find_job: FindJob | None,
         find_checkpoint: FindCheckpoint | None,
+        max_evaluations: int,
     ) -> None:
         self.catalog, self.problems, self.data_root = catalog, problems, data_root
         self.find_job, self.find_checkpoint = find_job, find_checkpoint
+        self.max_evaluations = max_evaluations
         self.model: Checked | None = None
         self.data: Checked | None = None
         self.source: WeightsSource | None = None
@@ -184,6 +188,15 @@ class _Validation:
 
     def _check_evaluations(self, items: Sequence[Any]) -> list[dict[str, Any] | None]:
         completed: list[dict[str, Any] | None] = []
+        # Counted, not expanded: a body of 500 suites must not cost 500 expansions.
+        count = sum(map(self._count, items))
+        if count > self.max_evaluations:
+            message = f"suites expand to {count} evaluations, at most {self.max_evaluations} are allowed"
+            if count == len(items):
+                message = f"has {count} evaluations, at most {self.max_evaluations} are allowed"
+            allowed = f"at most {self.max_evaluations} evaluations"
+            self.problems.add(("evaluations",), message, given=count, allowed=allowed)
+            return completed
         for index, item in enumerate(items):
             loc: Loc = ("evaluations", index)
             if self.problems.full or not isinstance(item, dict):
@@ -192,10 +205,13 @@ class _Validation:
                 completed += self._expand(item["suite"], (*loc, "suite"))
             else:
                 completed.append(self._check_evaluation(item, self.problems, loc))
-        if len(completed) > MAX_EVALUATIONS:
-            message = f"suites expand to {len(completed)} evaluations, at most {MAX_EVALUATIONS} are allowed"
-            self.problems.add(("evaluations",), message, given=len(completed))
         return completed
+
+    def _count(self, item: object) -> int:
+        """How many evaluations an item stands for; an unknown suite is one, and is reported later."""
+        name = item.get("suite") if isinstance(item, dict) else None
+        suite = name if isinstance(name, str) and name in self.catalog.names("suite") else None
+        return 1 if suite is None else len(self.catalog.find("suite", suite).evaluations or [])
 
     def _expand(self, name: str, loc: Loc) -> list[dict[str, Any] | None]:
         """The evaluations of a suite; collects the parts left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from statistics import fmean
 from typing import Any, cast
@@ -15,6 +16,7 @@ from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.stored_specs import EvaluationItem
+from assay.service.submission.limits import BACKWARD_COST
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, is_text
@@ -26,7 +28,7 @@ NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
 # What one batch may keep for the backward pass, and the largest automatic batch.
 BATCH_BYTES = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
 MAX_BATCH = {"cpu": 64, "cuda": 512}
-BACKWARD_COST = 2.0
+TIMED_SECONDS = 0.2
 
 # Corruptions state the CPU `milliseconds` for an image of so many pixels at severity 3 on one thread, batches
 # of 16: `python -m benchmarks.corruptions --turns 2`, 2026-11-22, AMD EPYC.
@@ -82,7 +84,7 @@ def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> t
         data: What it is for. Of text an example is as long as the model takes.
         size: Height and width of the images in pixels; None for the model's own.
     """
-    run = _run_once(loaded, data, size)
+    run = _forward(loaded, data, size)
     storages: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -124,16 +126,42 @@ class _Operations(TorchDispatchMode):
         return out
 
 
-def _run_once(loaded: Loaded, data: ExampleSet, size: int | None) -> Callable[[], torch.Tensor]:
-    """A pass of one example through the model; what it is does not matter."""
+def forward_seconds(loaded: Loaded, data: ExampleSet, batch_size: int) -> float:
+    """Measured seconds of one example's forward pass, in the best batch of up to `batch_size` examples.
+
+    The batches double until one takes `TIMED_SECONDS`, so a slow model costs little more than one pass.
+    """
+    best, count = math.inf, 1
+    _timed(_forward(loaded, data, None), loaded.device)  # libraries prepare themselves at the first pass
+    while True:
+        taken = _timed(_forward(loaded, data, None, count), loaded.device)
+        best = min(best, taken / count)
+        if count >= batch_size or taken >= TIMED_SECONDS:
+            return best
+        count = min(2 * count, batch_size)
+
+
+def _timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
+    begun = time.perf_counter()
+    with torch.no_grad():
+        run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begun
+
+
+def _forward(
+    loaded: Loaded, data: ExampleSet, size: int | None, count: int = 1
+) -> Callable[[], torch.Tensor]:
+    """A pass of some examples through the model; what they are does not matter."""
     side = size or loaded.image_size
     if is_text(data):
         model = cast(TokenModel, loaded.classifier)
-        tokens = torch.ones(1, side, dtype=torch.int64, device=loaded.device)
+        tokens = torch.ones(count, side, dtype=torch.int64, device=loaded.device)
         if data.task == "language":
             return lambda: model.negative_log_likelihood(tokens, tokens)
         return lambda: model(tokens)
-    pixels = torch.zeros(1, data.channels, side, side, device=loaded.device)
+    pixels = torch.zeros(count, data.channels, side, side, device=loaded.device)
     pixels = pixels.to(loaded.classifier.mean.dtype).requires_grad_()
     return lambda: loaded.classifier(pixels)
 

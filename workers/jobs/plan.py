@@ -15,15 +15,23 @@ from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label
+from assay.service.contract.stored_specs import EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.evaluation.engine.stages import COMPATIBLE
-from assay.workers.jobs.cost import choose_batch_size, example_seconds, measure_cost, windows_of
+from assay.workers.jobs.cost import (
+    NOMINAL_FLOPS,
+    choose_batch_size,
+    example_seconds,
+    forward_seconds,
+    measure_cost,
+    windows_of,
+)
 from assay.workers.jobs.segmentation_attacks import class_pixels
-from assay.workers.jobs.session import Session, check_folders, examples_of
+from assay.workers.jobs.session import Loaded, Session, check_folders, examples_of
 from assay.workers.jobs.sources import planned_sources
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
@@ -47,6 +55,9 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
     flops, saved_bytes = measure_cost(loaded, data)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
+    # At the measured speed the model has so many operations; unlike the shards, this depends on the worker.
+    paced_flops = forward_seconds(loaded, data, batch_size) * NOMINAL_FLOPS[loaded.device.type]
+    estimated_seconds = 0.0
     evaluations: list[PlannedEvaluation] = []
     shards: list[ShardRange] = []
     hashes: dict[str, str] = {}
@@ -60,8 +71,8 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
         repeats = catalog.repeats(item["name"], item["params"])
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
-        cost = example_seconds(item, flops, loaded.device.type, loaded.image_size)
-        cost *= windows_of(item, examples, loaded)
+        cost = _example_cost(item, examples, loaded, flops)
+        estimated_seconds += n * _example_cost(item, examples, loaded, paced_flops)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
         facts = facts_of(examples, n)
         pixels = class_pixels(item, examples, spec, session, loaded.image_size)
@@ -84,6 +95,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "batch_size": batch_size,
         "image_size": loaded.image_size,
         "forward_flops": flops,
+        "estimated_seconds": estimated_seconds,
         "weights_sha256": loaded.weights_sha256,
         "untrained": loaded.untrained,
         "assumed_normalization": loaded.assumed,
@@ -93,6 +105,12 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "shards": [{**shard, "number": number} for number, shard in enumerate(shards)],
     }
     return {"type": "plan", "plan": plan}
+
+
+def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, flops: float) -> float:
+    """Seconds for one example of an evaluation; `flops` for its forward pass, at the nominal rate."""
+    seconds = example_seconds(item, flops, loaded.device.type, loaded.image_size)
+    return seconds * windows_of(item, examples, loaded)
 
 
 def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:

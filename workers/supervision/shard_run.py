@@ -39,6 +39,7 @@ from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
 from assay.workers.supervision.heartbeat import ProgressReporter, Watch
+from assay.workers.supervision.job_limits import OverLimit, TrainingLimits, accepted
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
@@ -77,6 +78,9 @@ class ShardRun:
         self._store = place.store
         self._claim = claim
         self._reports = ProgressReporter(place.store, place.live, claim)
+        self._limits = TrainingLimits(
+            place.settings.limits, claim.spec["execution"]["device"], self._set_deadline
+        )
         self._about = {"job": claim.job_id, "shard": claim.shard_id}
         self._verdict: Literal["run", "cancel", "lost"] = "run"
         self._over = threading.Event()
@@ -106,6 +110,8 @@ class ShardRun:
             raise
         except NotFound:
             log.info("shard %s: its job was deleted", self._claim.shard_id)
+        except OverLimit as error:
+            self._fail("over_limit", str(error), retry=False)
         except Exception as error:  # a defect must not end the supervisor and block all other jobs
             log.exception("shard %s: could not be recorded", self._claim.shard_id)
             self._fail("worker_raised", f"{type(error).__name__}: {error}", retry=True)
@@ -160,6 +166,14 @@ class ShardRun:
         if "gpu" in message:
             self._place.counters.gauge("gpu", message["gpu"])
         self._reports.note(message)
+        if self._claim.kind == "train":
+            self._limits.note(message)
+
+    def _set_deadline(self, seconds: float) -> None:
+        try:
+            self._store.shards.limit(self._claim, seconds)
+        except DATABASE_UNAVAILABLE as error:
+            log.warning("shard %s: deadline not recorded: %s", self._claim.shard_id, error)
 
     def _checkpoint(self) -> None:
         try:
@@ -180,7 +194,8 @@ class ShardRun:
         if message["type"] == "outcome":
             self._finish(message)
         elif message["type"] == "plan":
-            if self._insist(lambda: self._store.shards.finish_plan(self._claim, message["plan"])):
+            plan = accepted(self._place.settings.limits, message["plan"])
+            if self._insist(lambda: self._store.shards.finish_plan(self._claim, plan)):
                 self._ring_others()
         elif message["type"] == "checked":
             verdict, error = message["verdict"], message["error"]

@@ -11,6 +11,7 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.rows import Claim
 from assay.service.store.tables import jobs, shards
+from assay.service.store.transactions.deadline import first_deadline, resume
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
     lock_job,
@@ -101,8 +102,8 @@ def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
     """Moves a queued job to `starting`, or on to `running`; its clock starts with its first claim."""
     times: dict[str, Any] = {}
     if job.started_at is None:
-        timeout = job.spec.get("timeout_seconds")
-        times = {"started_at": now(), "deadline": None if timeout is None else now() + timeout}
+        times = {"started_at": now(), "deadline": first_deadline(job)}
+    resume(connection, job)
     transition_job(connection, job.id, {JobState.QUEUED}, JobState.STARTING, **times)
     if running:
         transition_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)

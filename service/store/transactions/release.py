@@ -11,6 +11,7 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.tables import shards
+from assay.service.store.transactions.deadline import pause
 from assay.service.store.transactions.end_job import cancel_when_idle, end_job, problem
 from assay.service.store.transactions.progress import set_done
 from assay.service.store.transactions.transitions import (
@@ -39,6 +40,7 @@ def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: An
         cancel_when_idle(connection, job.id)
         return
     release(connection, shard, ShardState.QUEUED, **values)
+    pause(connection, job)
     if job.state == JobState.STARTING:
         # A starting job has one shard, now without a worker.
         transition_job(connection, job.id, {JobState.STARTING}, JobState.QUEUED)

@@ -19,7 +19,9 @@ from assay.service.store.transactions.release import release
 from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
 from assay.service.submission.dependencies import dependencies_of
 
-CLEARED: dict[str, Any] = dict.fromkeys(("started_at", "finished_at", "deadline", "error", "paced_at"))
+CLEARED: dict[str, Any] = dict.fromkeys(
+    ("started_at", "finished_at", "deadline", "paused_at", "error", "paced_at")
+)
 
 
 def retry_job(connection: Connection, job_id: str) -> None:

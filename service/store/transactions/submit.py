@@ -17,6 +17,7 @@ from assay.service.store.columns import storable
 from assay.service.store.ids import new_id
 from assay.service.store.rows import ShardKind
 from assay.service.store.tables import idempotency_keys, jobs, shards, tags
+from assay.service.store.transactions.deadline import lower_deadline, pause
 from assay.service.store.transactions.dependencies import (
     add_dependencies,
     checkpoint_dependencies,
@@ -136,6 +137,9 @@ def write_plan(connection: Connection, job: Row[Any], plan: PlanWithShards) -> N
     rows = [_planned(job, plan, shard) for shard in plan["shards"]]
     if rows:
         connection.execute(insert(shards), rows)
+    if "deadline_seconds" in plan:
+        lower_deadline(connection, job, plan["deadline_seconds"])
+    pause(connection, job)
     transition_job(
         connection,
         job.id,

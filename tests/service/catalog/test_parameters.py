@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.catalog.parameters import INVALID, check, numbers
+from assay.service.catalog.parameters import INVALID, MAX_ITEMS, check, numbers
 from assay.service.catalog.schema_text import describe
 from assay.service.contract.errors import ErrorDetail
 from assay.service.contract.fractions import PATTERN, fraction_value, parse_fraction
@@ -178,8 +178,11 @@ def test_wrong_fields_of_a_hostile_body_are_capped() -> None:
     assert len(problems.details) == MAX_DETAILS
     many = {"type": "array", "items": {"type": "integer"}}
     problems = Problems()
-    assert check(many, ["x"] * 100_000, problems) is INVALID
+    assert check(many, ["x"] * MAX_ITEMS, problems) is INVALID
     assert len(problems.details) == MAX_DETAILS
+    problems = Problems()
+    assert check(many, [1] * (MAX_ITEMS + 1), problems) is INVALID
+    assert [detail.allowed for detail in problems.details] == [f"a list of at most {MAX_ITEMS} items"]
 
 
 def test_the_likeliest_kind_of_object_is_explained() -> None:

@@ -1,0 +1,145 @@
+"""Limits of a job's work: checked on its estimate before it is accepted, and on its plan before it measures.
+
+Seconds are those of computing, on one worker; examples count once for each evaluation or epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.catalog.catalog import Catalog
+from assay.service.contract.problems import Problems
+from assay.service.contract.records import PlanWithShards
+from assay.service.contract.stored_specs import UserSpec
+from assay.service.submission.estimate import least_work
+
+DEVICE_CLASSES = ("cpu", "cuda")
+# A backward pass costs about two forward passes.
+BACKWARD_COST = 2.0
+DEADLINE_FACTOR = 10.0
+MIN_DEADLINE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one job; None means no limit.
+
+    Attributes:
+        seconds: By device class.
+        examples: In all its evaluations or epochs together.
+    """
+
+    seconds: Mapping[str, float | None]
+    examples: int | None
+
+    def excess(self, device: str, seconds: float, examples: float, source: str) -> list[tuple[str, str, str]]:
+        """The limits that a job is over: (message, given, allowed) each.
+
+        Args:
+            device: Device class that the seconds are of.
+            seconds: Estimated seconds of computing.
+            examples: Number of examples.
+            source: Where the seconds come from, in words.
+        """
+        found = []
+        max_seconds = self.seconds.get(device)
+        if max_seconds is not None and seconds > max_seconds:
+            given, allowed = f"estimated {seconds:.3g} s", f"at most {max_seconds:g} s on {device}"
+            message = (
+                f"{given} of computing on {device} ({source}); allowed: {allowed} (ASSAY_MAX_JOB_SECONDS)"
+            )
+            found.append((message, given, allowed))
+        if self.examples is not None and examples > self.examples:
+            given, allowed = f"{examples:.4g} examples", f"at most {self.examples} examples"
+            message = (
+                f"{given}, counted once for each evaluation or epoch; allowed: {allowed} (ASSAY_MAX_EXAMPLES)"
+            )
+            found.append((message, given, allowed))
+        return found
+
+    def deadline_seconds(self, device: str, seconds: float) -> float:
+        """Seconds after which a job without `timeout_seconds` ends: ten times its estimate.
+
+        At least an hour, and at most ten times the maximum of the device class.
+        """
+        max_seconds = self.seconds.get(device)
+        allowed = max(MIN_DEADLINE_SECONDS, DEADLINE_FACTOR * seconds)
+        return allowed if max_seconds is None else min(allowed, DEADLINE_FACTOR * max_seconds)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a forward pass of one example, and where that number comes from."""
+
+    seconds_per_pass: float
+    source: str
+
+
+# (device class) to the speed of the job's model on it.
+FindSpeed = Callable[[str], Speed]
+
+
+def bounded_estimate(
+    catalog: Catalog,
+    spec: UserSpec,
+    totals: Mapping[str, int | None],
+    limits: Limits,
+    devices: Sequence[str],
+    speed_of: FindSpeed,
+) -> dict[str, Any]:
+    """The estimated work of a valid spec, with seconds and the limits that apply.
+
+    Args:
+        catalog: Has the components.
+        spec: With every default filled in.
+        totals: What `estimate` found of it.
+        limits: What a job may ask for.
+        devices: The device classes that the job may run on, at least one; the one that suits it best counts.
+        speed_of: Speed of the job's model.
+
+    Returns:
+        `totals`, and "device", "seconds" (None where the number of examples is known only when
+        the job is planned), "seconds_from" (in words), "max_seconds" and "max_examples" (None: no limit).
+
+    Raises:
+        InvalidSpec: the job is over a limit even if what is unknown is as small as it can be.
+    """
+    least = least_work(catalog, spec)
+
+    def seconds_on(device: str) -> float:
+        return (least.forward + BACKWARD_COST * least.backward) * speed_of(device).seconds_per_pass
+
+    def share(device: str) -> float:
+        return seconds_on(device) / (limits.seconds.get(device) or float("inf"))
+
+    device = min(devices, key=share)
+    seconds, speed = seconds_on(device), speed_of(device)
+    problems = Problems()
+    loc = ("recipe",) if spec["kind"] == "train" else ("evaluations",)
+    for message, given, allowed in limits.excess(device, seconds, least.examples, speed.source):
+        problems.add(loc, message, given=given, allowed=allowed)
+    problems.raise_if_any()
+    known = all(value is not None for value in totals.values())
+    return {
+        **totals,
+        "device": device,
+        "seconds": float(f"{seconds:.3g}") if known else None,
+        "seconds_from": speed.source if known else "the number of examples is known when the job is planned",
+        "max_seconds": limits.seconds.get(device),
+        "max_examples": limits.examples,
+    }
+
+
+def plan_excess(limits: Limits, plan: PlanWithShards) -> str | None:
+    """Why a plan is over the limits; None for one that is not."""
+    examples = sum(shard["stop"] - shard["start"] for shard in plan["shards"])
+    source = "measured when the job was planned"
+    found = limits.excess(plan["device"], planned_seconds(plan), examples, source)
+    return "; ".join(f"evaluations: {message}" for message, _, _ in found) or None
+
+
+def planned_seconds(plan: PlanWithShards) -> float:
+    """Estimated seconds of a plan; of one without an estimate, the nominal ones of its shards."""
+    return plan.get("estimated_seconds", sum(shard["cost"] for shard in plan["shards"]))

@@ -1,0 +1,101 @@
+"""A plan over the limits fails its job before it measures; a training is judged by its pace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.store.store import Store
+from assay.service.submission.limits import Limits
+from assay.workers.supervision.job_limits import OverLimit, TrainingLimits
+from tests.support.workers import ended, settings, submit, submit_training, supervising
+
+LIMITS = Limits({"cpu": 1000.0, "cuda": 10_000.0}, 5000)
+
+
+class Training:
+    """Reports steps at a steady pace."""
+
+    def __init__(self, device: str = "cpu", limits: Limits = LIMITS) -> None:
+        self.now, self.deadlines = 0.0, list[float]()
+        self.limits = TrainingLimits(limits, device, self.deadlines.append, clock=lambda: self.now)
+
+    def step(self, at: float, done: int, total: int = 1000) -> None:
+        self.now = at
+        self.limits.note({"type": "progress", "done": done, "total": total, "message": ""})
+
+
+def test_a_training_gets_the_widest_deadline_first_and_then_that_of_its_pace() -> None:
+    training = Training()
+    training.step(0, 5)
+    assert training.deadlines == [10_000.0]
+    training.step(59, 100)
+    training.step(61, 8)  # too few steps to tell
+    assert len(training.deadlines) == 1
+    training.step(95, 195)
+    assert training.deadlines[1:] == [pytest.approx(10 * 0.5 * 805)]
+    training.step(200, 196)
+    assert len(training.deadlines) == 2
+
+
+def test_a_training_whose_pace_makes_it_too_long_is_over_the_limit() -> None:
+    training = Training()
+    training.step(0, 0)
+    with pytest.raises(OverLimit, match=r"estimated 2e\+03 s .*2 s a step over 50 steps.*at most 1000 s"):
+        training.step(100, 50)
+    roomy = Training("auto")
+    roomy.step(0, 0)
+    roomy.step(100, 50)
+    assert roomy.deadlines == [100_000.0, pytest.approx(10 * 2 * 950)]
+
+
+def test_a_training_with_more_steps_than_examples_allowed_ends_at_its_first_report() -> None:
+    with pytest.raises(OverLimit, match="ASSAY_MAX_EXAMPLES"):
+        Training().step(0, 0, total=5001)
+
+
+def test_without_limits_a_training_gets_the_deadline_of_its_pace_alone() -> None:
+    training = Training(limits=Limits({"cpu": None, "cuda": None}, None))
+    training.step(0, 0, 10**9)
+    training.step(100, 100, 10**9)
+    assert training.deadlines == [pytest.approx(10 * (1e9 - 100))]
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_examples": 9}, "10 examples"),
+        ({"max_job_seconds": {"cpu": 1e-3}}, "at most 0.001 s on cpu"),
+    ],
+)
+def test_a_plan_over_a_limit_fails_the_job_before_it_measures(
+    store: Store, tmp_path: Path, limits: dict[str, Any], message: str
+) -> None:
+    job_id = submit(store, "shards=2 examples=5")
+    with supervising(store, settings(tmp_path, **limits)):
+        job = ended(store, job_id)
+        assert (job.state, job.error and job.error["type"]) == ("failed", "over_limit")
+        assert message in str(job.error)
+        assert store.results.outcomes(job_id, None) == []
+        assert [row.kind for row in store.shards.of(job_id)] == ["plan"]
+        assert store.shards.of(job_id)[0].failures == 1, "not tried again"
+
+
+def test_a_plan_within_the_limits_gives_the_job_a_deadline(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=2 examples=5")
+    with supervising(store, settings(tmp_path)):
+        job = ended(store, job_id)
+    assert job.state == "succeeded"
+    assert job.started_at is not None
+    assert job.deadline is not None
+    assert 3600 <= job.deadline - job.started_at < 3700
+
+
+def test_a_training_over_the_steps_fails(store: Store, tmp_path: Path) -> None:
+    job_id = submit_training(store, "steps=10")
+    with supervising(store, settings(tmp_path, max_examples=9)):
+        job = ended(store, job_id)
+    assert (job.state, job.error and job.error["type"]) == ("failed", "over_limit")
+    assert "recipe: 10 examples" in str(job.error)
