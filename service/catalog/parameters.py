@@ -165,7 +165,7 @@ class _Check:
         branches = [self._resolved(branch) for branch in schema["anyOf"]]
         fitting = [branch for branch in branches if _fits(given, branch.get("type", given))]
         for branch in fitting:
-            trial = Problems()
+            trial = Problems(1)
             checked = _Check(trial, self.definitions, self.component, self.noun).visit(branch, value, loc)
             if not len(trial):
                 return checked

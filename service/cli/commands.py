@@ -80,7 +80,9 @@ def submit(options: Options) -> int:
     text = spec_text(options.file)
     with connected(options) as client:
         if options.dry_run:
-            _say(output.json_text(client.dry_run(text)))
+            found = client.dry_run(text)
+            _say(output.json_text(found))
+            sys.stderr.write(f"{output.estimate_text(found['estimate'])}\n")
             return OK
         job = client.submit(text, idempotency_key=options.idempotency_key)
         _say(job.id)

@@ -83,10 +83,21 @@ def job_text(job: Job) -> str:
         "created": job.created_at,
         "started": job.started_at,
         "finished": job.finished_at,
+        "deadline": job.deadline if job.finished_at is None else None,
         "message": job.message,
         "error": None if job.error is None else f"{job.error.type}: {job.error.message}",
     }
     return "\n".join(f"{label:<15} {printable(text)}" for label, text in lines.items() if text)
+
+
+def estimate_text(estimate: Mapping[str, Any]) -> str:
+    """The estimated seconds of a dry run beside the maximum; services of earlier versions state neither."""
+    seconds, most = estimate.get("seconds"), estimate.get("max_seconds")
+    device, source = estimate.get("device", "any device"), estimate.get("seconds_from")
+    given = "unknown" if seconds is None else f"{seconds:g} s of computing on {device}"
+    reason = f" ({source})" if source else ""
+    allowed = "no limit is known" if most is None else f"allowed: {most:.15g} s on {device}"
+    return printable(f"estimate: {given}{reason}; {allowed}")
 
 
 def results_table(results: Results) -> str:

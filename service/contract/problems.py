@@ -24,9 +24,10 @@ MAX_INTEGER = 2**63 - 1
 
 
 class Problems:
-    """Wrong fields in the order in which they are found, at most `MAX_DETAILS`; the others are counted."""
+    """Wrong fields in the order in which they are found; after `max_details` they are only counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_details: int = MAX_DETAILS) -> None:
+        self.max_details = max_details
         self.details: list[ErrorDetail] = []
         self.unlisted = 0
 
@@ -36,7 +37,7 @@ class Problems:
     @property
     def full(self) -> bool:
         """Whether the limit is reached."""
-        return len(self.details) >= MAX_DETAILS
+        return len(self.details) >= self.max_details
 
     def add(
         self,

@@ -46,7 +46,7 @@ class Limits:
         found = []
         max_seconds = self.seconds.get(device)
         if max_seconds is not None and seconds > max_seconds:
-            given, allowed = f"estimated {seconds:.3g} s", f"at most {max_seconds:g} s on {device}"
+            given, allowed = f"estimated {seconds:.3g} s", f"at most {max_seconds:.15g} s on {device}"
             message = (
                 f"{given} of computing on {device} ({source}); allowed: {allowed} (ASSAY_MAX_JOB_SECONDS)"
             )

@@ -123,9 +123,11 @@ def test_submit_reads_standard_input(run: Run, train_body: Make, monkeypatch: py
                 return json.dumps(train_body()).encode()
 
     monkeypatch.setattr(sys, "stdin", Input)
-    code, out, _ = run("submit", "-", "--dry-run")
+    code, out, err = run("submit", "-", "--dry-run")
     assert code == 0
     assert json.loads(out)["spec"]["recipe"]["params"] == {"epochs": 2}
+    assert err.startswith("estimate: 0.0862 s of computing on cuda (100000 forward passes a second assumed")
+    assert err.endswith("; allowed: 2592000 s on cuda\n")
 
 
 def test_an_invalid_spec_is_2_with_every_detail(run: Run, spec_file: Any, evaluate_body: Make) -> None:

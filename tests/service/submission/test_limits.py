@@ -47,7 +47,7 @@ def test_an_estimate_counts_a_backward_pass_twice_and_says_where_its_seconds_com
         (
             evaluations({"name": "pgd", "params": {"steps": 100_000, "restarts": 100}}),
             "evaluations",
-            "estimated 1.06e+08 s",
+            "estimated 1.07e+08 s",
             "at most 1000 s on cpu",
         ),
         # The size of a folder is not known here; one example is at least in it.
@@ -55,7 +55,7 @@ def test_an_estimate_counts_a_backward_pass_twice_and_says_where_its_seconds_com
             evaluations(
                 {"name": "clean"},
                 {"name": "pgd", "params": {"steps": 100_000}},
-                model={"name": "vit", "params": {"classes": 1000}},
+                model={"name": "vit"},
                 data={"name": "imagenet"},
             ),
             "evaluations",
@@ -101,7 +101,7 @@ def test_of_several_device_classes_the_one_with_most_room_counts() -> None:
 
 
 def test_an_unknown_number_of_examples_gives_no_seconds() -> None:
-    model = {"name": "vit", "params": {"classes": 1000}}
+    model = {"name": "vit"}
     found = bounded(evaluations({"name": "clean"}, model=model, data={"name": "imagenet"}))
     assert (found["examples"], found["seconds"]) == (None, None)
     assert "planned" in found["seconds_from"]
