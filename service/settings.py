@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, field_validator
 
 from assay.service.store.connections import Connections, DeviceClass, absolute, is_loopback
+
+if TYPE_CHECKING:
+    from assay.service.signing.keys import Keyring
 
 # Of fast small models: what is refused at this speed is too much for every model.
 PASSES_PER_SECOND: dict[DeviceClass, float] = {"cpu": 1e4, "cuda": 1e5}
@@ -47,6 +50,12 @@ class Settings(Connections):
     )
     max_json_depth: Annotated[int, Field(ge=1, le=200)] = 32
 
+    signing_key: Path | None = Field(None, description="PEM file with the key that signs results")
+    signing_folder: Path | None = Field(
+        None,
+        description="folder of the generated and the retired keys (default: `signing` in the state folder)",
+    )
+
     workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1
 
     @field_validator("passes_per_second")
@@ -68,6 +77,29 @@ class Settings(Connections):
             raise ValueError(
                 f'{error}; allowed: addresses and networks, such as ["127.0.0.1", "172.16.0.0/12"]'
             ) from None
+
+    @field_validator("signing_key")
+    @classmethod
+    def _usable_signing_key(cls, path: Path | None) -> Path | None:
+        # The file is read at every signature; checking it here refuses it before startup.
+        if path is None:
+            return None
+        from assay.service.signing.keys import read_private  # needs cryptography; the command line may not
+
+        read_private(absolute(path))
+        return absolute(path)
+
+    @field_validator("signing_folder")
+    @classmethod
+    def _absolute_signing_folder(cls, path: Path | None) -> Path | None:
+        return None if path is None else absolute(path)
+
+    @property
+    def keyring(self) -> Keyring:
+        """The keys that sign results."""
+        from assay.service.signing.keys import Keyring
+
+        return Keyring(self.signing_folder or self.state / "signing", self.signing_key)
 
     @property
     def keys_required(self) -> bool:

@@ -1,8 +1,8 @@
 """Authentication: every path, existing or not, needs an API key.
 
 The guard is a layer around the whole application and checks paths, not routes: it covers every route added
-later, with the scope `read` for reading and `submit` for everything else. Only the two health routes and the
-login are open.
+later, with the scope `read` for reading and `submit` for everything else. Only the two health routes, the
+login and the public keys of signatures are open.
 """
 
 from __future__ import annotations
@@ -38,10 +38,14 @@ KEYS_PATH = "/api/v1/keys"
 AUDIT_PATH = "/api/v1/audit"
 CHECKPOINTS_PATH = "/api/v1/checkpoints"
 METRICS_PATH = "/metrics"
+SIGNING_KEYS_PATH = "/.well-known/assay-keys"
 # A busy client calls a hundred times a second; a query each time would be a fifth of a short call.
 REMEMBERED_SECONDS = 1.0
 WATCHER_SECONDS = 3600.0
-OPEN = frozenset({("GET", "/healthz"), ("GET", "/readyz"), ("POST", SESSION_PATH)})
+# The keys that check signatures are public: who was sent results needs them, and has no API key.
+OPEN = frozenset(
+    {("GET", "/healthz"), ("GET", "/readyz"), ("POST", SESSION_PATH), ("GET", SIGNING_KEYS_PATH)}
+)
 COOKIE = "assay_session"
 CSRF_HEADER = "X-CSRF-Token"
 BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE | re.ASCII)

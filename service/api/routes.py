@@ -17,9 +17,10 @@ from assay.service.api import (
     keys,
     metrics,
     results,
+    signatures,
 )
 
-ABOUT_JOBS = (jobs, events, results, artifacts, checkpoints, compare, catalog)
+ABOUT_JOBS = (jobs, events, results, signatures, artifacts, checkpoints, compare, catalog)
 ROUTERS: list[APIRouter] = [
     module.router for module in (*ABOUT_JOBS, keys, browser_sessions, audit, health, metrics)
 ]

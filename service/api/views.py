@@ -160,13 +160,15 @@ def results_view(row: JobRow, results: dict[int, dict[str, object]], threat_of: 
     """The results so far, in the order of the spec; the threats of attacks are for checks across them."""
     evaluations = [read_result(results[index]) for index in sorted(results)]
     expected = len(evaluations_in(row.spec))
+    complete = row.state == JobState.SUCCEEDED and len(evaluations) >= expected
     return Results(
         job=row.id,
-        complete=row.state == JobState.SUCCEEDED and len(evaluations) >= expected,
+        complete=complete,
         evaluations=evaluations,
         warnings=[*left_out_warnings(row.spec), *cross_checks(evaluations, threat_of)],
         error=job_error(row),
         provenance=None if row.provenance is None else Provenance.model_validate(row.provenance),
+        signature=f"{JOBS_PATH}/{row.id}/signature" if complete else None,
     )
 
 

@@ -1,11 +1,11 @@
-"""The subcommands that submit, follow, read and change jobs."""
+"""The subcommands that submit, follow, read, sign and change jobs."""
 
 from __future__ import annotations
 
 import argparse
 
-from assay.service.cli import commands, job_lists
-from assay.service.cli.arguments import JOB, Subcommands, add_remote, count, job_argument, json_argument
+from assay.service.cli import commands, job_lists, signatures
+from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, count, job_argument, json_argument
 from assay.service.contract.states import JobState
 
 
@@ -125,6 +125,44 @@ def add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("kind", metavar="KIND", nargs="?", help="model, attack, data, recipe, ...")
     parser.add_argument("name", metavar="NAME", nargs="?", help="a component of that kind")
     json_argument(parser)
+
+
+def add_signatures(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `sign` and `verify`."""
+    parser = add_remote(
+        subcommands,
+        "sign",
+        signatures.sign,
+        "save the results of a job with their signature",
+        f"assay sign {JOB} --output paper/table-2 --files",
+    )
+    job_argument(parser)
+    parser.add_argument("--output", help="folder for signature.json and results.json (default: the job's id)")
+    parser.add_argument("--files", action="store_true", help="save the job's files too")
+
+    parser = add(
+        subcommands,
+        "verify",
+        signatures.verify,
+        "check results and files against their signature, without the service",
+        "assay verify paper/table-2 --key assay.pub",
+        "assay verify results.json --signature signature.json --url https://assay.example",
+    )
+    parser.add_argument(
+        "file", metavar="FILE", help="signature.json, its folder, saved results (JSON), or a file of the job"
+    )
+    parser.add_argument(
+        "--signature", metavar="FILE", help="the signature (default: signature.json beside FILE)"
+    )
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="trust this public key (PEM), or these (JSON Web Key Set); may be repeated",
+    )
+    parser.add_argument("--url", help="trust the keys that this service shows (default: ASSAY_URL)")
+    parser.add_argument("--job", help="the id of the job that the signature must be about")
 
 
 def add_changing(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

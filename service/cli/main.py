@@ -1,7 +1,7 @@
 """The `assay` command: a thin layer over the Python client.
 
-Exit codes: 0 done, 1 the job failed or the service cannot start, 2 wrong usage or invalid spec,
-3 the service cannot be reached.
+Exit codes: 0 done, 1 the job failed, a signature does not hold or the service cannot start, 2 wrong usage or
+invalid spec, 3 the service cannot be reached.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ EPILOG = """examples:
   assay watch JOB                           follow it to its end
   assay results JOB                         its numbers, with 95 % intervals
 
-exit codes: 0 done, 1 the job failed or the service cannot start, 2 wrong usage or invalid spec,
-3 the service cannot be reached
+exit codes: 0 done, 1 the job failed, a signature does not hold or the service cannot start, 2 wrong usage
+or invalid spec, 3 the service cannot be reached
 """
 
 
@@ -80,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     job_arguments.add_submission(subcommands)
     job_arguments.add_reading(subcommands)
     job_arguments.add_results(subcommands)
+    job_arguments.add_signatures(subcommands)
     job_arguments.add_changing(subcommands)
     return parser
 

@@ -16,6 +16,7 @@ from assay.service.client.transport import (
     reaching,
 )
 from assay.service.contract.results import Artifact, Page
+from assay.service.contract.signatures import KeySet
 
 
 class ArtifactCalls(Connection):
@@ -25,6 +26,18 @@ class ArtifactCalls(Connection):
         """The files of the job."""
         page = self._json("GET", f"{API}/jobs/{part(job_id)}/artifacts")
         return parsed(Page[Artifact], page).items
+
+    def signature(self, job_id: str) -> bytes:
+        """The signature of the job's complete results, as the bytes of `signature.json`.
+
+        Raises:
+            InvalidState: the results are not complete.
+        """
+        return self._call("GET", f"{API}/jobs/{part(job_id)}/signature").content
+
+    def signing_keys(self) -> KeySet:
+        """The public keys of the service, which check signatures; needs no API key."""
+        return parsed(KeySet, self._json("GET", "/.well-known/assay-keys"))
 
     def download(self, job_id: str, name: str, target: Path) -> Path:
         """Downloads a file and checks its sha256; the target appears only when complete.

@@ -183,7 +183,10 @@ class JobError(Answer):
 
 
 class Results(Answer):
-    """The results of a job; `complete` is false while evaluations are missing."""
+    """The results of a job; `complete` is false while evaluations are missing.
+
+    `signature` is the path of their signature; null while they are not complete.
+    """
 
     job: str
     complete: bool
@@ -191,6 +194,7 @@ class Results(Answer):
     warnings: list[Warning] = []
     error: JobError | None = None
     provenance: Provenance | None
+    signature: str | None = None
 
 
 class Progress(Answer):

@@ -224,6 +224,11 @@ class TenantArtifacts(_Part):
         self._check(job_id)
         return self._store.artifacts.get(job_id, name)
 
+    def add(self, job_id: str, name: str, path: str, size: int, sha256: str, media_type: str) -> None:
+        """Records a file that the service itself has written."""
+        self._check(job_id)
+        self._store.artifacts.add(job_id, name, path, size, sha256, media_type)
+
 
 class TenantCheckpoints(_Part):
     """The checkpoints of the caller's tenant: a name means one of its own, for administrators too."""

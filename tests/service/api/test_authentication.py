@@ -19,11 +19,13 @@ from tests.support.databases import *  # noqa: F403 (fixtures)
 
 Make = Callable[..., dict[str, Any]]
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PURGE")
-OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/api/v1/session")}
+SIGNING_KEYS = "/.well-known/assay-keys"
+OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/api/v1/session"), ("GET", SIGNING_KEYS)}
 UNKNOWN = (
     "/", "/x", "/api", "/api/v1", "/api/v1/jobs/", "/api/v2/jobs", "/metrics", "/redoc", "/docs/", "//docs",
     "/docs/nope.js", "/docs/%2e%2e/core.py", "/healthz/", "//healthz", "/healthz/..%2fapi/v1/jobs",
     "/HEALTHZ", "/healthz%00", "/readyz%2f", "/healthz;x", "/%68ealthz/x", "/api/v1/session/", "/static/x",
+    "/.well-known/", "/.well-known/assay-keys/", "/.well-known/x",
 )  # fmt: skip
 
 
@@ -83,6 +85,7 @@ def test_no_route_answers_without_a_key(api: httpx.Client, transport: Any) -> No
 def test_the_open_routes_are_open(api: httpx.Client) -> None:
     assert api.get("/healthz").status_code == 200
     assert api.get("/readyz").status_code == 200
+    assert api.get(SIGNING_KEYS).status_code == 200
     assert api.post("/api/v1/session").status_code == 400
 
 

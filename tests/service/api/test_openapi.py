@@ -13,6 +13,7 @@ ROUTES = {
     "list_artifacts", "download_artifact", "list_catalog", "get_component", "compare_jobs", "healthz",
     "readyz", "metrics", "stream_events", "list_keys", "create_key", "revoke_key", "log_in", "get_session",
     "log_out", "list_audit", "upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint",
+    "get_signature", "list_signing_keys",
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ SUBCOMMANDS = [
     "download", "catalog", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
-    "import-pickle", "run",
+    "import-pickle", "run", "sign", "verify",
 ]  # fmt: skip
 
 

@@ -1,0 +1,155 @@
+"""Routes of signatures: signed results, and the public keys that check them.
+
+The service has the key; workers and evaluators do not. It signs when first asked, and keeps the signature
+as a file of the job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastapi import APIRouter, Response
+
+from assay.service.api.artifacts import remove_artifacts
+from assay.service.api.authentication import SIGNING_KEYS_PATH
+from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.results import finished_results
+from assay.service.api.views import JOBS_PATH, iso
+from assay.service.contract.errors import InvalidState, NotFound, Unavailable
+from assay.service.contract.results import Results
+from assay.service.contract.signatures import SIGNATURE_FILE, Envelope, KeySet
+from assay.service.settings import Settings
+from assay.service.signing.keys import BadKey, public_keys
+from assay.service.signing.statement import SignedFile, content_of, sign
+from assay.service.signing.verify import BadSignature, opened
+from assay.service.store.rows import ArtifactRow
+from assay.service.store.tenants import TenantStore
+
+logger = logging.getLogger(__name__)
+router = APIRouter(tags=["signatures"])
+CANNOT_SIGN = "the service cannot use its signing key; its log says why"
+# Of results with thousands of evaluations; a file in the job's folder may be longer, but is none of ours.
+MAX_SIGNATURE_BYTES = 256 * 1024**2
+
+
+@router.get(
+    SIGNING_KEYS_PATH,
+    operation_id="list_signing_keys",
+    summary="Public keys of signatures",
+    responses=documented(Unavailable),
+    dependencies=[only()],
+)
+def list_signing_keys(settings: SettingsDep) -> KeySet:
+    """The keys that sign results, as a JSON Web Key Set; needs no API key."""
+    try:
+        return settings.keyring.public()
+    except (BadKey, OSError) as error:
+        logger.error("no public keys can be given: %s", error)
+        raise Unavailable(CANNOT_SIGN) from error
+
+
+@router.get(
+    f"{JOBS_PATH}/{{job_id}}/signature",
+    operation_id="get_signature",
+    summary="Signature of a job's results",
+    response_model=Envelope,
+    responses=documented(NotFound, InvalidState, Unavailable),
+    dependencies=[only()],
+)
+def get_signature(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: SettingsDep) -> Response:
+    """The complete results, their provenance and the hashes of the job's files, signed.
+
+    A DSSE envelope around an in-toto statement. It is made at the first call; later calls give the same one.
+    """
+    results = finished_results(store, job, catalog) if job.state.terminal else None
+    if results is None or not results.complete:
+        raise InvalidState(f"job {job.id} is {job.state.value}; only complete results are signed")
+    rows = store.artifacts.of(job.id)
+    try:
+        if any(row.expired_at is not None for row in rows):
+            content = _signed(
+                settings, results, rows
+            )  # the job's folder is gone, a new one would soon be too
+        else:
+            content = _kept(store, settings, results, rows)
+    except (BadKey, OSError) as error:
+        logger.error("job %s: no signature: %s", job.id, error)
+        raise Unavailable(CANNOT_SIGN) from error
+    return Response(content, media_type="application/json", headers={"X-Content-Type-Options": "nosniff"})
+
+
+def _signed(settings: Settings, results: Results, rows: Sequence[ArtifactRow]) -> bytes:
+    files = [SignedFile(row.name, row.size, row.sha256) for row in rows]
+    envelope = sign(settings.keyring.private(), content_of(results), files, iso(time.time()))
+    return (envelope.model_dump_json(indent=2) + "\n").encode()
+
+
+def _kept(store: TenantStore, settings: Settings, results: Results, rows: Sequence[ArtifactRow]) -> bytes:
+    """The signature among the job's files; where there is none, a new one is put there."""
+    path = settings.artifacts / results.job / SIGNATURE_FILE
+    content = _found(settings, results.job, path)
+    if content is None:
+        content = _signed(settings, results, rows)
+        try:
+            content = _placed(settings, results.job, path, content)
+        except OSError as error:
+            logger.warning("job %s: its signature is not kept: %s", results.job, error)
+            return content
+    digest = hashlib.sha256(content).hexdigest()
+    if not any(row.name == SIGNATURE_FILE and row.sha256 == digest for row in rows):
+        try:
+            store.artifacts.add(
+                results.job, SIGNATURE_FILE, str(path), len(content), digest, "application/json"
+            )
+        except NotFound:  # the job was just deleted
+            remove_artifacts(settings.artifacts, results.job)
+            raise
+    return content
+
+
+def _found(settings: Settings, job_id: str, path: Path) -> bytes | None:
+    """The content of a signature file, if this service has signed it, for this job.
+
+    Evaluators write to the job's folder too: the file may be anything, of any size.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_SIGNATURE_BYTES:
+            return None
+        content = file.read(MAX_SIGNATURE_BYTES)
+    try:
+        signed = opened(content, public_keys(settings.keyring.public()))
+    except BadSignature:
+        return None
+    return content if signed.job == job_id else None
+
+
+def _placed(settings: Settings, job_id: str, path: Path, content: bytes) -> bytes:
+    """Writes a signature; of several at once the first one stays, and is returned."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+            file.write(content)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            others = _found(settings, job_id, path)
+            if others is not None:
+                return others
+            os.replace(temporary, path)
+        return content
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,111 @@
+"""What is signed: an in-toto statement in canonical JSON (RFC 8785), inside a DSSE envelope."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import rfc8785
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from assay.service.contract.results import Results
+from assay.service.contract.signatures import RESERVED, RESULTS_FILE, Envelope, EnvelopeSignature
+from assay.service.signing.keys import key_id
+
+PAYLOAD_TYPE: Literal["application/vnd.in-toto+json"] = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:assay:results:v1"
+ALGORITHM = "Ed25519"
+# Larger integers are no numbers in every reader of JSON (RFC 8785, appendix D): they are signed as texts.
+MAX_INTEGER = 2**53 - 1
+
+
+@dataclass(frozen=True)
+class SignedFile:
+    """A file of the job: its name, size in bytes and sha256 in hexadecimal digits."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+def canonical(value: Any) -> bytes:
+    """The JSON of a value in its one form: equal values give equal bytes, in every language.
+
+    Raises:
+        ValueError: it holds NaN, an infinity, a lone surrogate, or something that JSON has not.
+    """
+    return rfc8785.dumps(_portable(value))
+
+
+def _portable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _portable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(item) for item in value]
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        return str(value)
+    return value
+
+
+def content_of(results: Results) -> dict[str, Any]:
+    """The part of the results that is signed: all but the link to their signature."""
+    return results.model_dump(mode="json", exclude={"signature"})
+
+
+def statement(
+    results: Mapping[str, Any], files: Sequence[SignedFile], *, signed_at: str, key: str
+) -> dict[str, Any]:
+    """The statement about a job's results and files, these ordered by name.
+
+    Args:
+        results: as `content_of` gives them.
+        files: the job's files; those with reserved names are left out.
+        signed_at: ISO 8601 in UTC.
+        key: id of the key that signs.
+    """
+    listed = sorted((file for file in files if file.name not in RESERVED), key=lambda file: file.name)
+    digest = hashlib.sha256(canonical(results)).hexdigest()
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [
+            {"name": RESULTS_FILE, "digest": {"sha256": digest}},
+            *({"name": file.name, "digest": {"sha256": file.sha256}} for file in listed),
+        ],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "job": results["job"],
+            "signed_at": signed_at,
+            "algorithm": ALGORITHM,
+            "key_id": key,
+            "artifacts": [asdict(file) for file in listed],
+            "results": results,
+        },
+    }
+
+
+def sign(
+    key: Ed25519PrivateKey, results: Mapping[str, Any], files: Sequence[SignedFile], signed_at: str
+) -> Envelope:
+    """The envelope with the signed statement.
+
+    Raises:
+        ValueError: the results have no canonical form.
+    """
+    name = key_id(key.public_key())
+    payload = canonical(statement(results, files, signed_at=signed_at, key=name))
+    signature = key.sign(pre_authentication(payload))
+    return Envelope(
+        payloadType=PAYLOAD_TYPE,
+        payload=base64.b64encode(payload).decode(),
+        signatures=[EnvelopeSignature(keyid=name, sig=base64.b64encode(signature).decode())],
+    )
+
+
+def pre_authentication(payload: bytes) -> bytes:
+    """The bytes that are signed: DSSE's encoding of type and payload, which no other protocol has."""
+    kind = PAYLOAD_TYPE.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
