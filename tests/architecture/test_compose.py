@@ -42,6 +42,7 @@ EVERY = [
 OF_DOCKER = {"COMPOSE_FILE", "COMPOSE_PROJECT_NAME"}
 OF_THE_FILES = {
     *("ASSAY_DATA", "ASSAY_PUBLISH", "ASSAY_SECRETS", "ASSAY_TAG", "ASSAY_COMMIT"),
+    *(f"ASSAY_{of}_{what}" for of in ("WORKER", "SERVICE", "DATABASE") for what in ("MEMORY", "CPUS")),
     *("ASSAY_PRIVATE_ADDRESS", "ASSAY_STATE_SERVER", "ASSAY_STATE_FOLDER"),
 }
 
@@ -76,11 +77,47 @@ def test_a_container_can_do_nothing_but_its_work(names: tuple[str, ...], service
     assert content["cap_drop"] == ["ALL"]
     assert "cap_add" not in content
     assert content["security_opt"] == ["no-new-privileges:true"]
+    assert content["ulimits"] == {"core": 0}
     assert content["init"] is True
     assert not {"privileged", "pid", "ipc", "network_mode", "devices", "userns_mode"} & set(content)
     assert set(content["logging"]["options"]) == {"max-size", "max-file"}
     assert content["restart"] == ("no" if service == "migrate" else "unless-stopped")
     assert re.fullmatch(r"\d+s", content["stop_grace_period"])
+
+
+@pytest.mark.parametrize(("names", "service"), EVERY)
+def test_a_container_cannot_take_the_machine(names: tuple[str, ...], service: str) -> None:
+    content = service_of(names, service)
+    assert re.fullmatch(r"[1-9]\d*g", content["mem_limit"])
+    assert 64 <= content["pids_limit"] <= 4096
+    if service == "worker":
+        # It may use all processors, but never against the others, whose weight is Docker's default of 1024.
+        assert (str(content["cpus"]), content["cpu_shares"]) == ("0", 256)
+    else:
+        assert 1 <= float(content["cpus"]) <= 2, "more than a small machine has is refused by Docker"
+        assert "cpu_shares" not in content
+
+
+def test_limits_can_be_set() -> None:
+    names = {"WORKER": "worker", "SERVICE": "service", "DATABASE": "postgres"}
+    environment = {f"ASSAY_{name}_MEMORY": "7g" for name in names}
+    environment |= {f"ASSAY_{name}_CPUS": "3" for name in names}
+    services = load(*MAIN, environment=environment)["services"]
+    for service in names.values():
+        assert (services[service]["mem_limit"], str(services[service]["cpus"])) == ("7g", "3")
+
+
+def test_only_the_service_has_the_key_that_signs() -> None:
+    services = load(*MAIN)["services"]
+    folder = services["service"]["environment"]["ASSAY_SIGNING_FOLDER"]
+    holders = {name for name, content in services.items() if "signing" in str(content.get("volumes"))}
+    assert holders == {"service"}
+    assert f"signing:{folder}" in services["service"]["volumes"]
+    assert not any(folder in str(mount) for mount in services["worker"]["volumes"])
+    dockerfile = (ROOT / services["service"]["build"]["dockerfile"]).read_text()
+    assert f"install -d -o 10001 -g 10001 -m 0700 {folder}" in dockerfile
+    box = service_of(BOX, "worker")
+    assert "signing" not in str(box["volumes"]) + str(box["environment"])
 
 
 @pytest.mark.parametrize(("names", "service"), EVERY)
@@ -168,13 +205,13 @@ def test_what_starts_waits_for_what_it_needs() -> None:
 
 def test_what_is_kept_lies_in_volumes() -> None:
     content = load(*MAIN, environment={})
-    assert set(content["volumes"]) == {"database", "redis", "state", "data"}
+    assert set(content["volumes"]) == {"database", "redis", "state", "signing", "data"}
     shared = ["state:/var/lib/assay", "data:/data:ro"]
     assert {name: service.get("volumes") for name, service in content["services"].items()} == {
         "postgres": ["database:/var/lib/postgresql/data"],
         "redis": ["redis:/data"],
         "migrate": None,
-        "service": shared,
+        "service": [shared[0], "signing:/var/lib/assay-signing", shared[1]],
         "worker": shared,
     }
     options = content["services"]["redis"]["command"]

@@ -15,11 +15,12 @@ PACKAGES = ["service", "workers", "models", "attacks"]
 DISTRIBUTION = "assay-robustness"
 TOP_LEVEL = {
     *PACKAGES,
-    *("src", "docker", "tests", "docs", "benchmarks", ".ci"),
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "pyproject.toml"),
+    *("src", "supply", "docker", "tests", "docs", "benchmarks", ".ci"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "Makefile", "pyproject.toml"),
     *("docker-compose.yml", "docker-compose.cpu.yml", "docker-compose.private.yml"),
     *("docker-compose.worker.yml", ".env.example", ".gitignore", ".dockerignore"),
     *("requirements-service.txt", "requirements-worker.txt", "requirements-dev.txt"),
+    "requirements-cpu.txt",
 }
 
 

@@ -137,5 +137,5 @@ def test_rotation_as_the_page_says(tmp_path: Path) -> None:
     assert (retired.kid, retired.x) == (old.kid, old.x) != (new.kid, new.x)
     assert set(public_keys(ring.public())) == {old.kid, new.kid}
     (tmp_path / "retired" / "2026.pem").write_text("nonsense")
-    with pytest.raises(BadKey, match="2026.pem: this is no public key in PEM"):
+    with pytest.raises(BadKey, match=r"2026\.pem: this is no public key in PEM"):
         ring.public()
