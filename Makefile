@@ -18,10 +18,11 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-portable chaos hostile check fmt catalog lock clean
+.PHONY: help install demo test test-all test-portable chaos hostile check fmt catalog lock lock-cpu pin-images \
+	sbom vulnerabilities clean
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with the service, the worker and the `assay` command
 	@echo "installed: $(BIN)/assay"
@@ -69,6 +70,27 @@ lock: ## resolve the requirements anew into the locks; UPGRADE=--upgrade takes n
 	$(COMPILE) --extra dev -o requirements-dev.txt
 	$(COMPILE) --extra service -c requirements-dev.txt -o requirements-service.txt
 	$(COMPILE) --extra worker -c requirements-dev.txt -o requirements-worker.txt
+
+# The CPU builds are on PyTorch's own index, which uv knows; the locked versions, with their own hashes.
+TORCH_INDEX ?=
+lock-cpu: ## write the hashes of the CPU builds of torch, for docker-compose.cpu.yml; needs network
+	sed -nE 's/^(torch|torchvision)==([^ ]+).*/\1==\2+cpu/p' requirements-worker.txt \
+		| uv --no-config pip compile --quiet --no-deps --python-version 3.11 --python-platform linux \
+			$(if $(TORCH_INDEX),--default-index $(TORCH_INDEX),--torch-backend cpu) \
+			--generate-hashes --no-header --no-annotate --no-emit-index-url \
+			--no-emit-find-links - -o requirements-cpu.txt
+
+pin-images: $(STAMP) ## write the digests of the base images into Dockerfiles and compose files; needs network
+	@$(BIN)/python supply/pin_images.py
+
+sbom: $(STAMP) ## write a bill of materials (CycloneDX) of each lock into build/sbom
+	@$(BIN)/python supply/sbom.py build/sbom
+
+vulnerabilities: $(STAMP) ## look the locked packages up in a database of known vulnerabilities; needs network
+	@failed=; for lock in requirements-service.txt requirements-worker.txt requirements-dev.txt; do \
+		echo "== $$lock"; \
+		$(BIN)/python -m pip_audit --strict --disable-pip --require-hashes --requirement $$lock || failed=1; \
+	done; [ -z "$$failed" ]
 
 clean: ## remove .venv, caches and build leftovers; results and job states stay
 	rm -rf $(VENV) .bootstrap build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

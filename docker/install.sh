@@ -12,13 +12,33 @@ python=$environment/bin/python
 # Packages that exist once more as a CPU build, and those that only the CUDA build needs.
 cuda_only='^(torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)=='
 
+cpu_lock=requirements-cpu.txt
+
 die() {
     echo "install.sh: $*" >&2
     exit 2
 }
 
+torch_of() {
+    sed -nE 's/^((torch|torchvision)==[^ ]+) .*/\1/p' "$1" | sort
+}
+
+# The lock's hashes of torch are those of its CUDA builds; the CPU builds have a lock of their own.
+check_cpu_hashes() {
+    if [ "$(torch_of "$cpu_lock" | sed 's/+cpu$//')" = "$(torch_of "$1")" ]; then
+        unhashed=no
+    elif [ "${ASSAY_UNHASHED_TORCH:-no}" = yes ]; then
+        unhashed=yes
+        echo "install.sh: the CPU builds of torch come without hashes, as ASSAY_UNHASHED_TORCH asks" >&2
+    else
+        die "$cpu_lock has no hashes for the versions in $1; run make lock-cpu on a machine with network," \
+            "or set ASSAY_UNHASHED_TORCH=yes to install them without"
+    fi
+}
+
 locked() {
     lock=$1 device=$2
+    [ "$device" != cpu ] || check_cpu_hashes "$lock"
     uv venv --quiet --python "${ASSAY_PYTHON:-3.11}" "$environment"
     case $device in
     cuda | none)
@@ -30,11 +50,20 @@ locked() {
         awk -v drop="$cuda_only" '/^[^ ]/ { keep = $0 !~ drop } keep' "$lock" >"$kept"
         uv pip sync --quiet --require-hashes --python "$python" "$kept"
         rm "$kept"
-        # PyTorch's own index has the CPU builds of the locked versions; the lock's hashes are those of
-        # the CUDA builds. All that they need is installed already.
-        # shellcheck disable=SC2046 # one word each
-        uv pip install --quiet --no-deps --torch-backend cpu --python "$python" \
-            $(sed -nE 's/^(torch|torchvision)==([^ ]+).*/\1==\2/p' "$lock")
+        # PyTorch's own index, or a mirror of it, has the CPU builds of the locked versions. All that they
+        # need is installed already.
+        if [ -n "${ASSAY_TORCH_INDEX:-}" ]; then
+            set -- --default-index "$ASSAY_TORCH_INDEX"
+        else
+            set -- --torch-backend cpu
+        fi
+        if [ "$unhashed" = no ]; then
+            set -- "$@" --require-hashes --requirement "$cpu_lock"
+        else
+            # shellcheck disable=SC2046 # one word each
+            set -- "$@" $(torch_of "$lock")
+        fi
+        uv pip install --quiet --no-deps --python "$python" "$@"
         ;;
     *) die "device $device given; allowed: cuda, cpu" ;;
     esac

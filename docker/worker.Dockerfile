@@ -10,13 +10,19 @@ FROM ghcr.io/astral-sh/uv:0.13.9 AS uv
 
 FROM ${BASE} AS build
 ARG DEVICE=cuda
+# "yes" installs the CPU builds of torch without hashes, where requirements-cpu.txt has none.
+ARG UNHASHED_TORCH=no
+# A mirror of PyTorch's index of CPU builds.
+ARG TORCH_INDEX=
 COPY --from=uv /uv /usr/local/bin/uv
 # The base has no Python: uv brings the one that this project is tested with.
 ENV UV_CACHE_DIR=/var/cache/uv UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR=/opt/python
 WORKDIR /build
 COPY docker/install.sh docker/
-COPY requirements-worker.txt ./
-RUN --mount=type=cache,target=/var/cache/uv sh docker/install.sh locked requirements-worker.txt "${DEVICE}"
+COPY requirements-worker.txt requirements-cpu.txt ./
+RUN --mount=type=cache,target=/var/cache/uv \
+    ASSAY_UNHASHED_TORCH="${UNHASHED_TORCH}" ASSAY_TORCH_INDEX="${TORCH_INDEX}" \
+    sh docker/install.sh locked requirements-worker.txt "${DEVICE}"
 COPY pyproject.toml README.md LICENSE requirements-dev.txt ./
 COPY service service
 COPY workers workers

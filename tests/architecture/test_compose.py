@@ -41,6 +41,7 @@ EVERY = [
 # What docker itself reads, and what is not a setting of the service or the workers.
 OF_DOCKER = {"COMPOSE_FILE", "COMPOSE_PROJECT_NAME"}
 OF_THE_FILES = {
+    *("ASSAY_UNHASHED_TORCH", "ASSAY_TORCH_INDEX"),
     *("ASSAY_DATA", "ASSAY_PUBLISH", "ASSAY_SECRETS", "ASSAY_TAG", "ASSAY_COMMIT"),
     *(f"ASSAY_{of}_{what}" for of in ("WORKER", "SERVICE", "DATABASE") for what in ("MEMORY", "CPUS")),
     *("ASSAY_PRIVATE_ADDRESS", "ASSAY_STATE_SERVER", "ASSAY_STATE_FOLDER"),

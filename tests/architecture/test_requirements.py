@@ -62,6 +62,20 @@ def test_torch_comes_from_the_registry_in_any_recent_version() -> None:
     assert "+" not in "".join(ENTRY.match(entry)[2] for entry in entries("requirements-dev.txt"))
 
 
+def test_the_cpu_builds_have_hashes_of_the_locked_versions_or_are_not_resolved() -> None:
+    """`make lock-cpu` fills the file where their index can be reached; until then it says so."""
+    text = (ROOT / "requirements-cpu.txt").read_text()
+    found = [entry for entry in re.split(r"\n(?=\S)", text) if not entry.startswith("#")]
+    if not found:
+        assert "Not resolved: `make lock-cpu`" in text
+        return
+    locked = dict(ENTRY.match(entry).groups() for entry in entries("requirements-worker.txt"))
+    assert {ENTRY.match(entry).groups() for entry in found} == {
+        (name, f"{locked[name]}+cpu") for name in ("torch", "torchvision")
+    }
+    assert all("--hash=sha256:" in entry for entry in found)
+
+
 def test_no_uv_lock() -> None:
     # It records where packages came from; the hashed requirement files do not.
     assert not (ROOT / "uv.lock").exists()

@@ -6,18 +6,20 @@ index that tests do not reach, so for the worker uv is replaced by a recorder.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.support.compose import ROOT
 
-MEGABYTES = 120
+MEGABYTES = 140  # cryptography, which signs results, has ten of them
 HEAVY = {"torch", "torchvision", "timm", "numpy", "scipy", "scikit-learn", "matplotlib", "cleverhans"}
 RECORDER = """#!/bin/sh
 echo "$@" >>"$RECORD/calls"
@@ -27,9 +29,9 @@ exit 0
 ENTRY = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)", re.MULTILINE)
 
 
-def install(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def install(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     command = ["sh", "docker/install.sh", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True)
 
 
 def uv_folder() -> str:
@@ -100,7 +102,7 @@ def test_a_gpu_worker_gets_the_whole_lock(recorder: dict[str, str], tmp_path: Pa
 def test_a_cpu_worker_gets_the_lock_without_cuda_and_the_same_torch(
     recorder: dict[str, str], tmp_path: Path
 ) -> None:
-    run = install("locked", "requirements-worker.txt", "cpu", **recorder)
+    run = install("locked", "requirements-worker.txt", "cpu", **recorder, ASSAY_UNHASHED_TORCH="yes")
     assert run.returncode == 0, run.stderr
     whole = (ROOT / "requirements-worker.txt").read_text()
     versions = dict(ENTRY.findall(whole))
@@ -109,13 +111,86 @@ def test_a_cpu_worker_gets_the_lock_without_cuda_and_the_same_torch(
     assert all(name.startswith(("torch", "triton", "nvidia-", "cuda-")) for name in left_out)
     kept = [entry for entry in re.split(r"\n(?=\S)", whole) if ENTRY.match(entry)[1] not in left_out]
     assert (tmp_path / "lock").read_text().strip() == "\n".join(kept).strip(), "the other hashes stay"
+    assert "without hashes" in run.stderr
     last = (tmp_path / "calls").read_text().splitlines()[-1]
     torch = [f"torch=={versions['torch']}", f"torchvision=={versions['torchvision']}"]
     assert last.split()[-2:] == torch
     assert "--torch-backend cpu" in last
 
 
+@pytest.mark.parametrize("version", [None, "2.0.0"])
+def test_without_hashes_of_the_locked_torch_a_cpu_worker_is_not_made(
+    recorder: dict[str, str], tmp_path: Path, version: str | None
+) -> None:
+    checkout = checkout_with(tmp_path, version)
+    run = install("locked", "requirements-worker.txt", "cpu", cwd=checkout, **recorder)
+    assert run.returncode == 2
+    assert "requirements-cpu.txt has no hashes for the versions" in run.stderr
+    assert not (tmp_path / "calls").exists(), "known before anything is downloaded"
+
+
+def checkout_with(folder: Path, version: str | None, torch_hash: str = "0" * 64) -> Path:
+    """What install.sh reads, with a lock of the CPU builds of another version, or of none."""
+    checkout = folder / "checkout"
+    (checkout / "docker").mkdir(parents=True)
+    shutil.copy(ROOT / "docker" / "install.sh", checkout / "docker")
+    shutil.copy(ROOT / "requirements-worker.txt", checkout)
+    entry = f"torch=={version}+cpu \\\n    --hash=sha256:{torch_hash}\n"
+    (checkout / "requirements-cpu.txt").write_text(entry if version else "# none\n")
+    return checkout
+
+
+def wheel(folder: Path, version: str, *, stated: bool = True) -> str:
+    """Puts a torch of nothing but its name into an index, which states its sha256 or not; returns the hash."""
+    (folder / "torch").mkdir(parents=True)
+    path, facts = folder / "torch" / f"torch-{version}-py3-none-any.whl", f"torch-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("torch/__init__.py", "")
+        archive.writestr(f"{facts}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        archive.writestr(f"{facts}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{facts}/RECORD", "")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    address = path.name.replace("+", "%2B") + (f"#sha256={digest}" if stated else "")
+    page = f'<!DOCTYPE html><html><body><a href="{address}">{path.name}</a></body></html>'
+    (folder / "torch" / "index.html").write_text(page)
+    return digest
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_cpu_build_is_installed_by_its_hash(tmp_path: Path, right: bool) -> None:
+    """With the real uv, and a wheel in a folder in place of the index that tests do not reach."""
+    found = wheel(tmp_path / "index", "9.9.9+cpu", stated=False)
+    checkout = checkout_with(tmp_path, "9.9.9", found if right else "0" * 64)
+    (checkout / "lock.txt").write_text("torch==9.9.9 \\\n    --hash=sha256:" + "1" * 64 + "\n")
+    variables = {
+        "ASSAY_ENVIRONMENT": str(tmp_path / "environment"),
+        "ASSAY_PYTHON": sys.executable,
+        "PATH": f"{uv_folder()}:{os.environ['PATH']}",
+        "ASSAY_TORCH_INDEX": f"file://{tmp_path / 'index'}",
+        "UV_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    run = install("locked", "lock.txt", "cpu", cwd=checkout, **variables)
+    there = list((tmp_path / "environment").rglob("torch-9.9.9+cpu.dist-info"))
+    assert (run.returncode == 0, bool(there)) == (right, right), run.stderr
+    if not right:
+        assert "Hash mismatch" in run.stderr
+
+
 def test_another_device_is_refused(recorder: dict[str, str]) -> None:
     run = install("locked", "requirements-worker.txt", "tpu", **recorder)
     assert run.returncode == 2
     assert "allowed: cuda, cpu" in run.stderr
+
+
+def test_the_hashes_of_the_cpu_builds_are_written(tmp_path: Path) -> None:
+    """`make lock-cpu`, with the real uv; what it writes is what install.sh asks for."""
+    found = wheel(tmp_path / "index", "9.9.9+cpu")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "requirements-worker.txt").write_text("torch==9.9.9 \\\n    --hash=sha256:" + "1" * 64 + "\n")
+    command = ["make", "lock-cpu", f"TORCH_INDEX=file://{tmp_path / 'index'}"]
+    path = f"{uv_folder()}:{os.environ['PATH']}"
+    variables = os.environ | {"PATH": path, "UV_CACHE_DIR": str(tmp_path / "cache")}
+    run = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    text = (tmp_path / "requirements-cpu.txt").read_text()
+    assert text == f"torch==9.9.9+cpu \\\n    --hash=sha256:{found}\n"

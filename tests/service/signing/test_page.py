@@ -1,4 +1,4 @@
-"""docs/signed-results.md: its commands and its program verify what was signed, and notice what was changed."""
+"""docs/signed-results.md: its commands and program verify what was signed, and notice what was changed."""
 
 from __future__ import annotations
 
