@@ -141,7 +141,7 @@ def checkout_with(folder: Path, version: str | None, torch_hash: str = "0" * 64)
 
 
 def wheel(folder: Path, version: str, *, stated: bool = True) -> str:
-    """Puts a torch of nothing but its name into an index, which states its sha256 or not; returns the hash."""
+    """Puts a torch of nothing but its name into an index, which may state its sha256; returns that."""
     (folder / "torch").mkdir(parents=True)
     path, facts = folder / "torch" / f"torch-{version}-py3-none-any.whl", f"torch-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
