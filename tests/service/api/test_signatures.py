@@ -125,6 +125,20 @@ def test_a_file_that_an_evaluator_left_is_not_taken_for_ours(
     assert not (settings.state / "new").exists()
 
 
+def test_a_link_to_a_true_signature_is_replaced_by_a_file(
+    api: httpx.Client, job_id: str, settings: Settings, tmp_path: Path
+) -> None:
+    """What it leads to could be changed while it is read."""
+    path = settings.artifacts / job_id / "signature.json"
+    (tmp_path / "copy").write_bytes(api.get(f"{JOBS}/{job_id}/signature").content)
+    path.unlink()
+    path.symlink_to(tmp_path / "copy")
+    raw = api.get(f"{JOBS}/{job_id}/signature").content
+    assert signed_by(api, raw).job == job_id
+    assert not path.is_symlink()
+    assert path.read_bytes() == raw
+
+
 def test_a_changed_signature_is_made_again(api: httpx.Client, job_id: str, settings: Settings) -> None:
     first = api.get(f"{JOBS}/{job_id}/signature").content
     path = settings.artifacts / job_id / "signature.json"

@@ -114,6 +114,19 @@ def test_every_changed_character_of_the_signature_is_noticed() -> None:
     assert tried > 500
 
 
+def test_bits_that_base64_ignores_are_not_ignored() -> None:
+    """The last character before the padding has four bits that no byte gets."""
+    envelope = json.loads(signature())
+    sig = envelope["signatures"][0]["sig"]
+    assert sig.endswith("==")
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    changed = sig[:-3] + alphabet[alphabet.index(sig[-3]) + 1] + "=="
+    assert base64.b64decode(changed) == base64.b64decode(sig), "a lenient reader takes them for the same"
+    envelope["signatures"][0]["sig"] = changed
+    with pytest.raises(BadSignature, match="not base64 in its one form"):
+        opened(json.dumps(envelope).encode(), KEYS)
+
+
 @given(st.data())
 def test_a_changed_digit_of_the_signed_statement_fails(data: st.DataObject) -> None:
     envelope = json.loads(signature())

@@ -41,6 +41,7 @@ def theirs(store: Store) -> TenantStore:
 def calls_with_a_job(store: TenantStore) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Every method of every part that takes a job's id, with values for its other parameters."""
     others = {"name": "outcomes.npz", "evaluation": 0}
+    others |= {"path": "outcomes.npz", "size": 1, "sha256": "a" * 64, "media_type": "text/csv"}
     for part_name, part in vars(store).items():
         if not isinstance(part, _Part):
             continue
@@ -77,10 +78,11 @@ def test_no_method_reaches_the_job_of_another_tenant(store: Store, ours: TenantS
         found
     )
     assert {"jobs.source", "events.newest", "events.of", "artifacts.of", "artifacts.get"} < set(found)
+    assert "artifacts.add" in found
     for view in (OURS, ADMIN, NO_KEYS):
         for name, method, others in calls_with_a_job(TenantStore(store, view)):
             if name not in ("jobs.cancel", "jobs.retry", "jobs.delete"):
-                assert method(job_id, **others) is not None
+                assert (method(job_id, **others) is not None) == (name != "artifacts.add")
 
 
 def test_no_method_reaches_the_job_behind_a_checkpoint(store: Store, ours: TenantStore) -> None:
