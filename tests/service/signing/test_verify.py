@@ -155,9 +155,8 @@ def test_a_changed_digit_of_saved_results_fails(data: st.DataObject) -> None:
         same = parsed(changed.encode()) == RESULTS and json.loads(changed) == RESULTS
     except BadSignature:
         same = False
-    assert same is False or changed == text or re.search(r"\b0\d", changed) or "e-0" in changed
-    if not same:
-        assert result_problems(signed, changed.encode()) != []
+    # A zero in front of an exponent, as in 1e+020, changes no number.
+    assert (result_problems(signed, changed.encode()) == []) is same
 
 
 def test_digits_beyond_a_float_are_refused() -> None:
