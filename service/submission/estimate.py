@@ -41,12 +41,13 @@ class LeastWork:
 
 
 def least_work(catalog: Catalog, spec: UserSpec) -> LeastWork:
-    """`estimate` with every unknown number at its minimum: one example, one forward pass."""
+    """`estimate` with every unknown number at its minimum: one example, one forward pass, in training both."""
     examples, forward, backward = 0.0, 0.0, 0.0
+    least = (1.0, 1.0 if spec["kind"] == "train" else 0.0)
     for component, reference in _parts(catalog, spec):
         n = _examples(catalog, spec, component, reference)
         count = float(_min_examples(spec) if n is None else n)
-        made = passes(component, reference["params"]) or (1.0, 0.0)
+        made = passes(component, reference["params"]) or least
         examples, forward, backward = examples + count, forward + count * made[0], backward + count * made[1]
     return LeastWork(examples, forward, backward)
 

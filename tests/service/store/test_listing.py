@@ -114,7 +114,7 @@ def test_a_page_costs_two_queries_however_many_jobs_it_has(store: Store) -> None
 
     event.listen(store._database.engine, "before_cursor_execute", record)
     rows, _ = store.jobs.page()
-    assert len(statements) == 2  # sizes first: specs may be long
+    assert len(statements) == 2
     assert len(store.jobs.queue_positions(rows)) == 5
     assert len(statements) == 3
 
