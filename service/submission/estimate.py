@@ -41,7 +41,7 @@ class LeastWork:
 
 
 def least_work(catalog: Catalog, spec: UserSpec) -> LeastWork:
-    """`estimate` with every unknown number at its minimum: one example, one forward pass, in training both."""
+    """`estimate` with each unknown number at its minimum: an example, a forward pass (in training both)."""
     examples, forward, backward = 0.0, 0.0, 0.0
     least = (1.0, 1.0 if spec["kind"] == "train" else 0.0)
     for component, reference in _parts(catalog, spec):
