@@ -30,6 +30,8 @@ from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, lis
 from assay.service.settings import Settings
 from assay.service.store.connections import wrong_settings
 from assay.service.store.store import Store, open_store
+from assay.workers.containment.kernel import forbid_dumps
+from assay.workers.containment.probe import missing_parts, refusal
 from assay.workers.devices import device_classes
 from assay.workers.discovery.packages import installed
 from assay.workers.settings import WorkerSettings
@@ -69,7 +71,10 @@ def main() -> int:
         return WRONG_SETTINGS
     logs.set_up(settings.log_level, settings.log_format)
     signal.signal(signal.SIGTERM, unwind)
+    forbid_dumps()  # an evaluator of the same user must not read its secrets
     try:
+        if worker_settings.sandbox == "required" and (missing := missing_parts()):
+            raise CannotStart(refusal(missing))
         # The port comes before the database and the workers, so that a failure leaves no claims to give back.
         with (
             _exclusive(settings.state),
@@ -114,7 +119,8 @@ def _serve(
 @contextmanager
 def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[list[Supervisor]]:
     devices = device_classes()
-    settings = settings.model_copy(update={"cores": settings.cores_each(count)})
+    shares = {"cores": settings.cores_each(count), "max_evaluator_bytes": settings.memory_each(count)}
+    settings = settings.model_copy(update=shares)
     supervisors: list[Supervisor] = []
 
     def ring_all(job_id: str = "") -> None:

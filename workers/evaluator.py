@@ -4,11 +4,13 @@ A request is a `ShardRequest`, its answers are `EvaluatorReport`s: any number of
 reports, then one `FinalReport` (`service/contract/messages.py`).
 
 It needs no database and no network. It ends when the request pipe closes, even in the middle of a
-request, and asks the kernel to be killed with the thread that started it.
+request, and asks the kernel to be killed with the thread that started it. Unless ASSAY_SANDBOX is off, the
+process that a supervisor starts is the template of contained ones (`containment/template.py`).
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -22,13 +24,27 @@ from typing import TYPE_CHECKING
 
 from assay.service.contract.messages import EvaluatorReport, FinalReport, RankReport, ShardRequest
 from assay.service.contract.records import GpuMemory
+from assay.service.contract.stored_specs import evaluations_in, parts_of
+from assay.workers.containment.settings import from_environment
+from assay.workers.containment.template import Template
+from assay.workers.devices import device_classes
 from assay.workers.evaluator_link import REPORTS, REQUESTS, die_with_parent
 
 if TYPE_CHECKING:
+    from assay.service.catalog.catalog import Catalog
+    from assay.service.catalog.component import Component
+    from assay.service.contract.stored_specs import Params
     from assay.workers.jobs.session import Session
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 0.5
+# Libraries that are imported only when they are used, by components and by kinds of requests (seconds each).
+LATE_IMPORTS = {
+    "assay.workers.data.digits": "sklearn.datasets",
+    "assay.workers.data.cifar10": "torchvision.datasets",
+    "plan": "torch._dynamo",
+    "train": "torch._dynamo",
+}
 
 
 class Reporter:
@@ -67,20 +83,76 @@ def gpu_memory() -> GpuMemory | None:
 
 
 def main() -> None:
-    """Serve requests until the pipe closes."""
+    """Serve requests until the pipe closes: in this process, or in a contained child for each job."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    die_with_parent()
-    requests: queue.SimpleQueue[ShardRequest] = queue.SimpleQueue()
-    descriptor = int(os.environ[REQUESTS])
-    threading.Thread(target=_read, args=(descriptor, requests), name="requests", daemon=True).start()
-    report = Reporter(int(os.environ[REPORTS]))
+    requests, reports = int(os.environ[REQUESTS]), int(os.environ[REPORTS])
+    chosen = from_environment()
+    if chosen is None or chosen.mode == "off" or sys.platform != "linux":
+        die_with_parent()
+        serve(requests, reports)
+        return
+    threads, gpu = int(os.environ.get("ASSAY_TORCH_THREADS", "1")), "cuda" in device_classes()
+    template = Template(
+        chosen, requests, reports, prepare=_import_components, serve=serve, threads=threads, gpu=gpu
+    )
+    _import_everything()
+    template.run()
+
+
+def serve(requests: int, reports: int) -> None:
+    """Serve requests in this process.
+
+    Args:
+        requests: descriptor of the requests; the process ends when they do.
+        reports: descriptor of the reports.
+    """
+    waiting: queue.SimpleQueue[ShardRequest] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests, waiting), name="requests", daemon=True).start()
+    report = Reporter(reports)
     # Imported here, so that the reader thread already watches the pipe while torch loads.
     from assay.workers.jobs.session import Session, configure
 
     configure(int(os.environ.get("ASSAY_TORCH_THREADS", "1")))
     session = Session()
     while True:
-        _serve(requests.get(), session, report)
+        _serve(waiting.get(), session, report)
+
+
+def _import_everything() -> None:
+    """What the evaluators of all jobs have in common, so that a fork has it."""
+    from assay.workers.jobs import check, evaluate, plan, provenance, train  # noqa: F401
+
+    provenance.code()  # asks git, which an evaluator cannot
+    provenance.packages()
+
+
+def _import_components(request: ShardRequest) -> None:
+    """Import the modules of the components that a spec names: Assay's own, never those of packages."""
+    from assay.service.catalog.catalog import load
+
+    catalog, spec = load(), request["spec"]
+    try:
+        if request["kind"] in LATE_IMPORTS:
+            importlib.import_module(LATE_IMPORTS[request["kind"]])
+        named = [("model", spec["model"])] if spec["kind"] == "check" else parts_of(spec)
+        for kind, reference in named:
+            _import_component(catalog, catalog.find(kind, reference["name"]), reference["params"])
+        for item in evaluations_in(spec):
+            _import_component(catalog, catalog.find_evaluation(item["name"]), item["params"])
+            if item["data"] is not None:
+                _import_component(catalog, catalog.find("data", item["data"]["name"]), {})
+    except Exception as error:  # the shard reports what is wrong with its spec
+        log.info("components not imported ahead: %s", error)
+
+
+def _import_component(catalog: Catalog, component: Component, params: Params) -> None:
+    module = component.target.partition(":")[0]
+    if component.package is None:
+        importlib.import_module(module)
+    if module in LATE_IMPORTS:
+        importlib.import_module(LATE_IMPORTS[module])
+    for _, kind, reference in component.references(params):
+        _import_component(catalog, catalog.find(kind, reference["name"]), reference["params"])
 
 
 def _serve(request: ShardRequest, session: Session, report: Reporter) -> None:

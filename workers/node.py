@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 
 from assay.service.store.store import open_store
+from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.devices import device_classes
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.reaper import Reaper
@@ -31,6 +32,7 @@ class Node:
     """
 
     def __init__(self, settings: WorkerSettings, ring_others: Callable[[str], None]) -> None:
+        forbid_dumps()  # its evaluator, of the same user, must not read its secrets
         devices = device_classes()
         self._store = open_store(settings.database, migrate=False)
         self._supervisor = Supervisor(self._store, settings, device_classes=devices, ring_others=ring_others)

@@ -22,6 +22,7 @@ from pydantic_settings import SettingsError
 
 from assay.service.contract import logs
 from assay.service.store.connections import wrong_settings
+from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -35,19 +36,24 @@ WRONG_SETTINGS = 2
 
 @dataclass
 class Slot:
-    """Slot of one node: its name, its GPUs, its share of the machine, and its present process."""
+    """Slot of one node: its name, its GPUs, its share of the machine (memory in bytes), its process."""
 
     name: str
     gpus: tuple[str, ...]
     devices: int = 1
     cores: int = 1
+    memory: int = 0
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     pause: float = 0.0
 
     def start(self) -> None:
         """Start the node's process."""
-        own = {"ASSAY_DEVICES": str(self.devices), "ASSAY_CORES": str(self.cores)}
+        own = {
+            "ASSAY_DEVICES": str(self.devices),
+            "ASSAY_CORES": str(self.cores),
+            "ASSAY_MAX_EVALUATOR_BYTES": str(self.memory),
+        }
         environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), **own}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
@@ -77,10 +83,11 @@ def command(name: str) -> list[str]:
 def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
     """A slot for every `devices` GPUs, the last one perhaps with fewer; without any, `nodes` on the CPU."""
     groups = [tuple(gpus[at : at + settings.devices]) for at in range(0, len(gpus), settings.devices)]
-    cores = settings.cores_each(len(groups) or settings.nodes)
+    count = len(groups) or settings.nodes
+    cores, memory = settings.cores_each(count), settings.memory_each(count)
     if groups:
-        return [Slot(f"gpu{n}", group, len(group), cores) for n, group in enumerate(groups)]
-    return [Slot(f"cpu{n}", (), settings.devices, cores) for n in range(settings.nodes)]
+        return [Slot(f"gpu{n}", group, len(group), cores, memory) for n, group in enumerate(groups)]
+    return [Slot(f"cpu{n}", (), settings.devices, cores, memory) for n in range(settings.nodes)]
 
 
 def visible_gpus() -> list[str]:
@@ -115,6 +122,7 @@ def main() -> int:
         sys.stderr.write("ASSAY_MODE: nodes are of the distributed mode; `assay serve` has its own workers\n")
         return WRONG_SETTINGS
     logs.set_up(settings.log_level, settings.log_format)
+    forbid_dumps()  # an evaluator of the same user must not read its secrets
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from assay.service.store.connections import Connections, absolute
+from assay.workers.containment.limits import Limits, machine_memory
+from assay.workers.containment.settings import Containment
 from assay.workers.devices import available_cores
 
 # With cancel hints through Redis, the database is asked less often; this limits the delay of a cancel whose
@@ -51,6 +54,22 @@ class WorkerSettings(Connections):
         default=300.0, ge=0, description="an idle evaluator is stopped after this time"
     )
     evaluator_command: str = ""
+    sandbox: Literal["off", "auto", "required"] = Field(
+        default="auto",
+        description="containment of evaluators: none, what this machine allows, or no work without all of it",
+    )
+    max_evaluator_bytes: int = Field(
+        default=0, ge=0, description="memory of one evaluator; 0: its part of that of the machine"
+    )
+    max_processor_seconds: int = Field(
+        default=1_000_000, ge=0, description="processor time per thread of one job's evaluator; 0: no limit"
+    )
+    max_file_bytes: int = Field(
+        default=32 * 1024**3, ge=0, description="of each file that an evaluator writes; 0: no limit"
+    )
+    evaluator_environment: str = Field(
+        default="", description="further variables that evaluators get, separated by commas"
+    )
     keep_artifacts_days: float = Field(
         default=0.0, ge=0, description="files of a job are deleted so long after its end; 0: never"
     )
@@ -86,6 +105,22 @@ class WorkerSettings(Connections):
     def cores_each(self, workers: int) -> int:
         """The cores of one of so many workers that share those of this process."""
         return self.cores or max(1, available_cores() // max(workers, 1))
+
+    def memory_each(self, workers: int) -> int:
+        """Bytes of memory of an evaluator of one of so many workers that share this machine; 0: unlimited."""
+        return self.max_evaluator_bytes or machine_memory() // max(workers, 1)
+
+    @property
+    def containment(self) -> Containment:
+        """What its evaluators are told."""
+        seconds = self.max_processor_seconds * self.torch_threads
+        limits = Limits(self.memory_each(1), seconds, self.max_file_bytes)
+        return Containment(self.sandbox, self.state, limits)
+
+    @property
+    def evaluator_variables(self) -> frozenset[str]:
+        """Names of further variables that evaluators get."""
+        return frozenset(name.strip() for name in self.evaluator_environment.split(",") if name.strip())
 
     @property
     def rest_seconds(self) -> float:

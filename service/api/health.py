@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
 from fastapi import APIRouter
+from pydantic import Field
 
 from assay.service.api.deps import CatalogDep, SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
@@ -27,7 +29,9 @@ class Readiness(Answer):
 
     `redis` is unused in the embedded mode; `workers_online` says how many supervisors could run a job, by
     device class, and `workers_with_another_catalog` how many of them do not have the components that this
-    service offers; `artifacts` says whether the service can write to the folder of the jobs' files.
+    service offers; `containment_missing` says which parts of the containment of evaluators are missing, on
+    how many workers (docs/containment.md), and `workers_refusing` how many take no work for that reason;
+    `artifacts` says whether the service can write to the folder of the jobs' files.
     """
 
     status: Literal["ready"] = "ready"
@@ -36,6 +40,8 @@ class Readiness(Answer):
     artifacts: Literal["writable", "not_writable"]
     workers_online: dict[str, int]
     workers_with_another_catalog: int = 0
+    containment_missing: dict[str, int] = Field({}, description="part of the containment -> workers")
+    workers_refusing: int = 0
 
 
 @router.get(
@@ -56,10 +62,14 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
     redis: Literal["ok", "away", "unused"] = "unused"
     if settings.redis:
         redis = "ok" if redis_answers(settings.redis) else "away"
+    contained = store.workers.containments()
+    missing = Counter(part for one in contained for part in one["missing"])
     return Readiness(
         redis=redis,
         artifacts="writable" if _writable(settings.artifacts) else "not_writable",
         workers_online=online,
+        containment_missing=dict(sorted(missing.items())),
+        workers_refusing=sum(one["mode"] == "required" and bool(one["missing"]) for one in contained),
         workers_with_another_catalog=sum(other != catalog.digest for other in store.workers.catalogs()),
     )
 

@@ -37,7 +37,8 @@ class RequestBase(TypedDict):
 
     `evaluation`, `start` and `stop` are the claim's range (0 but for evaluate shards), `folder` is the job's,
     `weights` the path of the weights that the model starts from, None where they come from no file.
-    `sources` are other models by job id, `cores` the processor cores that the shard may use.
+    `sources` are other models by job id, `cores` the processor cores that the shard may use. `ticket` numbers
+    the requests to one evaluator.
     """
 
     job: str
@@ -50,6 +51,7 @@ class RequestBase(TypedDict):
     shard_seconds: float
     checkpoint_seconds: float
     cores: int
+    ticket: NotRequired[int]
 
 
 class PlanRequest(RequestBase):

@@ -8,7 +8,7 @@ written. Times are in seconds.
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from assay.service.contract.specs import Protocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
@@ -306,8 +306,16 @@ class GpuMemory(TypedDict):
     reserved: int
 
 
+class ContainmentRecord(TypedDict):
+    """A worker's ASSAY_SANDBOX, and the parts of the containment that its evaluators lack."""
+
+    mode: Literal["off", "auto", "required"]
+    missing: list[str]
+
+
 class Gauges(TypedDict, total=False):
-    """The GPU's memory while an evaluator uses it, and the digest of the worker's catalog."""
+    """The GPU's memory while an evaluator uses it, the digest of the worker's catalog, its containment."""
 
     gpu: GpuMemory
     catalog: str
+    containment: ContainmentRecord

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from assay.service.contract.records import Gauges
+from assay.service.contract.records import ContainmentRecord, Gauges
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
@@ -49,7 +49,7 @@ class Workers:
             device_classes: all that it serves: a machine with a GPU also takes jobs for "cpu".
             pid: its process there.
             gauges: its own measurements, for monitoring; JSON.
-            devices: how many devices it has for one shard.
+            devices: how many devices it has for one shard; 0: it takes none, and does not count as online.
         """
         assert not isinstance(device_classes, str), "a sequence of device classes, not one"
         # With a comma on both sides of each, so that ",cpu," matches at any position.
@@ -97,6 +97,16 @@ class Workers:
         with self._database.reading() as connection:
             found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
             return [str(gauges["catalog"]) for gauges in found if gauges and "catalog" in gauges]
+
+    def containments(self, within_seconds: float = 60) -> list[ContainmentRecord]:
+        """How the evaluators of all workers with a heartbeat in the last seconds are contained.
+
+        Workers of earlier versions, and those that have not tried yet, are left out.
+        """
+        alive = workers.c.seen_at >= now() - within_seconds
+        with self._database.reading() as connection:
+            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
+            return [gauges["containment"] for gauges in found if gauges and "containment" in gauges]
 
     def online_lately(self, device: str, devices: int = 1) -> int:
         """`online`, cached for a second: for views, which are requested much more often."""

@@ -122,6 +122,7 @@ class Cluster(Site):
             "ASSAY_STATE": str(self.state),
             "ASSAY_EVALUATOR_COMMAND": self.evaluator,
             "FAKE_EVALUATOR": words,
+            "ASSAY_EVALUATOR_ENVIRONMENT": "FAKE_EVALUATOR",
         }
         sizes = [NODES] * (workers // NODES) + [workers % NODES] * (workers % NODES > 0)
         self._sizes = sizes

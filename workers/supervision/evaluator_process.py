@@ -25,16 +25,14 @@ from typing import IO, cast
 
 from assay.service.contract import logs
 from assay.service.contract.messages import EvaluatorReport, ShardRequest
+from assay.workers.containment.settings import VARIABLE
 from assay.workers.evaluator_link import REPORTS, REQUESTS
 from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
-# An evaluator holds no credentials: of the ASSAY_ variables it gets these alone, and none of PostgreSQL's
-# (PG...).
-PASSED_ON = ("ASSAY_CATALOG", "ASSAY_COMMIT", "ASSAY_DATA_ROOT")
-WITHHELD = ("ASSAY_", "PG", "DATABASE_URL")
 CHUNK = 1 << 16
+MAX_REPORT_BYTES = 1 << 28
 # A progress bar may never end its line: output is cut into pieces of this size.
 MAX_LINE = 4096
 LINES_KEPT = 50
@@ -73,11 +71,14 @@ class EvaluatorProcess:
                 start_new_session=True,
                 env=_environment(settings, request_read, report_write),
             )
+            self._processor_seconds = settings.containment.limits.processor_seconds
             self._pipes = ours.pop_all()  # closed by `stop`, or right away without a process
         os.set_blocking(self._request_write, False)
         self.about: Mapping[str, str] = {}
         self._outgoing = b""
+        self._ticket = 0
         self._incoming = bytearray()
+        self._searched = 0  # so many bytes of it have no end of line
         self._tail: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         assert self._process.stdout is not None
         self._drainer = threading.Thread(
@@ -101,7 +102,9 @@ class EvaluatorProcess:
 
     def send(self, request: ShardRequest) -> None:
         """Send one request, without waiting for the evaluator to read it: `receive` sends the rest."""
-        self._outgoing += json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        self._ticket += 1
+        numbered = {**request, "ticket": self._ticket}
+        self._outgoing += json.dumps(numbered, separators=(",", ":")).encode() + b"\n"
         self._push()
 
     def receive(self, timeout: float) -> EvaluatorReport | None:
@@ -112,6 +115,8 @@ class EvaluatorProcess:
         """
         deadline = time.monotonic() + timeout
         while (line := self._line()) is None:
+            if len(self._incoming) > MAX_REPORT_BYTES:
+                raise EvaluatorDied(f"it sent a report of more than {MAX_REPORT_BYTES} bytes")
             left = deadline - time.monotonic()
             readable = self._wait(min(max(left, 0.0), POLL_SECONDS))
             if readable:
@@ -136,6 +141,7 @@ class EvaluatorProcess:
         # Children that it left behind are in its group too. The process is not reaped yet, so that
         # its number cannot belong to another group by now.
         self._signal(signal.SIGKILL)
+        _end_groups_of(self.pid)
         self._process.wait()
         self._pipes.close()
         # Processes that left the group may hold stdout open; the drainer ends with them.
@@ -184,12 +190,23 @@ class EvaluatorProcess:
         return self._report_read in ready
 
     def _line(self) -> bytes | None:
-        end = self._incoming.find(b"\n")
-        if end < 0:
-            return None
-        line = bytes(self._incoming[:end])
-        del self._incoming[: end + 1]
-        return line
+        """The next report to the present request; those to earlier ones are dropped.
+
+        A template marks each with the ticket of its request (`containment/template.py`). Without a mark it is
+        from an evaluator that has no template.
+        """
+        while (end := self._incoming.find(b"\n", self._searched)) >= 0:
+            line = bytes(self._incoming[:end])
+            del self._incoming[: end + 1]
+            self._searched = 0
+            ticket, space, report = line.partition(b" ")
+            if not space or not ticket.isdigit():
+                return line
+            if int(ticket) == self._ticket:
+                return report
+            log.warning("evaluator %d: a report came after the end of its request", self.pid)
+        self._searched = len(self._incoming)
+        return None
 
     def _how_it_ended(self) -> str:
         if not self._gone_within(LAST_WORDS_SECONDS):
@@ -198,6 +215,9 @@ class EvaluatorProcess:
         code = self._exit()
         if code == -signal.SIGKILL:
             return "killed by SIGKILL, perhaps for want of memory"
+        if code == -signal.SIGXCPU:
+            limit = f"its limit of {self._processor_seconds:,} s of processor time"
+            return f"it used up {limit} (ASSAY_MAX_PROCESSOR_SECONDS)"
         if code is not None and code < 0:
             return f"killed by {_signal_name(-code)}"
         return f"exit code {code}"
@@ -234,9 +254,38 @@ def _signal_name(number: int) -> str:
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}
 
 
+# An evaluator holds no credentials: of the supervisor's environment it gets these variables alone.
+PASSED_ON = frozenset(
+    {
+        *(
+            "PATH",
+            "LANG",
+            "LANGUAGE",
+            "TZ",
+            "TZDIR",
+            "LD_LIBRARY_PATH",
+            "LD_PRELOAD",
+            "VIRTUAL_ENV",
+            "GLIBC_TUNABLES",
+        ),
+        *("PYTHONPATH", "PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
+        *("PYTHONNOUSERSITE", "PYTHONFAULTHANDLER", "MPLBACKEND", "ATEN_CPU_CAPABILITY", "HF_HUB_OFFLINE"),
+        *("ASSAY_CATALOG", "ASSAY_COMMIT", "ASSAY_DATA_ROOT"),
+    }
+)
+PASSED_ON_PREFIXES = (
+    *("LC_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "GLOO_", "OMP_", "GOMP_", "KMP_", "MKL_"),
+    *("OPENBLAS_", "ONEDNN_", "DNNL_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TRITON_", "MALLOC_"),
+)
+
+
 def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(WITHHELD)}
-    kept |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    named = PASSED_ON | settings.evaluator_variables
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in named or name.startswith(PASSED_ON_PREFIXES)
+    }
     if settings.data_root is not None:
         kept["ASSAY_DATA_ROOT"] = str(settings.data_root)
     threads = str(settings.torch_threads)
@@ -244,15 +293,43 @@ def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[
     path = os.pathsep.join(filter(None, [packages, kept.get("PYTHONPATH")]))
     return (
         ALLOCATOR
+        | weights_caches()
         | kept
         | {
             REQUESTS: str(requests),
             REPORTS: str(reports),
+            VARIABLE: settings.containment.to_text(),
             "ASSAY_TORCH_THREADS": threads,
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": threads,
             "PYTHONPATH": path,
             "PYTHONUNBUFFERED": "1",
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+            # Its user has no name there.
+            "LOGNAME": "assay",
         }
     )
+
+
+def weights_caches() -> dict[str, str]:
+    """Folders of downloaded weights: an evaluator reads them there, though its home is another."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    hugging_face = Path(os.environ.get("HF_HOME") or cache / "huggingface")
+    return {
+        "HF_HUB_CACHE": os.environ.get("HF_HUB_CACHE") or str(hugging_face / "hub"),
+        "TORCH_HOME": os.environ.get("TORCH_HOME") or str(cache / "torch"),
+    }
+
+
+def _end_groups_of(session: int) -> None:
+    """Kill the process groups of a session: a template's evaluator has its own, and cannot leave it."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        group = int(fields[2])
+        if int(fields[3]) == session and group != session:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)

@@ -19,6 +19,7 @@ from assay.service.contract.states import JobState
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
+from assay.workers.containment.probe import Sandbox
 from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import lease_owner
@@ -65,6 +66,7 @@ class Supervisor(threading.Thread):
         self._last_beat = float("-inf")
         self._claim_unheard = False
         self._counters = WorkerCounters()
+        self._sandbox = Sandbox(settings.sandbox)
         self._evaluator = WarmEvaluator(settings, self._counters)
         self._spool = Spool(settings.state / "spool", store, self.identity)
         self._live = Live(settings.redis)
@@ -97,6 +99,7 @@ class Supervisor(threading.Thread):
 
     def run(self) -> None:
         """Claim and run until stopped; waits while the database is away, and survives every error."""
+        self._sandbox.find_out()
         try:
             while not self._stopping.is_set():
                 self._turn()
@@ -129,7 +132,7 @@ class Supervisor(threading.Thread):
     def _step(self) -> bool:
         """Claim a shard and run it; False without a claimable one."""
         self._beat()
-        claim = self._claim()
+        claim = None if self._sandbox.refuses else self._claim()
         if claim is None:
             return False
         with logs.about(job=claim.job_id, shard=claim.shard_id):
@@ -158,7 +161,7 @@ class Supervisor(threading.Thread):
 
     def _rest(self) -> None:
         if self._evaluator.process is None:
-            if self._soon_needed():
+            if not self._sandbox.refuses and self._soon_needed():
                 self._make_ready()
         elif (self._idle_for_long() and not self._soon_needed()) or self._warm_job_was_stopped():
             self._evaluator.end()
@@ -192,13 +195,15 @@ class Supervisor(threading.Thread):
         """Send a heartbeat when one is due; called from this thread and from the renewing one."""
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
             gauges: Gauges = {**self._counters.gauges, "catalog": load().digest}
+            if (contained := self._sandbox.record) is not None:
+                gauges["containment"] = contained
             self._store.workers.beat(
                 self.identity,
                 lease_owner.host(),
                 self._devices,
                 lease_owner.pid(),
                 gauges,
-                self._device_count,
+                0 if self._sandbox.refuses else self._device_count,
             )
             self._last_beat = time.monotonic()
             self._counters.write(self._store.counters)

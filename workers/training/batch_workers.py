@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -23,7 +24,8 @@ from assay.workers.training.examples import Example, Examples
 from assay.workers.training.order import Order
 from assay.workers.training.randomness import derive_seed, library_generators_restored
 
-# Examples per chunk passed through shared memory.
+Array = npt.NDArray[Any]
+# Examples per chunk passed between processes.
 CHUNK = 16
 MAX_WORKERS = 16
 # Below this many cores to spare a process that makes examples would take the training's own.
@@ -42,7 +44,10 @@ class Task(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Chunk of n examples, bytes and floats kept apart.
+    """Chunk of n examples, bytes and floats kept apart, as arrays.
+
+    Arrays travel through a pipe between processes. Tensors would go through shared memory, whose descriptors
+    torch hands over through sockets, and an evaluator has none (docs/containment.md).
 
     Attributes:
         exact: bool (n,): which are bytes.
@@ -51,10 +56,10 @@ class Chunk(NamedTuple):
         truth: labels of all, (n, ...).
     """
 
-    exact: Tensor
-    in_bytes: Tensor
-    in_floats: Tensor
-    truth: Tensor
+    exact: Array
+    in_bytes: Array
+    in_floats: Array
+    truth: Array
 
 
 class Failed(NamedTuple):
@@ -154,17 +159,19 @@ class MadeBatches:
 
     def _joined(self, chunks: Sequence[Chunk]) -> TrainingBatch:
         images = torch.cat([_images(chunk, self._device) for chunk in chunks])
-        return TrainingBatch(images, torch.cat([chunk.truth for chunk in chunks]).to(self._device))
+        truth = torch.cat([torch.from_numpy(chunk.truth) for chunk in chunks])
+        return TrainingBatch(images, truth.to(self._device))
 
 
 def _images(chunk: Chunk, device: torch.device) -> Tensor:
     """float32 (n, C, S, S) on the device; bytes are sent as bytes."""
-    exact = chunk.in_bytes.to(device).to(torch.float32) / 255
+    from_bytes = torch.from_numpy(chunk.in_bytes).to(device).to(torch.float32) / 255
     if len(chunk.in_floats) == 0:
-        return exact
-    images = torch.empty((len(chunk.exact), *chunk.in_floats.shape[1:]), device=device)
-    images[chunk.exact.to(device)] = exact
-    images[~chunk.exact.to(device)] = chunk.in_floats.to(device)
+        return from_bytes
+    exact = torch.from_numpy(chunk.exact).to(device)
+    images = torch.empty((len(exact), *chunk.in_floats.shape[1:]), device=device)
+    images[exact] = from_bytes
+    images[~exact] = torch.from_numpy(chunk.in_floats).to(device)
     return images
 
 
@@ -193,10 +200,10 @@ def _packed(made: Sequence[Example]) -> Chunk:
     in_floats = [image for image, _ in made if image.dtype != torch.uint8]
     none = made[0].image.new_empty((0, *made[0].image.shape))
     return Chunk(
-        exact,
-        torch.stack(in_bytes) if in_bytes else none.to(torch.uint8),
-        torch.stack(in_floats) if in_floats else none.to(torch.float32),
-        torch.stack([truth for _, truth in made]),
+        exact.numpy(),
+        (torch.stack(in_bytes) if in_bytes else none.to(torch.uint8)).numpy(),
+        (torch.stack(in_floats) if in_floats else none.to(torch.float32)).numpy(),
+        torch.stack([truth for _, truth in made]).numpy(),
     )
 
 

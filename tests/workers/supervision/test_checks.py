@@ -65,6 +65,7 @@ def test_an_accident_is_not_the_files_fault(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     monkeypatch.setenv("FAKE_EVALUATOR", word)
+    monkeypatch.setenv("ASSAY_EVALUATOR_ENVIRONMENT", "FAKE_EVALUATOR")
     upload(store, tmp_path)
     with supervising(store, settings(tmp_path)):
         assert decided(store).state == "ready"

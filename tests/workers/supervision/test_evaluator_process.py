@@ -198,7 +198,7 @@ def test_no_descriptors_are_left_open(start: Started, tmp_path: Path) -> None:
 def test_the_environment_holds_no_credentials(
     start: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secrets = ("ASSAY_DATABASE_URL", "ASSAY_API_KEY", "PGPASSWORD", "DATABASE_URL")
+    secrets = ("ASSAY_DATABASE_URL", "ASSAY_API_KEY", "PGPASSWORD", "DATABASE_URL", "AWS_SESSION", "HF_TOKEN")
     for name in secrets:
         monkeypatch.setenv(name, "s3cret")
     monkeypatch.setenv("ASSAY_COMMIT", "c0ffee")
@@ -211,6 +211,7 @@ def test_the_environment_holds_no_credentials(
     ours = {name for name in environment if name.startswith("ASSAY_")}
     assert ours == {
         "ASSAY_COMMIT",
+        "ASSAY_CONTAINMENT",
         "ASSAY_DATA_ROOT",
         "ASSAY_REPORTS_FD",
         "ASSAY_REQUESTS_FD",

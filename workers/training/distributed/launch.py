@@ -4,8 +4,8 @@
       workers.training.distributed.torchrun    torchrun
         workers.training.distributed.rank      one per device: trains its part of every batch
 
-torchrun puts every process into its own session, out of reach of the signal that ends the evaluator's group.
-Each process therefore asks the kernel to die with its parent.
+All stay in the evaluator's process group, so that one signal ends them. Each process also asks the kernel to
+die with its parent.
 """
 
 from __future__ import annotations

@@ -6,8 +6,11 @@ python -m assay.workers.training.distributed.torchrun DEATH TORCHRUN_ARGUMENTS..
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from assay.workers.evaluator_link import die_with_parent
 
@@ -17,7 +20,13 @@ def main() -> int:
     die_with_parent()
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
+    # torchrun gives each process a session of its own. These stay in the evaluator's group, where one signal
+    # ends them all; a contained evaluator may not start sessions anyway.
+    handler = subprocess_handler.SubprocessHandler
+    handler._popen = _start  # type: ignore[method-assign]  # there is no public way
+    handler.close = _close  # type: ignore[method-assign]
     try:
         run.main(sys.argv[2:])
     except ChildFailedError as error:
@@ -29,6 +38,17 @@ def main() -> int:
         Path(sys.argv[1]).write_text(json.dumps({"killed": "; ".join(killed)}))
         return 1
     return 0
+
+
+def _start(self: Any, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(args, env=env, stdout=self._stdout, stderr=self._stderr)  # noqa: S603 (torchrun's)
+
+
+def _close(self: Any, death_sig: signal.Signals | None = None) -> None:
+    self.proc.send_signal(death_sig or signal.SIGTERM)
+    for output in (self._stdout, self._stderr):
+        if output is not None:
+            output.close()
 
 
 if __name__ == "__main__":

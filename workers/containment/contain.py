@@ -1,0 +1,148 @@
+"""Contains this process under a policy, and says which parts of the containment this machine lacks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from assay.workers.containment import landlock, limits, policy, seccomp
+from assay.workers.containment.kernel import (
+    Unavailable,
+    drop_capabilities,
+    enter_private_network,
+    forbid_dumps,
+    forbid_new_privileges,
+    machine,
+)
+from assay.workers.containment.policy import Policy
+
+# What each part holds back; a missing one is reported under its name.
+PARTS = {
+    "dumps": "reading this process's memory",
+    "capabilities": "the rights of root",
+    "privileges": "set-user-id programs",
+    "limits": "memory, processor time, file sizes, processes",
+    "files": "files beside those of the job (Landlock)",
+    "truncation": "truncating them (Landlock ABI 3)",
+    "ports": "other TCP ports than those of a training's processes (a network namespace, or Landlock ABI 4)",
+    "devices": "ioctl on other devices (Landlock ABI 5)",
+    "signals": "signals to other processes (Landlock ABI 6)",
+    "calls": "sockets, other processes' memory, namespaces, processes (seccomp)",
+}
+_BY_ABI = {"truncation": 3, "devices": 5, "signals": landlock.COMPLETE_ABI}
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def contain(chosen: Policy) -> dict[str, str]:
+    """Restrict this process, which must have one thread, and all that it starts, for good.
+
+    Returns:
+        The parts that are missing, and why. All others hold.
+    """
+    if sys.platform != "linux":
+        return dict.fromkeys(PARTS, f"not on {sys.platform}")
+    missing: dict[str, str] = {}
+    private = False
+    if chosen.loopback:
+        with suppress(Unavailable):
+            enter_private_network()
+            private = True
+    _try(missing, "dumps", forbid_dumps)
+    _try(missing, "limits", lambda: limits.apply(chosen.limits, processes=chosen.processes, gpu=chosen.gpu))
+    _try(missing, "capabilities", drop_capabilities)
+    _try(missing, "privileges", forbid_new_privileges)
+    _try(missing, "files", lambda: _restrict_files(chosen, private=private))
+    version = landlock.abi() if "files" not in missing else 0
+    for part, since in _BY_ABI.items():
+        if version < since and not (part == "signals" and not chosen.processes and "calls" not in missing):
+            missing[part] = f"Landlock ABI {version}; {since} has it"
+    if chosen.loopback and not private and version < 4:
+        missing["ports"] = f"no network namespace, and Landlock ABI {version}; 4 has it"
+    _try(missing, "calls", lambda: _filter_calls(chosen))
+    return missing
+
+
+def _try(missing: dict[str, str], part: str, apply: Callable[[], None]) -> None:
+    try:
+        apply()
+    except (Unavailable, OSError) as error:
+        missing[part] = str(error)
+
+
+def _filter_calls(chosen: Policy) -> None:
+    if machine() not in seccomp.NUMBERS:
+        seccomp.check()
+    seccomp.install(
+        seccomp.program(
+            processes=chosen.processes,
+            loopback=chosen.loopback,
+            memory_files=chosen.gpu,
+            strangers=_ancestors(),
+            architecture=machine(),
+        )
+    )
+
+
+def _ancestors() -> list[int]:
+    """The parent and its parent: the template and the supervisor."""
+    parent = os.getppid()
+    with suppress(OSError, IndexError, ValueError):
+        stat = Path(f"/proc/{parent}/stat").read_text()
+        return [parent, int(stat.rpartition(")")[2].split()[1])]
+    return [parent]
+
+
+def _restrict_files(chosen: Policy, *, private: bool) -> None:
+    rules = landlock.Ruleset(ports=not private)
+    for path, rights in _rights(chosen):
+        rules.allow(path, rights)
+    if chosen.loopback and not private:
+        # 0 stands for a port that the kernel chooses; the processes then meet at that.
+        rules.allow_ports([0, *_ephemeral_ports()])
+    rules.apply()
+
+
+def _rights(chosen: Policy) -> Iterator[tuple[Path, landlock.Right]]:
+    run = landlock.Right.EXECUTE if chosen.processes else landlock.Right(0)
+    for path in (*map(Path, policy.SYSTEM), *chosen.libraries):
+        yield path, landlock.READ | run
+    for path in chosen.files:
+        yield path, landlock.READ
+    # Of other processes it shows no more than their names: Landlock guards the rest of them.
+    yield Path("/proc" if chosen.processes else "/proc/self"), landlock.READ
+    for name in policy.WRITABLE_DEVICES:
+        yield Path(name), landlock.READ | landlock.Right.WRITE_FILE
+    if chosen.gpu:
+        yield from _gpu_rights()
+    if chosen.loopback:
+        yield from ((Path(name), landlock.READ) for name in policy.NAMES)
+    if chosen.processes:
+        yield policy.SHARED_MEMORY, landlock.CHANGE & ~landlock.Right.READ_DIR
+    yield chosen.folder, landlock.CHANGE
+    yield chosen.temporary, landlock.CHANGE | landlock.Right.MAKE_FIFO
+
+
+def _gpu_rights() -> Iterator[tuple[Path, landlock.Right]]:
+    use = landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.IOCTL_DEV
+    for device in Path("/dev").glob("nvidia*"):
+        yield device, use
+    for name in policy.GPU:
+        yield Path(name), landlock.READ
+    # CUDA names its threads.
+    yield Path("/proc/self/task"), landlock.READ | landlock.Right.WRITE_FILE
+
+
+def _ephemeral_ports() -> range:
+    try:
+        first, last = map(int, EPHEMERAL.read_text().split())
+    except (OSError, ValueError):
+        first, last = 32768, 60999
+    return range(first, last + 1)
+
+
+def in_words(missing: Mapping[str, str]) -> str:
+    """The missing parts for a log line."""
+    return "; ".join(f"{part} ({PARTS.get(part, '')}): {why}" for part, why in missing.items())

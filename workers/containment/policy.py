@@ -1,0 +1,111 @@
+"""What one evaluator may reach: the paths of its request, and those that its libraries need."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.service.contract.messages import ShardRequest
+from assay.workers.containment.limits import NO_LIMITS, Limits
+
+# Read by libraries when they are loaded or first used. None holds a secret.
+SYSTEM = (
+    *("/usr", "/lib", "/lib64", "/opt/nvidia"),
+    *("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime"),
+    *("/etc/timezone", "/etc/fonts", "/etc/ssl/openssl.cnf", "/etc/nsswitch.conf", "/etc/mime.types"),
+    *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/filesystems", "/proc/version"),
+    *("/proc/sys/kernel", "/proc/sys/vm", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm"),
+    *("/dev/urandom", "/dev/random"),
+)
+WRITABLE_DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
+# For the ranks of a training on several devices, which talk to localhost.
+NAMES = (
+    *("/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/gai.conf", "/etc/protocols"),
+    *("/sys/bus/pci/devices", "/sys/class/net", "/sys/devices"),  # gloo looks at the interfaces
+)
+GPU = (
+    *("/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/proc/self", "/etc/OpenCL", "/etc/nvidia"),
+    *("/sys/module/nvidia", "/sys/module/nvidia_uvm", "/sys/bus/pci", "/sys/class/drm", "/sys/devices"),
+    *("/sys/kernel/dmabuf", "/var/run/nvidia-persistenced", "/proc/sys/fs"),
+)
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX semaphores are)
+# Caches of downloaded weights, below the folder of each variable: not the folder itself, which has a token.
+CACHES = {"HF_HUB_CACHE": "", "TORCH_HOME": "hub"}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The permissions of the evaluator of one job.
+
+    Attributes:
+        folder: of the job: read and written.
+        files: of other jobs, read: the weights that a request names.
+        libraries: files and folders, read.
+        temporary: its own folder for temporary files.
+        processes: it may start processes (a training whose images others prepare, or on several devices).
+        loopback: it may use TCP on the loopback interface (a training on several devices).
+        gpu: it may use the NVIDIA devices.
+    """
+
+    folder: Path
+    files: frozenset[Path]
+    libraries: tuple[Path, ...]
+    temporary: Path
+    limits: Limits = NO_LIMITS
+    processes: bool = False
+    loopback: bool = False
+    gpu: bool = False
+
+    def covers(self, request: ShardRequest, *, processes: bool) -> bool:
+        """Whether a process under this policy can serve a request: of the same job, with the same needs."""
+        return (
+            self.folder == Path(request["folder"])
+            and files_of(request) <= self.files
+            and self.processes >= processes
+            and self.loopback == needs_loopback(request)
+        )
+
+
+def files_of(request: ShardRequest) -> frozenset[Path]:
+    """The weights files of other jobs that a request names."""
+    named = [request["weights"], *(source["weights"] for source in request.get("sources", {}).values())]
+    return frozenset(Path(path) for path in named if path is not None)
+
+
+def needs_loopback(request: ShardRequest) -> bool:
+    """Whether a request is a training on several devices, whose processes talk to each other."""
+    return request["kind"] == "train" and request["spec"]["execution"].get("devices", 1) > 1
+
+
+def needs_processes(request: ShardRequest, threads: int) -> bool:
+    """Whether a request may start processes: on several devices, or with cores to prepare images on."""
+    if request["kind"] != "train":
+        return False
+    return needs_loopback(request) or request["cores"] - threads > 1
+
+
+def libraries(environment: Mapping[str, str], forbidden: Path) -> tuple[Path, ...]:
+    """The files and folders that any evaluator on this machine reads.
+
+    Args:
+        environment: of the evaluator.
+        forbidden: the folder of all jobs' files: nothing that contains it is allowed.
+    """
+    own = Path(__file__).absolute().parents[2]  # the package: of links, in a checkout
+    found = [own, *(path.resolve() for path in own.iterdir() if path.is_dir())]
+    found += [Path(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path) if path]
+    found += [Path(path) for path in site.getsitepackages()]
+    found += [Path(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
+    for name, below in CACHES.items():
+        if name in environment:
+            found.append(Path(environment[name], below))
+    for name in ("ASSAY_DATA_ROOT", "ASSAY_CATALOG"):
+        if environment.get(name):
+            found.append(Path(environment[name]))
+    real = {path.resolve() for path in found}
+    private = {Path("/"), Path.home(), *forbidden.resolve().parents, forbidden.resolve()}
+    return tuple(sorted(path for path in real if path not in private and path.exists()))

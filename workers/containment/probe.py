@@ -1,0 +1,118 @@
+"""Which parts of the containment this machine lacks, found by trying.
+
+    python -P -m assay.workers.containment.probe
+
+The process contains itself as an evaluator is contained, and prints the missing parts as a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from assay.service.contract.records import ContainmentRecord
+from assay.workers.containment.contain import PARTS, contain, in_words
+from assay.workers.containment.limits import Limits
+from assay.workers.containment.policy import Policy
+from assay.workers.containment.settings import Mode
+
+log = logging.getLogger(__name__)
+SECONDS = 120.0
+
+
+@cache
+def missing_parts() -> Mapping[str, str]:
+    """The missing parts, with reasons; tried once per process."""
+    if sys.platform != "linux":
+        return dict.fromkeys(PARTS, f"not on {sys.platform}")
+    command = [sys.executable, "-P", "-m", "assay.workers.containment.probe"]
+    packages = str(Path(__file__).absolute().parents[3])
+    path = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH")]))
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": path}
+    try:
+        done = subprocess.run(  # noqa: S603 (our own program)
+            command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True
+        )
+        found: dict[str, str] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return dict.fromkeys(PARTS, f"the trial failed: {error}")
+    return found
+
+
+class Sandbox:
+    """What a supervisor knows of the containment of its evaluators.
+
+    Args:
+        mode: ASSAY_SANDBOX.
+    """
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+        self._missing: Mapping[str, str] | None = (
+            dict.fromkeys(PARTS, "ASSAY_SANDBOX=off") if mode == "off" else None
+        )
+
+    def find_out(self) -> None:
+        """Try, once; logs what is missing. Waits for the answer only where work depends on it."""
+        if self._mode == "required":
+            self._try()
+        elif self._mode == "auto":
+            threading.Thread(target=self._try, name="containment", daemon=True).start()
+
+    def _try(self) -> None:
+        self._missing = missing_parts()
+        if self._missing and self._mode == "required":
+            log.error("this worker takes no work: %s", refusal(self._missing))
+        elif self._missing:
+            log.warning("evaluators are not wholly contained; missing: %s", in_words(self._missing))
+
+    @property
+    def refuses(self) -> bool:
+        """Whether no evaluator may start here."""
+        return self._mode == "required" and bool(self._missing)
+
+    @property
+    def record(self) -> ContainmentRecord | None:
+        """For the heartbeat; None before the trial has ended."""
+        return None if self._missing is None else {"mode": self._mode, "missing": [*self._missing]}
+
+
+def refusal(missing: Mapping[str, str]) -> str:
+    """Why evaluators may not start."""
+    return (
+        "ASSAY_SANDBOX=required, but evaluators cannot be wholly contained on this machine; missing:"
+        f" {in_words(missing)}"
+    )
+
+
+def main() -> int:
+    """Try, and print; always 0."""
+    with tempfile.TemporaryDirectory() as folder:
+        pid = os.fork()
+        if pid == 0:
+            here = Path(folder)
+            trial = Policy(
+                folder=here,
+                files=frozenset(),
+                libraries=(),
+                temporary=here,
+                limits=Limits(memory=1 << 32, processor_seconds=60, file_bytes=1 << 30),
+                processes=True,
+                loopback=True,
+            )
+            os.write(1, json.dumps(contain(trial)).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""A seccomp filter: system calls that an evaluator has no use for are refused by the kernel.
+
+The filter is a list of refusals, because the libraries of an evaluator use most of the harmless calls, and
+others with each version. Calls that are newer than this list do not exist for it (ENOSYS). A refused call
+fails with EPERM rather than killing, so that a library can fall back. Only x86_64 and aarch64 are known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterable
+
+from assay.workers.containment.kernel import Unavailable, machine, syscall
+from assay.workers.containment.system_calls import NUMBERS
+
+# The newest call considered here (file_setattr, Linux 6.17).
+NEWEST = 469
+_SET_MODE_FILTER, _GET_ACTION_AVAILABLE = 1, 2
+_KILL_PROCESS, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+_LOAD, _EQUAL, _GREATER, _AT_LEAST, _ANY_OF, _AND, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x54, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_X32_BIT = 0x40000000
+CLONE_THREAD = 0x00010000
+CLONE_NAMESPACES = 0x7E020000
+SET_ID_BITS = 0o6000
+_AF_INET, _AF_INET6, _AF_NETLINK, _AF_UNIX = 2, 10, 16, 1
+_SOCK_STREAM, _SOCK_RAW, _SOCK_TYPE = 1, 3, 0xF
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_PTRACER = 1, 4, 0x59616D61
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_SIGKILL = 9
+
+AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+
+# Refused to every evaluator, by name; a name that an architecture lacks is passed over.
+DENIED = (
+    # other processes: their memory, descriptors, limits
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp"),
+    *("pidfd_getfd", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "migrate_pages"),
+    # namespaces, mounts, sessions
+    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen"),
+    *("fsconfig", "fsmount", "fspick", "mount_setattr", "open_tree_attr", "statmount", "listmount"),
+    *("setsid", "setpgid", "personality", "name_to_handle_at", "open_by_handle_at", "fanotify_init"),
+    # wide doors into the kernel
+    *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
+    *("io_setup", "io_submit", "add_key", "request_key", "keyctl", "vmsplice", "modify_ldt", "uselib"),
+    *("memfd_secret", "lookup_dcookie", "_sysctl", "nfsservctl"),
+    # objects that outlive a process
+    *("shmget", "shmat", "shmctl", "semget", "msgget", "mq_open"),
+    # the machine
+    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "create_module"),
+    *(
+        "reboot",
+        "swapon",
+        "swapoff",
+        "acct",
+        "quotactl",
+        "quotactl_fd",
+        "syslog",
+        "vhangup",
+        "iopl",
+        "ioperm",
+    ),
+    *(
+        "sethostname",
+        "setdomainname",
+        "settimeofday",
+        "adjtimex",
+        "clock_adjtime",
+        "setpriority",
+        "ioprio_set",
+    ),
+)
+# Calls whose argument may not have these bits: no file gets set-user-id or set-group-id.
+DENIED_BITS = (
+    ("chmod", 1, SET_ID_BITS),
+    ("fchmod", 1, SET_ID_BITS),
+    ("fchmodat", 2, SET_ID_BITS),
+    ("fchmodat2", 2, SET_ID_BITS),
+    ("creat", 1, SET_ID_BITS),
+    ("open", 2, SET_ID_BITS),
+    ("openat", 3, SET_ID_BITS),
+)
+# Their arguments are in memory, which a filter cannot read: libraries fall back to clone and openat.
+ABSENT = ("clone3", "openat2")
+# TCP by its names, and the list of interfaces. Not Multipath TCP, which Landlock's rules for ports pass over.
+TCP_SOCKETS = (
+    *((family, _SOCK_STREAM, protocol) for family in (_AF_INET, _AF_INET6) for protocol in (0, 6)),
+    (_AF_NETLINK, _SOCK_RAW, 0),
+)
+# Processes beside this one, and other programs in its place.
+PROCESSES = ("fork", "vfork", "execve", "execveat")
+
+Instruction = tuple[int, int, int, int]
+
+
+class Program:
+    """Builds a filter for one architecture."""
+
+    def __init__(self, architecture: str) -> None:
+        self._numbers = NUMBERS[architecture]
+        self.instructions: list[Instruction] = [
+            (_LOAD, 0, 0, _ARCHITECTURE),
+            (_EQUAL, 1, 0, AUDIT_ARCHITECTURE[architecture]),
+            (_RETURN, 0, 0, _KILL_PROCESS),
+            (_LOAD, 0, 0, _NUMBER),
+        ]
+        if architecture == "x86_64":
+            self.instructions += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL_PROCESS)]
+        self.instructions += [(_GREATER, 0, 1, NEWEST), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+
+    def deny(self, names: Iterable[str], error: int = errno.EPERM) -> None:
+        """Refuse calls."""
+        for name in names:
+            if name in self._numbers:
+                self.instructions += [(_EQUAL, 0, 1, self._numbers[name]), (_RETURN, 0, 0, _ERRNO | error)]
+
+    def deny_bits(self, name: str, argument: int, bits: int) -> None:
+        """Refuse a call with any of these bits in an argument."""
+        self._when(name, [_argument(argument), (_ANY_OF, 0, 1, bits), _REFUSE])
+
+    def require_bits(self, name: str, argument: int, bits: int) -> None:
+        """Refuse a call without any of these bits in an argument."""
+        self._when(name, [_argument(argument), (_ANY_OF, 1, 0, bits), _REFUSE])
+
+    def allow_values(self, name: str, argument: int, values: Iterable[int]) -> None:
+        """Refuse a call unless an argument's low half is one of these."""
+        chosen = list(values)
+        tests = [(_EQUAL, len(chosen) - at, 0, value) for at, value in enumerate(chosen)]
+        self._when(name, [_argument(argument), *tests, _REFUSE])
+
+    def deny_values(self, name: str, argument: int, values: Iterable[int]) -> None:
+        """Refuse a call if an argument's low half is one of these."""
+        tests = [step for value in values for step in ((_EQUAL, 0, 1, value & 0xFFFFFFFF), _REFUSE)]
+        self._when(name, [_argument(argument), *tests])
+
+    def allow_option(self, name: str, option: int, value: int) -> None:
+        """Refuse a call whose argument 0 is `option`, unless its argument 1 is `value`."""
+        block = [_argument(0), (_EQUAL, 0, 3, option), _argument(1), (_EQUAL, 1, 0, value), _REFUSE]
+        self._when(name, block)
+
+    def allow_sockets(self, kinds: Iterable[tuple[int, int, int]]) -> None:
+        """Refuse socket(2) but for these: family, type, protocol."""
+        block: list[Instruction] = []
+        for family, kind, protocol in kinds:
+            block += [
+                _argument(0),
+                (_EQUAL, 0, 6, family),
+                _argument(1),
+                (_AND, 0, 0, _SOCK_TYPE),
+                (_EQUAL, 0, 3, kind),
+                _argument(2),
+                (_EQUAL, 0, 1, protocol),
+                (_RETURN, 0, 0, _ALLOW),
+            ]
+        self._when("socket", [*block, _REFUSE])
+
+    def finished(self) -> bytes:
+        """The program, which allows everything else."""
+        return b"".join(struct.pack("=HBBI", *step) for step in [*self.instructions, (_RETURN, 0, 0, _ALLOW)])
+
+    def _when(self, name: str, block: list[Instruction]) -> None:
+        """Run a block for one call only, and load the call's number again behind it."""
+        if name in self._numbers:
+            self.instructions += [(_EQUAL, 0, len(block) + 1, self._numbers[name]), *block]
+            self.instructions += [(_LOAD, 0, 0, _NUMBER)]
+
+
+_REFUSE: Instruction = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+
+
+def _argument(number: int) -> Instruction:
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * number)
+
+
+def program(
+    *, processes: bool, loopback: bool, memory_files: bool, strangers: Iterable[int], architecture: str
+) -> bytes:
+    """The filter of an evaluator, for its own process.
+
+    Args:
+        processes: it may start processes, which share the filter.
+        loopback: it may have TCP sockets.
+        memory_files: it may have files in memory, which no limit counts.
+        strangers: processes that it may not signal, where it may signal at all.
+        architecture: "x86_64" or "aarch64".
+    """
+    built = Program(architecture)
+    built.deny(DENIED)
+    built.deny(ABSENT, errno.ENOSYS)
+    for name, argument, bits in DENIED_BITS:
+        built.deny_bits(name, argument, bits)
+    built.allow_values("prlimit64", 0, [0, os.getpid()])
+    built.deny_values("ioctl", 1, [_TIOCSTI, _TIOCLINUX])
+    built.allow_option("prctl", _PR_SET_PDEATHSIG, _SIGKILL)
+    built.allow_option("prctl", _PR_SET_DUMPABLE, 0)
+    built.deny_values("prctl", 0, [_PR_SET_PTRACER])
+    built.allow_values("socketpair", 0, [_AF_UNIX])
+    if not memory_files:
+        built.deny(["memfd_create"])
+    if loopback:
+        built.allow_sockets(TCP_SOCKETS)
+    else:
+        built.deny(["socket"])
+    if processes:
+        built.deny_bits("clone", 0, CLONE_NAMESPACES)
+        built.deny_values("kill", 0, [-1, *strangers])
+    else:
+        built.require_bits("clone", 0, CLONE_THREAD)
+        built.deny(PROCESSES)
+        built.allow_values("kill", 0, [os.getpid()])
+        built.allow_values("tgkill", 0, [os.getpid()])
+        built.deny(["tkill"])
+    return built.finished()
+
+
+def check() -> None:
+    """Whether filters can be installed here.
+
+    Raises:
+        Unavailable: they cannot; says why.
+    """
+    if machine() not in NUMBERS:
+        raise Unavailable(
+            f"no list of system calls for {machine()}; there is one for {' and '.join(NUMBERS)}"
+        )
+    action = ctypes.c_uint32(_KILL_PROCESS)
+    try:
+        syscall(
+            _SECCOMP[machine()],
+            ctypes.c_uint(_GET_ACTION_AVAILABLE),
+            ctypes.c_uint(0),
+            ctypes.byref(action),
+        )
+    except OSError as error:
+        raise Unavailable(f"the kernel has no seccomp filters: {error.strerror}") from None
+
+
+def install(code: bytes) -> None:
+    """Apply a filter to this thread and its children, for good; needs no_new_privs.
+
+    Raises:
+        Unavailable: the kernel refuses.
+    """
+    check()
+
+    class Filter(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+    described = Filter(len(code) // 8, code)
+    try:
+        syscall(
+            _SECCOMP[machine()],
+            ctypes.c_uint(_SET_MODE_FILTER),
+            ctypes.c_uint(0),
+            ctypes.byref(described),
+        )
+    except OSError as error:
+        raise Unavailable(f"seccomp: {error.strerror}") from None

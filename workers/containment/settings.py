@@ -1,0 +1,43 @@
+"""How a supervisor tells its evaluators to contain themselves: one environment variable."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from assay.workers.containment.limits import NO_LIMITS, Limits
+
+VARIABLE = "ASSAY_CONTAINMENT"
+Mode = Literal["off", "auto", "required"]
+
+
+@dataclass(frozen=True)
+class Containment:
+    """The operator's choices.
+
+    Attributes:
+        mode: "off": evaluators run unrestricted; "auto": as this machine allows; "required": not at all
+            where a part is missing.
+        state: the service's state folder.
+        limits: of every evaluator.
+    """
+
+    mode: Mode
+    state: Path
+    limits: Limits = NO_LIMITS
+
+    def to_text(self) -> str:
+        """For `VARIABLE`."""
+        return json.dumps({"mode": self.mode, "state": str(self.state), "limits": asdict(self.limits)})
+
+
+def from_environment() -> Containment | None:
+    """The choices of the supervisor; None for a process that none has started."""
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        return None
+    values = json.loads(text)
+    return Containment(values["mode"], Path(values["state"]), Limits(**values["limits"]))

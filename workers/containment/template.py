@@ -1,0 +1,311 @@
+"""The template of a supervisor's evaluators: forks one contained process for each job.
+
+    supervisor  requests ->  template  requests ->  evaluator of one job
+                <- reports             <- reports
+
+Landlock's restrictions cannot be lifted, and torch takes seconds to import. So this process imports
+everything, stays unrestricted and touches no job; for each job it forks a child, which restricts itself to
+that job's files before it reads any of them. The memory of one tenant's job is never that of another's.
+
+The template has one thread, no CUDA context, and reads the request pipe alone. It passes requests on to the
+child, and the child's reports back, each marked with the request's ticket: what a child writes after its
+answer, or leaves unfinished, is never taken for the answer to another job. When the job changes, it ends the
+child with all that it has started. When the child dies, it dies in the same way: a supervisor sees one
+evaluator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from assay.service.contract.messages import ShardRequest
+from assay.workers.containment import contain
+from assay.workers.containment.kernel import PR_SET_PDEATHSIG, close_descriptors, forbid_dumps, prctl
+from assay.workers.containment.policy import Policy, files_of, libraries, needs_loopback, needs_processes
+from assay.workers.containment.settings import Containment
+from assay.workers.evaluator_link import die_with_parent
+
+log = logging.getLogger(__name__)
+CHUNK = 1 << 16
+PREFIX = "assay-evaluator-"
+CAN_START_NONE = 3
+MAX_REPORT_BYTES = 1 << 28
+POLL_SECONDS = 0.02
+LAST_SECONDS = 1.0
+# Variables that lead libraries to their caches and temporary files.
+TEMPORARY = (
+    "TMPDIR",
+    "HOME",
+    "XDG_CACHE_HOME",
+    "MPLCONFIGDIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+)
+
+Serve = Callable[[int, int], None]
+"""Serves requests until its pipe closes: descriptors of requests and reports."""
+
+
+@dataclass
+class Child:
+    """The evaluator of one job, and this process's ends of its pipes."""
+
+    pid: int
+    policy: Policy
+    requests: int
+    reports: int
+    ended: int | None  # a descriptor that becomes readable when it ends; None on older kernels
+    ticket: int = 0
+    buffer: bytearray = field(default_factory=bytearray)
+
+
+class Template:
+    """Forks evaluators, and stands between them and the supervisor.
+
+    Args:
+        chosen: the operator's choices.
+        requests: descriptor of the supervisor's requests.
+        reports: descriptor of the reports to it.
+        prepare: imports what a request needs of Assay's own modules.
+        serve: the evaluator proper; runs in the child.
+        threads: of one evaluator.
+        gpu: this machine has NVIDIA devices.
+    """
+
+    def __init__(
+        self,
+        chosen: Containment,
+        requests: int,
+        reports: int,
+        *,
+        prepare: Callable[[ShardRequest], None],
+        serve: Serve,
+        threads: int,
+        gpu: bool,
+    ) -> None:
+        self._chosen = chosen
+        self._requests = requests
+        self._reports = reports
+        self._prepare = prepare
+        self._serve = serve
+        self._threads = threads
+        self._gpu = gpu
+        self._pending = b""
+        self._child: Child | None = None
+        self._libraries = libraries(os.environ, chosen.state)
+        sweep()
+        signal.signal(signal.SIGTERM, self._terminate)
+        # The death signal is one that can be caught: the child's group must end too.
+        parent = os.getppid()
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(0)
+        forbid_dumps()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def run(self) -> None:
+        """Pass on requests and reports until the request pipe closes."""
+        while True:
+            poll = select.poll()
+            poll.register(self._requests, select.POLLIN)
+            child = self._child
+            if child is not None:
+                poll.register(child.reports, select.POLLIN)
+                if child.ended is not None:
+                    poll.register(child.ended, select.POLLIN)
+            ready = {descriptor for descriptor, _ in poll.poll(None if child is None or child.ended else 200)}
+            # Requests first: they may end the child whose reports wait.
+            if self._requests in ready:
+                self._read_requests()
+            if child is not None and child is self._child:
+                if child.reports in ready and not self._forward(child):
+                    self._die_if_it_has(child, grace=LAST_SECONDS)
+                if child.ended in ready or child.ended is None:
+                    self._die_if_it_has(child)
+
+    def _read_requests(self) -> None:
+        chunk = os.read(self._requests, CHUNK)
+        if not chunk:
+            self._end_child()
+            os._exit(0)
+        *lines, self._pending = (self._pending + chunk).split(b"\n")
+        for line in lines:
+            self._hand_over(line)
+
+    def _hand_over(self, line: bytes) -> None:
+        request: ShardRequest = json.loads(line)
+        processes = needs_processes(request, self._threads)
+        if self._child is not None and not self._child.policy.covers(request, processes=processes):
+            self._end_child()
+        # Before the fork, so that the evaluators of later jobs have it already.
+        self._prepare(request)
+        if self._child is None:
+            self._child = self._fork(request, processes)
+        self._child.ticket = request.get("ticket", 0)
+        with contextlib.suppress(BrokenPipeError):  # it has died: its end says how
+            _write(self._child.requests, line + b"\n")
+
+    def _fork(self, request: ShardRequest, processes: bool) -> Child:
+        temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        policy = Policy(
+            folder=Path(request["folder"]),
+            files=files_of(request),
+            libraries=self._libraries,
+            temporary=temporary,
+            limits=self._chosen.limits,
+            processes=processes,
+            loopback=needs_loopback(request),
+            gpu=self._gpu,
+        )
+        with contextlib.suppress(OSError):  # the evaluator says so when it writes its first file
+            policy.folder.mkdir(parents=True, exist_ok=True)
+        request_read, request_write = os.pipe()
+        report_read, report_write = os.pipe()
+        gc.freeze()  # the collector would copy all pages that both share
+        sys.stdout.flush()
+        sys.stderr.flush()
+        template, pid = os.getpid(), os.fork()
+        if pid == 0:
+            self._be_a_child(policy, template, request_read, report_write)
+        with contextlib.suppress(OSError):  # whoever of the two comes first
+            os.setpgid(pid, pid)
+        os.close(request_read)
+        os.close(report_write)
+        ended = None
+        with contextlib.suppress(AttributeError, OSError):
+            ended = os.pidfd_open(pid)
+        return Child(pid, policy, request_write, report_read, ended)
+
+    def _be_a_child(self, policy: Policy, template: int, requests: int, reports: int) -> None:
+        """Contain this process, and serve; never returns."""
+        status = 1
+        try:
+            # A group of its own, which it cannot leave: one signal ends all that it starts.
+            with contextlib.suppress(OSError):
+                os.setpgid(0, 0)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            die_with_parent()
+            if os.getppid() != template:
+                os._exit(0)
+            close_descriptors({requests, reports})
+            os.environ.update(dict.fromkeys(TEMPORARY, str(policy.temporary)))
+            os.environ["HF_HUB_OFFLINE"] = "1"  # the supervisor fetches weights (`supervision/pretrained.py`)
+            tempfile.tempdir = None
+            missing = contain.contain(policy)
+            if missing and self._chosen.mode == "required":
+                sys.stderr.write(f"ASSAY_SANDBOX=required, but missing: {contain.in_words(missing)}\n")
+                status = CAN_START_NONE
+            else:
+                self._serve(requests, reports)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _forward(self, child: Child) -> bool:
+        """Pass on the complete lines of the child, marked with its ticket; False at the end of the file."""
+        chunk = os.read(child.reports, CHUNK)
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            _write(self._reports, b"%d %s%s\n" % (child.ticket, child.buffer, line))
+            child.buffer.clear()
+        child.buffer += rest
+        if len(child.buffer) > MAX_REPORT_BYTES:
+            sys.stderr.write(f"the evaluator sent a line of more than {MAX_REPORT_BYTES} bytes\n")
+            _kill_group(child.pid)
+        return bool(chunk)
+
+    def _die_if_it_has(self, child: Child, grace: float = 0.0) -> None:
+        """Die as the child did, if it has ended; one that has not after a grace (seconds) is killed."""
+        deadline = time.monotonic() + grace
+        while not os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if grace == 0.0:
+                return
+            if time.monotonic() > deadline:
+                sys.stderr.write("the evaluator closed its report pipe, but still ran\n")
+                _kill_group(child.pid)
+                break
+            time.sleep(POLL_SECONDS)
+        # Not reaped yet: its number cannot belong to another group by now.
+        _kill_group(child.pid)
+        status = os.waitpid(child.pid, 0)[1]
+        os.set_blocking(child.reports, False)
+        with contextlib.suppress(BlockingIOError):
+            while self._forward(child):
+                pass
+        shutil.rmtree(child.policy.temporary, ignore_errors=True)
+        die_like(status)
+
+    def _end_child(self) -> None:
+        """End the child with all that it has started; what it wrote is dropped."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        _kill_group(child.pid)
+        os.waitpid(child.pid, 0)
+        for descriptor in (child.requests, child.reports, child.ended):
+            if descriptor is not None:
+                os.close(descriptor)
+        shutil.rmtree(child.policy.temporary, ignore_errors=True)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self._child is not None:
+            _kill_group(self._child.pid)
+            shutil.rmtree(self._child.policy.temporary, ignore_errors=True)
+        die_like(number)
+
+
+def _kill_group(pid: int) -> None:
+    # Right after the fork the group may not be there yet.
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def die_like(status: int) -> None:
+    """End this process as the one of this wait status ended; never returns."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        os._exit(128 + number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _write(descriptor: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(descriptor, line) :]
+
+
+def sweep(folder: Path | None = None, alive: Collection[int] | None = None) -> None:
+    """Removes the temporary folders of evaluators whose template was killed.
+
+    Args:
+        folder: where they are; the system's folder for temporary files when absent.
+        alive: process ids that count as running; those of the system when absent.
+    """
+    for left in (folder or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
+        owner = left.name.removeprefix(PREFIX).partition("-")[0]
+        running = (
+            int(owner) in alive if alive is not None and owner.isdigit() else Path("/proc", owner).exists()
+        )
+        if owner.isdigit() and not running:
+            shutil.rmtree(left, ignore_errors=True)
