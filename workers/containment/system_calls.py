@@ -1,4 +1,4 @@
-"""Numbers of the system calls that the filter names, by architecture (asm/unistd_64.h, asm-generic/unistd.h)."""
+"""Numbers of the system calls that the filter names (asm/unistd_64.h, asm-generic/unistd.h)."""
 
 from __future__ import annotations
 

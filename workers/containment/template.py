@@ -107,6 +107,8 @@ class Template:
         self._gpu = gpu
         self._pending = b""
         self._child: Child | None = None
+        # Before any import reads it: the supervisor fetches weights (`supervision/pretrained.py`).
+        os.environ["HF_HUB_OFFLINE"] = "1"
         self._libraries = libraries(os.environ, chosen.state)
         sweep()
         signal.signal(signal.SIGTERM, self._terminate)
@@ -204,7 +206,6 @@ class Template:
                 os._exit(0)
             close_descriptors({requests, reports})
             os.environ.update(dict.fromkeys(TEMPORARY, str(policy.temporary)))
-            os.environ["HF_HUB_OFFLINE"] = "1"  # the supervisor fetches weights (`supervision/pretrained.py`)
             tempfile.tempdir = None
             missing = contain.contain(policy)
             if missing and self._chosen.mode == "required":

@@ -6,10 +6,13 @@ import torch
 
 from assay.service.contract.errors import AssayError, NotFound
 from assay.service.contract.messages import Failure
+from assay.workers.containment.settings import from_environment
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.discovery.packages import ComponentMissing
 from assay.workers.training.result import TrainingDiverged
 
+# Of torch, for memory of the CPU: a RuntimeError.
+NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 SAME_CATALOG = "they need the same version of Assay, and ASSAY_CATALOG the same file"
 
 
@@ -23,6 +26,14 @@ class FailedElsewhere(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure["message"])
         self.failure = failure
+
+
+def _limit() -> str:
+    """The limit that this process has, in words; empty without one."""
+    chosen = from_environment()
+    if chosen is None or chosen.mode == "off" or not chosen.limits.memory:
+        return ""
+    return f": the evaluator's memory limit is {chosen.limits.memory:,} bytes (ASSAY_MAX_EVALUATOR_BYTES)"
 
 
 def describe(error: Exception) -> Failure:
@@ -43,8 +54,8 @@ def describe(error: Exception) -> Failure:
     if isinstance(error, AssayError):
         text = "; ".join([error.message, *(detail.message for detail in error.details)])
         return Failure(error_type=error.type, message=text, retry=False)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        message = f"out of memory; a smaller execution.batch_size may help. {error}".strip()
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or NO_MEMORY in str(error):
+        message = f"out of memory{_limit()}; a smaller execution.batch_size may help. {error}".strip()
         return Failure(error_type="out_of_memory", message=message, retry=False)
     if isinstance(error, ValueError):
         return Failure(error_type="invalid_value", message=str(error), retry=False)

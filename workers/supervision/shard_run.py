@@ -41,6 +41,7 @@ from assay.workers.supervision.evaluator_process import EvaluatorDied, Evaluator
 from assay.workers.supervision.heartbeat import ProgressReporter, Watch
 from assay.workers.supervision.job_limits import OverLimit, TrainingLimits, accepted
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
+from assay.workers.supervision.pretrained import fetch_pretrained
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
 log = logging.getLogger(__name__)
@@ -143,6 +144,7 @@ class ShardRun:
     def _follow(self, evaluator: EvaluatorProcess) -> FinalReport | None:
         try:
             evaluator.about = self._about
+            fetch_pretrained(self._claim.spec, self._place.settings, self._interrupted)
             evaluator.send(self._request())
             while not self._interrupted():
                 message = evaluator.receive(timeout=RECEIVE_SECONDS)

@@ -1,0 +1,250 @@
+"""An evaluator whose job is hostile: it runs the attempt that the job's `name` asks for, contained as any is.
+
+    ASSAY_EVALUATOR_COMMAND="python -P tests/support/hostile_evaluator.py"
+
+The name is an attempt of `ATTEMPTS` and, behind a blank, its argument. The answer is an error report whose
+message begins with "refused" or "SUCCEEDED". No torch: it starts at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from assay.workers.containment.settings import from_environment
+from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.template import Template
+from assay.workers.evaluator_link import REPORTS, REQUESTS
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+Request = dict[str, Any]
+
+
+def supervisor() -> int:
+    """The parent of the template, as found before the process was contained."""
+    return int(os.environ["HOSTILE_SUPERVISOR"])
+
+
+def call(name: str, *arguments: int) -> None:
+    """A system call, with an error for its failure."""
+    number = NUMBERS[os.uname().machine][name]
+    LIBC.syscall.restype = ctypes.c_long
+    if LIBC.syscall(number, *(ctypes.c_long(value) for value in arguments)) < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+
+
+def read(path: str, request: Request) -> str:
+    return Path(path).read_bytes()[:100].decode(errors="replace")
+
+
+def listing(path: str, request: Request) -> str:
+    return str(os.listdir(path))
+
+
+def write(path: str, request: Request) -> str:
+    Path(path).write_text("hostile")
+    return path
+
+
+def truncate(path: str, request: Request) -> str:
+    os.truncate(path, 0)
+    return path
+
+
+def environment_of(which: str, request: Request) -> str:
+    return read(f"/proc/{supervisor() if which == 'supervisor' else os.getppid()}/environ", request)
+
+
+def memory_of(which: str, request: Request) -> str:
+    with open(f"/proc/{supervisor() if which == 'supervisor' else os.getppid()}/mem", "rb") as file:
+        return str(file)
+
+
+def descriptors_of(which: str, request: Request) -> str:
+    return str(os.listdir(f"/proc/{supervisor() if which == 'supervisor' else os.getppid()}/fd"))
+
+
+def connect(address: str, request: Request) -> str:
+    host, _, port = address.partition(":")
+    socket.create_connection((host, int(port)), timeout=2).close()
+    return address
+
+
+def connect_unix(path: str, request: Request) -> str:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect("\0" + path[1:] if path.startswith("@") else path)
+    return path
+
+
+def system_call(what: str, request: Request) -> str:
+    name, *arguments = what.split(",")
+    call(name, *map(int, arguments))
+    return name
+
+
+def signals(which: str, request: Request) -> str:
+    target = {"supervisor": supervisor(), "template": os.getppid(), "all": -1}[which]
+    os.kill(target, 0)
+    return which
+
+
+def fork(which: str, request: Request) -> str:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return str(pid)
+
+
+def run(program: str, request: Request) -> str:
+    return subprocess.run([program], check=True, capture_output=True).stdout.decode()
+
+
+def execute(program: str, request: Request) -> str:
+    os.execv(program, [program])
+    return program
+
+
+def symlink(target: str, request: Request) -> str:
+    os.symlink(target, Path(request["folder"]) / "link")
+    return read(str(Path(request["folder"]) / "link"), request)
+
+
+def hardlink(target: str, request: Request) -> str:
+    os.link(target, Path(request["folder"]) / "hard")
+    return target
+
+
+def fifo(_: str, request: Request) -> str:
+    os.mkfifo(Path(request["folder"]) / "fifo")
+    return "fifo"
+
+
+def set_user_id(_: str, request: Request) -> str:
+    file = Path(request["folder"]) / "program"
+    file.touch()
+    os.chmod(file, stat.S_ISUID | 0o755)
+    return str(file)
+
+
+def allocate(size: str, request: Request) -> str:
+    return str(len(bytearray(int(size))))
+
+
+def fill(size: str, request: Request) -> str:
+    with (Path(request["folder"]) / "large").open("wb") as file:
+        for _ in range(int(size) >> 20):
+            file.write(b"\0" * (1 << 20))
+    return size
+
+
+def spin(_: str, request: Request) -> str:
+    while True:
+        pass
+
+
+def outlive(_: str, request: Request) -> str:
+    """Leaves a process that ignores all it can, and says which."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+        os._exit(0)
+    (Path(request["folder"]) / "left").write_text(str(pid))
+    return str(pid)
+
+
+def environment(name: str, request: Request) -> str:
+    """Its own, as a mapping and as the kernel shows it."""
+    shown = Path("/proc/self/environ").read_bytes().decode(errors="replace")
+    if name in os.environ or name in shown:
+        return name
+    raise PermissionError(f"no {name}")
+
+
+def open_descriptors(_: str, request: Request) -> str:
+    """All but the standard three, its two pipes, and the one that lists them."""
+    found = {int(name) for name in os.listdir("/proc/self/fd")}
+    more = {number for number in found - {0, 1, 2} if os.path.exists(f"/proc/self/fd/{number}")}
+    if len(more) <= 2:
+        raise PermissionError(f"only its pipes: {sorted(more)}")
+    return str(sorted(more))
+
+
+def normal(_: str, request: Request) -> str:
+    """What a job does: none of this may be refused. Its failure is not a refusal."""
+    try:
+        folder, temporary = Path(request["folder"]), Path(os.environ["TMPDIR"])
+        (folder / "sub").mkdir()
+        (folder / "sub" / "a").write_text("x")
+        (temporary / "b").write_text("y")
+        (folder / "sub" / "a").rename(folder / "c")
+        (temporary / "b").rename(folder / "d")
+        os.mkfifo(temporary / "pipe")
+        threads = [threading.Thread(target=time.sleep, args=(0,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+            thread.join()
+        for weights in filter(None, [request["weights"]]):
+            Path(weights).read_bytes()
+        import sqlite3  # a library that is loaded late
+
+        assert sqlite3.sqlite_version
+        assert (folder / "c").read_text() == "x"
+        assert os.environ["HOME"] == str(temporary)
+    except Exception as error:
+        return f"NOT: {error!r}"
+    return "all of it"
+
+
+ATTEMPTS: dict[str, Callable[[str, Request], str]] = {
+    name: function
+    for name, function in list(globals().items())
+    if callable(function)
+    and getattr(function, "__module__", "") == __name__
+    and name not in {"supervisor", "call", "main", "serve", "from_environment", "Template"}
+}
+
+
+def serve(requests: int, reports: int) -> None:
+    """Answer every request with what came of its attempt."""
+    with os.fdopen(requests) as lines:
+        for line in lines:
+            request = json.loads(line)
+            attempt, _, argument = request["spec"]["name"].partition(" ")
+            try:
+                message = f"SUCCEEDED: {ATTEMPTS[attempt](argument, request)}"
+            except (OSError, MemoryError, subprocess.SubprocessError) as error:
+                message = f"refused: {type(error).__name__}: {error}"
+            answer = {"type": "error", "error_type": "attempt", "message": message, "retry": False}
+            if attempt == "normal" and argument == "twice":
+                os.write(reports, json.dumps(answer | {"message": "forged"}).encode() + b"\n")
+                os.write(reports, json.dumps(answer | {"message": "forged"}).encode() + b"\nhalf a line")
+            else:
+                os.write(reports, json.dumps(answer).encode() + b"\n")
+
+
+def main() -> None:
+    """As `assay.workers.evaluator` does it, but for the work."""
+    chosen = from_environment()
+    assert chosen is not None
+    os.environ["HOSTILE_SUPERVISOR"] = str(os.getppid())
+    requests, reports = int(os.environ[REQUESTS]), int(os.environ[REPORTS])
+    nothing: Callable[[Any], None] = lambda request: None  # noqa: E731
+    Template(chosen, requests, reports, prepare=nothing, serve=serve, threads=1, gpu=False).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,353 @@
+"""The parts of the containment, one by one and missing; and what a real evaluator gets of them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.workers.containment import contain as containing
+from assay.workers.containment import landlock, limits, policy, seccomp
+from assay.workers.containment.contain import PARTS, contain
+from assay.workers.containment.kernel import Unavailable
+from assay.workers.containment.limits import Limits
+from assay.workers.containment.policy import Policy
+from assay.workers.containment.probe import Sandbox, missing_parts
+from assay.workers.containment.settings import VARIABLE, Containment, from_environment
+from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.template import PREFIX, sweep
+from assay.workers.jobs.failures import describe
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
+from tests.support.jobs import evaluate_spec
+from tests.support.workers import CLEAN, wait_for
+
+contained = pytest.mark.skipif(bool(missing_parts()), reason=f"this machine lacks {list(missing_parts())}")
+
+
+def in_a_child(work: Callable[[], Any]) -> Any:
+    """What a function returns in a forked process, which it may restrict."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, json.dumps(work()).encode())
+        except BaseException as error:
+            os.write(write, json.dumps(f"raised {error!r}").encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        text = answer.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
+
+
+def trial(folder: Path, **changes: Any) -> Policy:
+    values = {"folder": folder, "files": frozenset(), "libraries": (), "temporary": folder}
+    return Policy(**(values | changes))
+
+
+@contained
+def test_nothing_is_missing_here(tmp_path: Path) -> None:
+    assert in_a_child(lambda: contain(trial(tmp_path))) == {}
+    assert in_a_child(lambda: contain(trial(tmp_path, processes=True, loopback=True))) == {}
+
+
+@contained
+def test_without_landlock_the_rest_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+
+    def work() -> tuple[dict[str, str], str, int]:
+        missing = contain(trial(tmp_path / "job"))
+        try:
+            os.fork()
+        except PermissionError as error:
+            return missing, secret.read_text(), error.errno or 0
+        return missing, "", 0
+
+    missing, text, refused = in_a_child(work)
+    assert set(missing) == {"files", "truncation", "devices"}
+    assert text == "x", "that is what is missing"
+    assert refused == errno.EPERM
+
+
+@contained
+def test_an_older_landlock_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 1)
+    monkeypatch.setattr(containing, "enter_private_network", _refuse)
+    several = trial(tmp_path, processes=True, loopback=True)
+    assert set(in_a_child(lambda: contain(several))) == {"truncation", "devices", "signals", "ports"}
+    secret = tmp_path.parent / "secret"
+    secret.write_text("x")
+    assert "PermissionError" in in_a_child(lambda: (contain(several), secret.read_text()))
+
+
+def _refuse(*arguments: Any, **options: Any) -> None:
+    raise Unavailable("refused for the test")
+
+
+@contained
+def test_without_a_network_of_its_own_it_has_ephemeral_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containing, "enter_private_network", _refuse)
+
+    def work() -> dict[str, int]:
+        import socket
+
+        missing = contain(trial(tmp_path, processes=True, loopback=True))
+        found = {f"missing {part}": 1 for part in missing}
+        for port in (0, 5432, 6379, 8000):
+            with socket.socket() as one:
+                found[str(port)] = one.connect_ex(("127.0.0.1", port))
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as one:
+            found["own"] = one.connect_ex(server.getsockname())
+        return found
+
+    refused = errno.EACCES
+    found = in_a_child(work)
+    assert found.pop("0") != 0
+    assert found == {"5432": refused, "6379": refused, "8000": refused, "own": 0}
+
+
+@contained
+def test_without_seccomp_the_rest_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seccomp, "install", _refuse)
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    assert set(in_a_child(lambda: contain(trial(tmp_path / "job")))) == {"calls"}
+    assert "PermissionError" in in_a_child(lambda: (contain(trial(tmp_path / "job")), secret.read_text()))
+
+
+def test_an_unknown_processor_has_no_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containing, "machine", lambda: "riscv64")
+    monkeypatch.setattr(seccomp, "machine", lambda: "riscv64")
+    assert "x86_64 and aarch64" in in_a_child(lambda: contain(trial(tmp_path)))["calls"]
+
+
+def test_elsewhere_than_on_linux_everything_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert contain(trial(tmp_path)).keys() == PARTS.keys()
+
+
+@pytest.mark.parametrize(("mode", "refuses"), [("off", False), ("auto", False), ("required", True)])
+def test_required_takes_no_work_where_a_part_is_missing(
+    mode: Any, refuses: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("assay.workers.containment.probe.missing_parts", lambda: {"files": "no Landlock"})
+    sandbox = Sandbox(mode)
+    sandbox.find_out()
+    record = wait_for(lambda: sandbox.record)
+    assert record["mode"] == mode
+    assert record["missing"] == (list(PARTS) if mode == "off" else ["files"])
+    assert sandbox.refuses == refuses
+    if mode == "required":
+        assert "takes no work" in caplog.text
+        assert "files beside those of the job (Landlock)): no Landlock" in caplog.text
+
+
+@contained
+def test_an_evaluator_that_misses_a_part_ends_where_all_are_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Containment("required", tmp_path)
+    monkeypatch.setattr(landlock, "abi", lambda: 3)
+
+    def work() -> int:
+        from assay.workers.containment.template import Template
+
+        sys.stderr = os.fdopen(2, "w", closefd=False)  # pytest's has a descriptor that is closed
+        served: list[int] = []
+        requests, reports = os.pipe()
+        template = Template(
+            chosen,
+            requests,
+            reports,
+            prepare=lambda request: None,
+            serve=lambda *pipes: served.append(1),
+            threads=1,
+            gpu=False,
+        )
+        policy_of_job = trial(tmp_path)
+        pid = os.fork()
+        if pid == 0:
+            template._be_a_child(policy_of_job, os.getppid(), requests, reports)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    assert in_a_child(work) == 3
+
+
+def test_every_call_of_the_filter_is_known_on_some_architecture() -> None:
+    known = {name for numbers in NUMBERS.values() for name in numbers}
+    named = {
+        *seccomp.DENIED,
+        *seccomp.ABSENT,
+        *seccomp.PROCESSES,
+        *(name for name, *_ in seccomp.DENIED_BITS),
+    }
+    assert named <= known
+    for numbers in NUMBERS.values():
+        assert max(numbers.values()) <= seccomp.NEWEST
+        assert len(set(numbers.values())) == len(numbers)
+
+
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("processes", [False, True])
+def test_every_jump_of_the_filter_stays_in_it(architecture: str, processes: bool) -> None:
+    code = seccomp.program(
+        processes=processes,
+        loopback=processes,
+        memory_files=False,
+        strangers=[1, 2],
+        architecture=architecture,
+    )
+    steps = list(struct.iter_unpack("=HBBI", code))
+    assert len(steps) < 4096
+    for at, (operation, true, false, _) in enumerate(steps):
+        if operation & 7 == 5:
+            assert at + 1 + max(true, false) < len(steps)
+    assert steps[-1][0] == 6
+
+
+def test_limits_only_fall() -> None:
+    def work() -> list[Any]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        limits.apply(Limits(file_bytes=1 << 30, processor_seconds=50), processes=False, gpu=False)
+        kinds = (resource.RLIMIT_FSIZE, resource.RLIMIT_CPU, resource.RLIMIT_CORE)
+        return [resource.getrlimit(kind) for kind in kinds]
+
+    assert in_a_child(work) == [[1 << 20, 1 << 20], [50, 60], [0, 0]]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_a_fork_bomb_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for root, whose processes Linux does not count: the images run as another user."""
+    monkeypatch.setattr(limits, "SPARE_PROCESSES", 20)
+
+    def work() -> int:
+        os.setgid(54321)
+        os.setuid(54321)
+        limits.apply(Limits(), processes=True, gpu=False)
+        children = []
+        try:
+            while len(children) < 200:
+                pid = os.fork()
+                if pid == 0:
+                    signal_wait()
+                children.append(pid)
+        except BlockingIOError:
+            return len(children)
+        finally:
+            for pid in children:
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+        return -1
+
+    assert 15 <= in_a_child(work) <= 20
+
+
+def signal_wait() -> None:
+    import time
+
+    time.sleep(60)
+    os._exit(0)
+
+
+def test_the_share_of_memory() -> None:
+    assert WorkerSettings(max_evaluator_bytes=5).memory_each(4) == 5
+    assert WorkerSettings().memory_each(4) == limits.machine_memory() // 4 > 0
+
+
+def test_what_is_out_of_memory_is_told_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = Containment("auto", Path("/state"), Limits(memory=123_456))
+    monkeypatch.setenv(VARIABLE, chosen.to_text())
+    assert from_environment() == chosen
+
+    def work() -> list[Any]:
+        limits.apply(Limits(memory=1 << 28), processes=False, gpu=False)
+        try:
+            torch.empty(1 << 32, dtype=torch.uint8)
+        except RuntimeError as error:
+            failure = describe(error)
+            return [failure["error_type"], failure["message"], failure["retry"]]
+        return []
+
+    kind, message, retry = in_a_child(work)
+    assert (kind, retry) == ("out_of_memory", False)
+    assert "the evaluator's memory limit is 123,456 bytes (ASSAY_MAX_EVALUATOR_BYTES)" in message
+
+
+def test_the_folder_of_all_jobs_is_never_a_library(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (tmp_path / "data").mkdir()
+    environment = {"ASSAY_DATA_ROOT": str(tmp_path / "data"), "LD_LIBRARY_PATH": f"{tmp_path}:/:{state}"}
+    found = policy.libraries(environment, state)
+    assert (tmp_path / "data").resolve() in found
+    assert not {tmp_path.resolve(), Path("/"), state.resolve()} & set(found)
+
+
+def test_folders_of_dead_templates_are_removed(tmp_path: Path) -> None:
+    mine, dead, foreign = (tmp_path / f"{PREFIX}{name}" for name in (f"{os.getpid()}-a", "99999999-b", "c"))
+    for folder in (mine, dead, foreign):
+        folder.mkdir()
+    sweep(tmp_path)
+    assert mine.exists()
+    assert foreign.exists()
+    assert not dead.exists()
+
+
+@contained
+def test_the_real_evaluator_is_contained_and_its_template_has_one_thread(tmp_path: Path) -> None:
+    chosen = WorkerSettings(state=tmp_path, sandbox="required")
+    evaluator = EvaluatorProcess(chosen)
+    request: Any = {
+        "kind": "plan",
+        "job": "job",
+        "spec": evaluate_spec(name="") | {"evaluations": [CLEAN]},
+        "plan": None,
+        "evaluation": 0,
+        "start": 0,
+        "stop": 0,
+        "folder": str(chosen.folder("job")),
+        "weights": None,
+        "sources": {},
+        "shard_seconds": 240.0,
+        "checkpoint_seconds": 60.0,
+        "cores": 1,
+    }
+    try:
+        evaluator.send(request)
+        wait_for(lambda: (message := evaluator.receive(5)) and message["type"] == "plan", 120)
+        template, child = status(evaluator.pid), status(children(evaluator.pid)[0])
+        assert template["Threads"] == "1"
+        assert (child["Seccomp"], child["NoNewPrivs"]) == ("2", "1")
+        assert {int(child[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
+        os.kill(children(evaluator.pid)[0], 11)
+        with pytest.raises(EvaluatorDied, match="SIGSEGV"):
+            evaluator.receive(20)
+    finally:
+        evaluator.stop(2)
+
+
+def status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
