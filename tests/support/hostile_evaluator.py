@@ -9,6 +9,7 @@ message begins with "refused" or "SUCCEEDED". No torch: it starts at once.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -89,8 +90,14 @@ def connect_unix(path: str, request: Request) -> str:
 
 
 def system_call(what: str, request: Request) -> str:
+    """A call with nonsense for arguments: another error than that of a refusal means that the kernel did it."""
     name, *arguments = what.split(",")
-    call(name, *map(int, arguments))
+    try:
+        call(name, *map(int, arguments))
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.ENOSYS):
+            raise
+        return f"{name} got as far as {error}"
     return name
 
 

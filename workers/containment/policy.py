@@ -107,5 +107,5 @@ def libraries(environment: Mapping[str, str], forbidden: Path) -> tuple[Path, ..
         if environment.get(name):
             found.append(Path(environment[name]))
     real = {path.resolve() for path in found}
-    private = {Path("/"), Path.home(), *forbidden.resolve().parents, forbidden.resolve()}
+    private = {Path("/"), Path("~").expanduser(), *forbidden.resolve().parents, forbidden.resolve()}
     return tuple(sorted(path for path in real if path not in private and path.exists()))

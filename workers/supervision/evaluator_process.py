@@ -259,6 +259,8 @@ PASSED_ON = frozenset(
     {
         *(
             "PATH",
+            "HOME",
+            "TMPDIR",
             "LANG",
             "LANGUAGE",
             "TZ",
@@ -314,7 +316,7 @@ def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[
 
 def weights_caches() -> dict[str, str]:
     """Folders of downloaded weights: an evaluator reads them there, though its home is another."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     hugging_face = Path(os.environ.get("HF_HOME") or cache / "huggingface")
     return {
         "HF_HUB_CACHE": os.environ.get("HF_HUB_CACHE") or str(hugging_face / "hub"),

@@ -28,8 +28,8 @@ _one_at_a_time = threading.Lock()
 def fetch_pretrained(spec: Spec, settings: WorkerSettings, interrupted: Callable[[], bool]) -> None:
     """Fetch the weights that a job names, once per process; returns when they are there, or cannot be.
 
-    A failure is only logged: the evaluator, which does not find them, fails the shard with its reason. Nothing
-    is fetched with HF_HUB_OFFLINE set, and for evaluators that are not contained, which fetch for themselves.
+    A failure is only logged: the evaluator, which does not find them, fails the shard with its reason.
+    Nothing is fetched with HF_HUB_OFFLINE set, nor for evaluators that are not contained.
 
     Args:
         spec: of the job.

@@ -1,0 +1,117 @@
+"""What a hostile evaluator tries, contained as every evaluator on this machine is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
+from tests.hostile.attempt import Attempt, Target
+
+HOSTILE = f"{sys.executable} -P {Path(__file__).resolve().parents[1] / 'support' / 'hostile_evaluator.py'}"
+LIMITS: dict[str, Any] = {
+    "max_evaluator_bytes": 256 << 20,
+    "max_processor_seconds": 2,
+    "max_file_bytes": 8 << 20,
+}
+EVALUATION: dict[str, Any] = {"kind": "evaluate", "cores": 1}
+TRAINING: dict[str, Any] = {"kind": "train", "cores": 4}
+
+
+def tried(name: str, target: Target, kind: dict[str, Any]) -> str:
+    """What came of an attempt, in a contained evaluator of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder)
+        chosen = WorkerSettings(state=state, sandbox="required", evaluator_command=HOSTILE, **LIMITS)
+        evaluator = EvaluatorProcess(chosen)
+        try:
+            places = {"state": target.state, "service": target.pid, "template": evaluator.pid}
+            spec = {"kind": kind["kind"], "name": name.format(**places), "execution": {"devices": 1}}
+            request: Any = kind | {
+                "job": "job",
+                "spec": spec,
+                "folder": str(chosen.folder("job")),
+                "weights": None,
+            }
+            evaluator.send(request)
+            message = evaluator.receive(60)
+        except EvaluatorDied as error:
+            return f"refused: {error}"
+        finally:
+            evaluator.stop(2)
+    assert message is not None, "no answer within a minute"
+    assert message["type"] == "error", message
+    return message["message"]
+
+
+def refused(name: str, kind: dict[str, Any], target: Target) -> str:
+    said = tried(name, target, kind)
+    assert said.startswith("refused: "), said
+    return said.removeprefix("refused: ")
+
+
+def connection(target: Target) -> str:
+    """To a server of this machine that would answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return refused(f"connect 127.0.0.1:{server.getsockname()[1]}", EVALUATION, target)
+
+
+def evaluation(name: str) -> Callable[[Target], str]:
+    return partial(refused, name, EVALUATION)
+
+
+def training(name: str) -> Callable[[Target], str]:
+    return partial(refused, name, TRAINING)
+
+
+def descriptors(target: Target) -> str:
+    """A descriptor that the supervisor has open and inheritable."""
+    secret = os.open(target.state, os.O_RDONLY)
+    try:
+        os.set_inheritable(secret, True)
+        return refused("open_descriptors", EVALUATION, target)
+    finally:
+        os.close(secret)
+
+
+ATTEMPTS: tuple[Attempt, ...] = (
+    Attempt("an evaluator lists the service's state folder", evaluation("listing {state}")),
+    Attempt("an evaluator lists the other jobs' artifacts", evaluation("listing {state}/artifacts")),
+    Attempt("an evaluator reads the service's environment", evaluation("read /proc/{service}/environ")),
+    Attempt("an evaluator reads the service's memory", evaluation("read /proc/{service}/mem")),
+    Attempt("a training reads the service's environment", training("read /proc/{service}/environ")),
+    Attempt("a training reads the service's memory", training("read /proc/{service}/mem")),
+    Attempt("an evaluator reads its supervisor's environment", evaluation("environment_of supervisor")),
+    Attempt("an evaluator reads /etc/shadow", evaluation("read /etc/shadow")),
+    Attempt("an evaluator connects to a server of the machine", connection),
+    Attempt("an evaluator connects to Redis", evaluation("connect 127.0.0.1:6379")),
+    Attempt(
+        "an evaluator connects to PostgreSQL's socket",
+        evaluation("connect_unix /var/run/postgresql/.s.PGSQL.5432"),
+    ),
+    Attempt("a training connects to Redis", training("connect 127.0.0.1:6379")),
+    Attempt("an evaluator writes into the state folder", evaluation("write {state}/planted")),
+    Attempt("an evaluator links to the database file", evaluation("symlink {state}/assay.sqlite")),
+    Attempt("an evaluator traces its parent", evaluation("system_call ptrace,16,{template},0,0")),
+    Attempt("an evaluator makes a user namespace", evaluation("system_call unshare,268435456")),
+    Attempt("an evaluator makes a network namespace", evaluation("system_call unshare,1073741824")),
+    Attempt("an evaluator loads a BPF program", evaluation("system_call bpf,0,0,0")),
+    Attempt("an evaluator starts an io_uring", evaluation("system_call io_uring_setup,1,0")),
+    Attempt("an evaluator forks", evaluation("fork")),
+    Attempt("an evaluator starts a program", evaluation("run /bin/true")),
+    Attempt("an evaluator leaves its session", evaluation("system_call setsid")),
+    Attempt("a training leaves its process group", training("system_call setpgid,0,0")),
+    Attempt("an evaluator signals its supervisor", evaluation("signals supervisor")),
+    Attempt("a training signals its supervisor", training("signals supervisor")),
+    Attempt("an evaluator allocates 1 GiB of 256 MiB", evaluation("allocate 1073741824")),
+    Attempt("an evaluator writes a file of 16 MiB where 8 are allowed", evaluation("fill 16777216")),
+    Attempt("an evaluator computes without end", evaluation("spin")),
+    Attempt("an evaluator looks for inherited descriptors", descriptors),
+)
