@@ -40,9 +40,7 @@ log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 0.5
 # Libraries that are imported only when they are used, by components and by kinds of requests (seconds each).
 LATE_IMPORTS = {
-    "assay.workers.data.digits": "sklearn.datasets",
     "assay.workers.data.cifar10": "torchvision.datasets",
-    "plan": "torch._dynamo",
     "train": "torch._dynamo",
 }
 
