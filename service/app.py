@@ -13,14 +13,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
 from assay.service.api import docs, errors, metrics, openapi
-from assay.service.api.authentication import CHECKPOINTS_PATH, KeyGuard
+from assay.service.api.authentication import CHECKPOINTS_PATH, SESSION_PATH, KeyGuard
 from assay.service.api.deps import StoreOpener
-from assay.service.api.event_feed import Feed
+from assay.service.api.event_feed import Feed, StreamLimit
 from assay.service.api.refusals import Refusals
 from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
+from assay.service.connection_guard import Connections
 from assay.service.dispatch import Dispatcher, NullDispatcher
-from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard
+from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, Manners
 from assay.service.settings import Settings
 from assay.service.store.live import Live
 from assay.service.store.store import Store
@@ -28,11 +29,15 @@ from assay.service.telemetry import Requests, Telemetry
 
 logger = logging.getLogger(__name__)
 
+MAX_LOGIN_BYTES = 16 * 1024
 DESCRIPTION = """Robustness evaluation of transformer models.
 
 POST a job, poll it or follow its events, fetch its results. `GET /api/v1/catalog` lists the models, data
 sets, attacks and evaluations that a job may name. Every error is
-`{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`.
+`{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`, or
+`application/problem+json` (RFC 9457) for an `Accept` header that names it. Every call may also get 400
+(`malformed_request`), 408 (`request_timeout`) or 431 (`headers_too_large`) before its route is known.
+HEAD works wherever GET does; OPTIONS names the methods of a path.
 """
 
 
@@ -67,22 +72,29 @@ def create_app(
         redoc_url=None,
         middleware=[
             Middleware(Telemetry, requests=requests),
+            Middleware(Manners),
             Middleware(ErrorBoundary),
             Middleware(HostGuard, allowed_hosts=[*settings.allowed_hosts, settings.host]),
             Middleware(KeyGuard, opener=opener, refusals=refusals, required=settings.keys_required),
             Middleware(
                 BodyCap,
                 max_bytes=settings.max_body_bytes,
-                others={("POST", CHECKPOINTS_PATH): settings.max_checkpoint_bytes},
+                others={
+                    ("POST", CHECKPOINTS_PATH): settings.max_checkpoint_bytes,
+                    # Anyone may send one.
+                    ("POST", SESSION_PATH): min(MAX_LOGIN_BYTES, settings.max_body_bytes),
+                },
             ),
         ],
     )
     app.state.settings = settings
     app.state.store = opener
     app.state.feed = Feed(opener)
+    app.state.streams = StreamLimit(settings.max_streams, settings.max_streams_per_tenant)
+    app.state.connections = Connections(settings)
     app.state.live = live
     app.state.refusals = refusals
-    app.state.numbers = metrics.Numbers(settings, app.version, requests, opener)
+    app.state.numbers = metrics.Numbers(settings, app.version, requests, opener, app.state.connections)
     app.state.dispatcher = dispatcher or NullDispatcher()
     app.state.catalog = catalog or load()
     errors.install(app)

@@ -1,4 +1,4 @@
-"""Pure ASGI layers around the application: error boundary, host guard, body cap.
+"""Pure ASGI layers around the application: manners, error boundary, host guard, body cap.
 
 Pure ASGI, because Starlette's `BaseHTTPMiddleware` breaks streamed answers.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
@@ -14,12 +15,76 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from assay.service.api.caller import CALLER, Caller
 from assay.service.api.errors import error_response
-from assay.service.contract.errors import AssayError, Forbidden, Internal, TooLarge
+from assay.service.contract.errors import (
+    AssayError,
+    Forbidden,
+    Internal,
+    MalformedRequest,
+    TooLarge,
+    TooManyRequests,
+)
 
 logger = logging.getLogger(__name__)
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+BODIES_AT_ONCE = 16
+# Headers of every answer that does not have its own.
+SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"private, no-cache"),
+)
+CSP = b"content-security-policy"
+PAGE_POLICY = b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+class Manners:
+    """HEAD is answered as GET without the body; headers keep caches and browsers from guessing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the application; after the header of an answer to HEAD it meets a client that went away."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = with_safe_headers(message.get("headers", ()))
+            await send(message)
+
+        if scope["method"] != "HEAD":
+            await self.app(scope, receive, marked)
+            return
+
+        async def without_body(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await marked(message)
+                # The rest of a long answer ends here: `receive` says that the client has gone.
+                await send({"type": "http.response.body"})
+
+        asked = {**scope, "method": "GET"}
+        try:
+            await self.app(asked, receive, without_body)
+        finally:
+            if "route" in asked:
+                scope["route"] = asked["route"]  # telemetry counts by it
+
+
+def with_safe_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer, and those of `SAFE_HEADERS` that are missing; pages also get a policy."""
+    headers = list(headers)
+    given = {name.lower(): value for name, value in headers}
+    headers += [item for item in SAFE_HEADERS if item[0] not in given]
+    if given.get(b"content-type", b"").startswith(b"text/html") and CSP not in given:
+        headers.append((CSP, PAGE_POLICY))
+    return headers
 
 
 class ErrorBoundary:
@@ -74,6 +139,8 @@ class HostGuard:
         """Checks `Host`, and `Origin` of calls that change state."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
+            if len(headers.getlist("host")) > 1:
+                raise MalformedRequest("the request has more than one Host header")
             self._check_host(headers.get("host", ""))
             if scope["method"] not in SAFE_METHODS:
                 self._check_origin(headers.get("origin"), headers.get("host", ""))
@@ -103,6 +170,9 @@ def host_name(host: str) -> str | None:
 class BodyCap:
     """Refuses bodies over a size limit, announced or not, before they are in memory.
 
+    A tenant may have `BODIES_AT_ONCE` bodies of the largest size in memory; those of `others` are not
+    counted, since their routes store them or allow few bytes.
+
     Args:
         app: the guarded application.
         max_bytes: limit of all calls but those in `others`.
@@ -115,28 +185,48 @@ class BodyCap:
         self.app = app
         self.max_bytes = max_bytes
         self.others = others or {}
+        self._held: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Checks the announced length at once and the received length as it arrives."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        allowed = self.others.get((scope["method"], scope["path"]), self.max_bytes)
+        stored = self.others.get((scope["method"], scope["path"]))
+        allowed = self.max_bytes if stored is None else stored
         announced = Headers(scope=scope).get("content-length", "0")
         if announced.isdecimal() and int(announced[:20]) > allowed:
             raise _too_large(allowed)
-        received = 0
+        tenant = _tenant_of(scope)
+        received = held = 0
 
         async def count() -> Message:
-            nonlocal received
+            nonlocal received, held
             message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
+            if message["type"] == "http.request" and (size := len(message.get("body", b""))):
+                received += size
                 if received > allowed:
                     raise _too_large(allowed)
+                if stored is None:
+                    held += size
+                    self._held[tenant] += size
+                    if self._held[tenant] > BODIES_AT_ONCE * self.max_bytes:
+                        raise TooManyRequests("too many large bodies of this tenant at a time; try again")
             return message
 
-        await self.app(scope, count, send)
+        try:
+            await self.app(scope, count, send)
+        finally:
+            if held:
+                self._held[tenant] -= held
+                if not self._held[tenant]:
+                    del self._held[tenant]
+
+
+def _tenant_of(scope: Scope) -> str:
+    """The tenant of a request; empty where the service asks for no keys, or for nobody's."""
+    caller = scope.get(CALLER)
+    return (caller.view.tenant or "") if isinstance(caller, Caller) else ""
 
 
 def _too_large(allowed: int) -> TooLarge:

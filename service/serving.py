@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
 import os
 import socket
@@ -15,10 +17,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from assay.service.api.event_feed import Feed
+from assay.service.connection_guard import BACKLOG, SWEEP_TICKS, Connections, GuardedProtocol
 from assay.service.store.connections import is_loopback
 
 log = logging.getLogger(__name__)
 GRACEFUL_SHUTDOWN_SECONDS = 5
+MAX_UNSENT_BYTES = 128 * 1024
 # Exit codes of both modes.
 CANNOT_START = 1
 WRONG_SETTINGS = 2
@@ -36,8 +40,34 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
-        super().__init__(config)
         self._app = app
+        self._connections: Connections = app.state.connections
+        config.http = functools.partial(GuardedProtocol, self._connections)  # type: ignore[assignment]
+        config.ws = "none"
+        config.backlog = BACKLOG
+        config.timeout_keep_alive = app.state.settings.keep_alive_seconds
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Makes sure that the open files suffice, and begins to accept."""
+        self._connections.make_room()
+        for listener in sockets or []:
+            self._bound(listener)
+        await super().startup(sockets)
+
+    def _bound(self, listener: socket.socket) -> None:
+        """What the kernel keeps for a client, and for how long; connections have it from their listener."""
+        seconds = self._app.state.settings.write_idle_seconds
+        bounds = {"TCP_NOTSENT_LOWAT": MAX_UNSENT_BYTES, "TCP_USER_TIMEOUT": int(1000 * seconds)}
+        for name, value in bounds.items():
+            if hasattr(socket, name):  # the second exists on Linux only
+                listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ends connections that are too slow, twice a second."""
+        if counter % SWEEP_TICKS == 0:
+            self._connections.sweep(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the streams, whose clients reconnect, and then shuts down."""

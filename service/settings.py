@@ -56,6 +56,24 @@ class Settings(Connections):
         description="folder of the generated and the retired keys (default: `signing` in the state folder)",
     )
 
+    max_connections: int = Field(1000, ge=16, description="open at a time")
+    max_connections_per_address: int = Field(
+        500, ge=1, description="of one client's address, or of the proxy in front"
+    )
+    max_streams: int = Field(256, ge=1, description="event streams open at a time")
+    max_streams_per_tenant: int = Field(32, ge=1, description="event streams that a tenant has open")
+    header_seconds: float = Field(10, gt=0, le=3600, description="within which a request's header must come")
+    keep_alive_seconds: int = Field(5, ge=1, le=3600, description="between two requests of a connection")
+    body_idle_seconds: float = Field(
+        30, gt=0, le=3600, description="a body that brings too little in this time is given up"
+    )
+    min_upload_rate: int = Field(
+        4096, ge=0, description="bytes per second of a body, averaged over the idle time"
+    )
+    write_idle_seconds: float = Field(
+        60, gt=0, le=3600, description="a client that reads none of its answer for so long is cut off"
+    )
+
     workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1
 
     @field_validator("passes_per_second")

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
 
-from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, artifact_view, iso
 from assay.service.contract.errors import NotFound
@@ -63,13 +63,12 @@ def download_artifact(
             " that ended long ago, and keeps their results"
         )
     etag = f'"{row.sha256}"'
-    headers = {"ETag": etag, "X-Content-Type-Options": "nosniff"}
-    if etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
-        return Response(status_code=304, headers=headers)
+    if (same := unchanged(request, etag)) is not None:
+        return same
     path = artifact_file(settings.artifacts, row)
     _ignore_odd_ranges(request, path.stat().st_size)
     # As an attachment: a browser must never run a file that a job wrote as a page of this service.
-    return FileResponse(path, media_type=row.media_type, filename=row.name, headers=headers)
+    return FileResponse(path, media_type=row.media_type, filename=row.name, headers={"ETag": etag})
 
 
 def _ignore_odd_ranges(request: Request, size: int) -> None:

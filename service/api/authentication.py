@@ -16,8 +16,8 @@ from typing import Protocol, TypeVar
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as RequestScope
 
 from assay.service.api import login_page
@@ -111,7 +111,7 @@ class KeyGuard:
             return
         await self._check_access(caller, scope)
         scope[CALLER] = caller
-        await self.app(scope, receive, private(send))
+        await self.app(scope, receive, send)
 
     async def _caller(self, scope: RequestScope) -> Caller:
         headers = Headers(scope=scope)
@@ -201,15 +201,3 @@ def cookie_token(headers: Headers) -> str:
     cookies = [part.strip() for line in headers.getlist("cookie") for part in line.split(";")]
     found = [part.partition("=")[2] for part in cookies if part.partition("=")[0] == COOKIE]
     return found[0] if len(found) == 1 else ""
-
-
-def private(send: Send) -> Send:
-    """Keeps answers out of shared caches, and out of the browser's cache after logout."""
-
-    async def marked(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers.setdefault("Cache-Control", "private, no-cache")
-        await send(message)
-
-    return marked

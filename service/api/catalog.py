@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import hashlib
+import json
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request, Response
 
-from assay.service.api.deps import CatalogDep, only
+from assay.service.api.deps import CatalogDep, only, unchanged
 from assay.service.api.errors import documented
+from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Page
 
 router = APIRouter(prefix="/api/v1/catalog", tags=["catalog"])
 
+NOT_MODIFIED: dict[str, Any] = {"description": "The catalog is that of the ETag in `If-None-Match`"}
 Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "recipe", "evaluation", "suite"]
 
 
@@ -21,25 +25,40 @@ Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "r
     "",
     operation_id="list_catalog",
     summary="List all components",
-    responses=documented(),
+    response_model=Page[Component],
+    responses={304: NOT_MODIFIED, **documented()},
     dependencies=[only("kind")],
 )
-def list_catalog(catalog: CatalogDep, kind: Kind | None = None) -> Page[Component]:
+def list_catalog(
+    catalog: CatalogDep, request: Request, response: Response, kind: Kind | None = None
+) -> Page[Component] | Response:
     """Models, attacks, data sets and so on, each with the JSON Schema of its parameters."""
-    return Page(items=list(catalog.list(kind)))
+    etag = response.headers["ETag"] = etag_of(catalog, request)
+    return unchanged(request, etag) or Page(items=list(catalog.list(kind)))
 
 
 @router.get(
     "/{kind}/{name}",
     operation_id="get_component",
     summary="Look at a component",
-    responses=documented(NotFound),
+    response_model=Component,
+    responses={304: NOT_MODIFIED, **documented(NotFound)},
     dependencies=[only()],
 )
 def get_component(
     kind: Annotated[str, Path(examples=["attack"])],
     name: Annotated[str, Path(examples=["pgd"])],
     catalog: CatalogDep,
-) -> Component:
+    request: Request,
+    response: Response,
+) -> Component | Response:
     """One component; an unknown name is answered with the nearest known one."""
-    return catalog.find(kind, name)
+    component = catalog.find(kind, name)
+    etag = response.headers["ETag"] = etag_of(catalog, request)
+    return unchanged(request, etag) or component
+
+
+def etag_of(catalog: Catalog, request: Request) -> str:
+    """The tag of an answer: the same for the same catalog, version of the service, path and query."""
+    parts = (catalog.digest, request.app.version, request.url.path, request.url.query)
+    return f'"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"'

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import actor_in, caller_in
@@ -23,6 +24,8 @@ from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import CheckpointRow, JobRow, SourceRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.tenants import TenantStore
+
+TAG = re.compile(r'(?:^|[ ,])(?:W/)?("[^"]*")')
 
 
 class StoreOpener:
@@ -160,6 +163,19 @@ def _json_body(raw: Annotated[bytes, Depends(_raw_body)], settings: SettingsDep)
 
 
 BodyDep = Annotated[Any, Depends(_json_body)]
+
+
+def unchanged(request: Request, etag: str) -> Response | None:
+    """A 304 answer when `If-None-Match` has this tag, `W/` or not, or `*`; else None.
+
+    Args:
+        request: of a GET.
+        etag: the tag of what would be sent, in quotes.
+    """
+    given = ", ".join(request.headers.getlist("if-none-match"))
+    if given.strip() == "*" or etag in TAG.findall(given):
+        return Response(status_code=304, headers={"ETag": etag})
+    return None
 
 
 def only(*names: str) -> Any:

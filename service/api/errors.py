@@ -11,8 +11,10 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from assay.service.contract.errors import (
     AssayError,
@@ -24,6 +26,7 @@ from assay.service.contract.errors import (
     MalformedJson,
     MethodNotAllowed,
     NotFound,
+    Problem,
     TooLarge,
     TooManyRequests,
     Unauthorized,
@@ -38,6 +41,8 @@ RETRY_AFTER_SECONDS = 5
 UNAVAILABLE = (
     "the database is away, try again; a submission with the same Idempotency-Key makes no second job"
 )
+JSON = "application/json"
+PROBLEM = "application/problem+json"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="assay"'}
 
 _BY_STATUS: dict[int, type[AssayError]] = {
@@ -54,6 +59,39 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(PoolTimeout, _database_error)
 
 
+class ErrorResponse(JSONResponse):
+    """An error as the envelope, or as `application/problem+json` for a client that prefers it."""
+
+    def __init__(self, error: AssayError, headers: dict[str, str] | None = None) -> None:
+        self._error = error
+        headers = {"Vary": "Accept", **(headers or {})}
+        super().__init__(error.envelope().model_dump(mode="json"), error.status, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the form that the request's `Accept` asks for."""
+        if not prefers_problem(Headers(scope=scope).getlist("accept")):
+            await super().__call__(scope, receive, send)
+            return
+        path = scope.get("raw_path") or scope["path"].encode()
+        problem = self._error.problem(readable(path.decode("latin-1"), MAX_MESSAGE))
+        kept = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
+        answer = Response(problem.model_dump_json(), self.status_code, kept, PROBLEM)
+        await answer(scope, receive, send)
+
+
+def prefers_problem(accept: list[str]) -> bool:
+    """Whether `Accept` headers name `application/problem+json`, and not below `application/json`."""
+    weights: dict[str, float] = {}
+    for item in ",".join(accept).lower().split(","):
+        name, *parameters = (part.strip() for part in item.split(";"))
+        given = [part[2:] for part in parameters if part.startswith("q=")]
+        try:
+            weights[name] = float(given[0]) if given else 1.0
+        except ValueError:
+            weights[name] = 0.0
+    return weights.get(PROBLEM, 0.0) > 0 and weights[PROBLEM] >= weights.get(JSON, 0.0)
+
+
 def error_response(error: AssayError, headers: dict[str, str] | None = None) -> Response:
     """The HTTP answer for an error; values given by the user are made safe to send back."""
     details = [_safe_detail(detail) for detail in error.details]
@@ -64,7 +102,7 @@ def error_response(error: AssayError, headers: dict[str, str] | None = None) -> 
         headers = {"Retry-After": str(max(1, math.ceil(error.retry_after))), **(headers or {})}
     if isinstance(error, Unauthorized):
         headers = {**CHALLENGE, **(headers or {})}
-    return JSONResponse(safe.envelope().model_dump(mode="json"), status_code=error.status, headers=headers)
+    return ErrorResponse(safe, headers)
 
 
 def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
@@ -84,7 +122,11 @@ def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
         text = f"`{error.type}`: {summary}"
         if known and text not in known["description"]:
             text = f"{known['description']} {text}"
-        responses[error.status] = {"model": ErrorEnvelope, "description": text}
+        responses[error.status] = {
+            "model": ErrorEnvelope,
+            "description": text,
+            "content": {PROBLEM: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}},
+        }
     return dict(sorted(responses.items(), key=lambda item: int(item[0])))
 
 
@@ -100,18 +142,21 @@ def _http_exception(request: Request, error: Exception) -> Response:
         return error_response(NotFound(f"no route {request.url.path[:100]!r}; see /docs"))
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        allowed = ", ".join(_methods_of(request)) or headers.get("Allow", "")
+        allowed = ", ".join(_methods_of(request, headers.get("Allow", "")))
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": allowed})
         message = f"{request.method} is not allowed here; allowed: {allowed}"
         return error_response(MethodNotAllowed(message), {"Allow": allowed})
     kind = _BY_STATUS.get(error.status_code, MalformedJson if error.status_code < 500 else Internal)
     return error_response(kind(str(error.detail)), headers)
 
 
-def _methods_of(request: Request) -> list[str]:
+def _methods_of(request: Request, named: str) -> list[str]:
     """All methods of a path; the framework names only those of the first route that has it."""
     path = request.url.path
     routes = [route for route in request.app.state.routes if route.path_regex.match(path)]
-    return sorted({method for route in routes for method in route.methods})
+    methods = {method for route in routes for method in route.methods} or set(named.split(", "))
+    return sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])})
 
 
 def _request_validation(request: Request, error: Exception) -> Response:

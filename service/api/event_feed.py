@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 
+from assay.service.contract.errors import TooManyRequests
 from assay.service.store.rows import EventRow
 from assay.service.store.store import Store
 
@@ -159,3 +162,47 @@ class Feed:
             if fresh is None or fresh:
                 for subscription in topic.subscriptions:
                     subscription.put(fresh)
+
+
+class StreamLimit:
+    """How many streams may be open at a time; for the event loop only.
+
+    Args:
+        most: of all tenants together, in this process.
+        most_each: of one tenant.
+    """
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self._most = most
+        self._most_each = most_each
+        self._open: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        """How many streams are open."""
+        return self._open.total()
+
+    @contextmanager
+    def one(self, tenant: str) -> Iterator[None]:
+        """A stream of a tenant.
+
+        Raises:
+            TooManyRequests: there are as many as allowed.
+        """
+        if self._open[tenant] >= self._most_each:
+            raise TooManyRequests(
+                f"{self._open[tenant]} event streams of this tenant are open; allowed: {self._most_each}"
+                " (ASSAY_MAX_STREAMS_PER_TENANT); end one, or poll `GET /api/v1/jobs/{id}`"
+            )
+        if self.count >= self._most:
+            raise TooManyRequests(
+                f"{self._most} event streams are open, which is all that this service allows"
+                " (ASSAY_MAX_STREAMS); try again, or poll `GET /api/v1/jobs/{id}`"
+            )
+        self._open[tenant] += 1
+        try:
+            yield
+        finally:
+            self._open[tenant] -= 1
+            if not self._open[tenant]:
+                del self._open[tenant]

@@ -19,12 +19,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from assay.service.api.caller import CallerDep
+from assay.service.api.caller import CallerDep, caller_in
 from assay.service.api.deps import JobDep, StoreDep, StoreOpener, only
 from assay.service.api.errors import documented
-from assay.service.api.event_feed import Feed
+from assay.service.api.event_feed import Feed, StreamLimit
 from assay.service.api.views import JOBS_PATH, iso
-from assay.service.contract.errors import NotFound
+from assay.service.contract.errors import NotFound, TooManyRequests
 from assay.service.contract.events import EventType
 from assay.service.store.rows import EventRow
 from assay.service.store.tenants import TenantStore
@@ -71,9 +71,15 @@ class EventStream(StreamingResponse):
     body_iterator: AsyncGenerator[str, None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Streams until the end, or until the client disconnects."""
+        """Streams until the end, or until the client disconnects.
+
+        Raises:
+            TooManyRequests: the caller's tenant, or all together, have as many streams as allowed.
+        """
+        limit: StreamLimit = scope["app"].state.streams
         try:
-            await super().__call__(scope, receive, send)
+            with limit.one(caller_in(scope).view.tenant or ""):
+                await super().__call__(scope, receive, send)
         finally:
             await self.body_iterator.aclose()
 
@@ -89,7 +95,7 @@ class EventStream(StreamingResponse):
             "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
         },
         204: {"description": "The job has ended and all its events were received: do not connect again"},
-        **documented(NotFound),
+        **documented(NotFound, TooManyRequests),
     },
     dependencies=[only("after")],
 )

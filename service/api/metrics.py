@@ -31,6 +31,7 @@ from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.deps import only
 from assay.service.api.errors import documented
+from assay.service.connection_guard import Connections
 from assay.service.contract.states import JobState, ShardState
 from assay.service.settings import Settings
 from assay.service.store.live import redis_answers
@@ -113,11 +114,17 @@ class Numbers:
     """All metrics that one application shows to Prometheus."""
 
     def __init__(
-        self, settings: Settings, version: str, requests: Requests, opener: Callable[[], Store]
+        self,
+        settings: Settings,
+        version: str,
+        requests: Requests,
+        opener: Callable[[], Store],
+        connections: Connections,
     ) -> None:
         self._settings = settings
         self._version = version
         self._requests = requests
+        self._connections = connections
         self._watch = Watch(opener)
 
     def close(self) -> None:
@@ -138,6 +145,11 @@ class Numbers:
     def _process(self, streams: int) -> Iterator[Metric]:
         yield Info("assay", "The program that answers.", {"version": self._version})
         yield Gauge("assay_event_streams", "Open event streams of this process.", streams)
+        yield Gauge("assay_connections", "Open connections of this process.", self._connections.count)
+        ended = Counter("assay_connections_refused", "Connections ended by a limit.", labels=["reason"])
+        for reason, count in sorted(self._connections.refused.copy().items()):
+            ended.add_metric([reason], count)
+        yield ended
         answers = Counter(
             "assay_http_requests", "Answers of this process.", labels=["route", "method", "status"]
         )

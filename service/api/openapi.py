@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from assay.service.api.authentication import OPEN
+from assay.service.contract.errors import Problem
 from assay.service.contract.specs import JOB_SPEC
 
 _DIGITS_MODEL = {
@@ -79,6 +80,9 @@ def _with_job_spec(document: dict[str, Any]) -> dict[str, Any]:
         assert schemas.get(name, definition) == definition, f"two schemas are named {name}"
         schemas[name] = definition
     schemas["JobSpec"] = schema
+    # Its inner schema is that of the envelope too, and is there.
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["Problem"] = {key: value for key, value in problem.items() if key != "$defs"}
     document["paths"]["/api/v1/jobs"]["post"]["requestBody"] = {
         "required": True,
         "content": {

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 from pydantic import ValidationError
 
-from assay.service.contract.errors import Unavailable
+from assay.service.contract.errors import TooManyRequests, Unavailable
 from assay.service.contract.events import Event
 
 PAUSE_SECONDS = 0.5
@@ -24,6 +24,7 @@ def followed(connect: Connect, after: int) -> Iterator[Event]:
 
     Raises:
         Unavailable: the service was away for more than a minute.
+        TooManyRequests: for as long, as many streams were open as the service allows.
     """
     last, ended = after, False
     seen = time.monotonic()
@@ -41,7 +42,7 @@ def followed(connect: Connect, after: int) -> Iterator[Event]:
                     seen = time.monotonic()
             if ended:
                 return
-        except Unavailable:
+        except (Unavailable, TooManyRequests):
             if time.monotonic() - seen > RECONNECT_SECONDS:
                 raise
         time.sleep(PAUSE_SECONDS)

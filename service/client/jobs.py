@@ -174,7 +174,7 @@ class AssayClient(CheckpointCalls, ArtifactCalls, AdministrationCalls):
     def catalog(self, kind: str | None = None) -> list[dict[str, Any]]:
         """All components, or those of one kind."""
         params = {} if kind is None else {"kind": kind}
-        items: list[dict[str, Any]] = self._json("GET", f"{API}/catalog", params=params)["items"]
+        items: list[dict[str, Any]] = self._json_once(f"{API}/catalog", params=params)["items"]
         return items
 
     def component(self, kind: str, name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ class Connection:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
+        self._kept: dict[str, tuple[str, bytes]] = {}
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         key = os.environ.get(KEY_VARIABLE, "").strip() if key is None else key
         # A proxy from the environment must not see, or fail, calls to this machine.
@@ -66,14 +68,28 @@ class Connection:
         self._http.close()
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        response = self._call(method, path, **options)
+        return self._object(self._call(method, path, **options).content)
+
+    def _json_once(self, path: str, **options: Any) -> dict[str, Any]:
+        """A GET whose answer is kept, and not sent again while its ETag is the same."""
+        query = path + repr(options)
+        etag, body = self._kept.get(query, ("", b""))
+        headers = {"If-None-Match": etag} if etag else {}
+        response = self._call("GET", path, headers=headers, **options)
+        if response.status_code != httpx.codes.NOT_MODIFIED:
+            body = response.content
+            if etag := response.headers.get("etag", ""):
+                self._kept[query] = (etag, body)
+        return self._object(body)
+
+    def _object(self, body: bytes) -> dict[str, Any]:
         try:
-            body = response.json()
+            found = json.loads(body)
         except ValueError:
-            body = None
-        if not isinstance(body, dict):
+            found = None
+        if not isinstance(found, dict):
             raise BadAnswer(f"{self.url} answers, but not as an Assay service")
-        return body
+        return found
 
     def _call(
         self,

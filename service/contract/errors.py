@@ -2,21 +2,25 @@
 
     AssayError
     ├── MalformedJson        400 malformed_json
+    ├── MalformedRequest     400 malformed_request
     ├── Unauthorized         401 unauthorized
     ├── Forbidden            403 forbidden
     ├── NotFound             404 not_found
     ├── MethodNotAllowed     405 method_not_allowed
+    ├── RequestTimeout       408 request_timeout
     ├── InvalidState         409 invalid_state
     ├── NoResults            409 no_results
     ├── TooLarge             413 too_large
     ├── InvalidSpec          422 invalid_spec
     ├── IdempotencyMismatch  422 idempotency_mismatch
     ├── TooManyRequests      429 too_many_requests
+    ├── HeadersTooLarge      431 headers_too_large
     ├── Internal             500 internal
     └── Unavailable          503 unavailable
 
 All of them leave the service in one shape:
-`{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`.
+`{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`, or,
+where the request's Accept header prefers `application/problem+json`, that of RFC 9457.
 """
 
 from __future__ import annotations
@@ -58,6 +62,19 @@ class ErrorEnvelope(BaseModel):
     error: ErrorBody
 
 
+class Problem(BaseModel):
+    """An error as `application/problem+json` (RFC 9457): `details` are those of the other form."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    details: list[ErrorDetail] = []
+
+
 class AssayError(Exception):
     """Base of the tree: a message for a person, a type for a program, details for a form."""
 
@@ -73,12 +90,34 @@ class AssayError(Exception):
         """The answer that the service sends."""
         return ErrorEnvelope(error=ErrorBody(type=self.type, message=self.message, details=self.details))
 
+    def problem(self, instance: str) -> Problem:
+        """The answer in the form of RFC 9457.
+
+        Args:
+            instance: path of the request.
+        """
+        return Problem(
+            type=f"urn:assay:error:{self.type}",
+            title=self.type.replace("_", " "),
+            status=self.status,
+            detail=self.message,
+            instance=instance,
+            details=self.details,
+        )
+
 
 class MalformedJson(AssayError):
     """The body is not JSON, or JSON that no spec could be (too deep, NaN, infinity)."""
 
     status = 400
     type = "malformed_json"
+
+
+class MalformedRequest(AssayError):
+    """This is no HTTP/1.1, or it says two things at once: two Host headers, two lengths."""
+
+    status = 400
+    type = "malformed_request"
 
 
 class Unauthorized(AssayError):
@@ -107,6 +146,13 @@ class MethodNotAllowed(AssayError):
 
     status = 405
     type = "method_not_allowed"
+
+
+class RequestTimeout(AssayError):
+    """The header or the body of the request came too slowly."""
+
+    status = 408
+    type = "request_timeout"
 
 
 class InvalidState(AssayError):
@@ -155,6 +201,13 @@ class TooManyRequests(AssayError):
     ) -> None:
         super().__init__(message, details)
         self.retry_after = retry_after
+
+
+class HeadersTooLarge(AssayError):
+    """The header of the request is over the size cap."""
+
+    status = 431
+    type = "headers_too_large"
 
 
 class Internal(AssayError):

@@ -1,15 +1,23 @@
-"""The application behind a real uvicorn server on a port of 127.0.0.1, in a thread of the test."""
+"""The application behind a real server on a port of 127.0.0.1: in a thread of the test, or in a process."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
+import httpx
 import uvicorn
 from fastapi import FastAPI
 
 from assay.service.api.event_feed import Feed
 from assay.service.serving import Server
+from tests.support.servers import free_port
 
 
 class LiveServer:
@@ -41,3 +49,61 @@ class LiveServer:
         self._thread.join(30)
         assert not self._thread.is_alive(), "the server does not end"
         self._listener.close()
+
+
+class ServedProcess:
+    """The embedded service in a process of its own, without workers, for tests of its sockets and its size.
+
+    Args:
+        state: its state folder; a database in it is used.
+        settings: ASSAY_ variables without their prefix.
+    """
+
+    def __init__(self, state: Path, **settings: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        own = {
+            "STATE": str(state),
+            "PORT": str(self.port),
+            "WORKERS": "0",
+            "LOG_LEVEL": "WARNING",
+            **settings,
+        }
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
+        environment = kept | {f"ASSAY_{name}": value for name, value in own.items()}
+        command = [sys.executable, "-m", "assay.workers.embedded"]
+        self._process = subprocess.Popen(command, env=environment)
+        self.pid = self._process.pid
+        deadline = time.monotonic() + 120
+        while not self._answers():
+            assert self._process.poll() is None, "the service ended"
+            assert time.monotonic() < deadline, "the service does not start"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=30, trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def open_files(self, name: str) -> int:
+        """How many descriptors of such files it has; `socket:` for sockets."""
+        found = 0
+        for link in Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found += name in str(link.readlink())
+        return found
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory that it has."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def connect(self) -> socket.socket:
+        """A connection that gives up after a while."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)

@@ -20,7 +20,15 @@ from tests.support.databases import *  # noqa: F403 (fixtures)
 Make = Callable[..., dict[str, Any]]
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PURGE")
 SIGNING_KEYS = "/.well-known/assay-keys"
-OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/api/v1/session"), ("GET", SIGNING_KEYS)}
+OPEN = {
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("HEAD", "/healthz"),
+    ("HEAD", "/readyz"),
+    ("POST", "/api/v1/session"),
+    ("GET", SIGNING_KEYS),
+    ("HEAD", SIGNING_KEYS),
+}
 UNKNOWN = (
     "/", "/x", "/api", "/api/v1", "/api/v1/jobs/", "/api/v2/jobs", "/metrics", "/redoc", "/docs/", "//docs",
     "/docs/nope.js", "/docs/%2e%2e/core.py", "/healthz/", "//healthz", "/healthz/..%2fapi/v1/jobs",
@@ -158,8 +166,8 @@ def test_each_scope_does_its_work(api: httpx.Client, key: Any, train_body: Make)
     for path in ("/api/v1/jobs", "/api/v1/catalog", "/docs", "/openapi.json", "/docs/swagger-ui.css"):
         assert api.get(path, headers=header).status_code == 200
     assert api.get("/nope", headers=header).status_code == 404
-    assert api.head("/api/v1/jobs", headers=header).status_code == 405
-    assert api.options("/api/v1/jobs", headers=header).status_code == 405
+    assert api.head("/api/v1/jobs", headers=header).status_code == 200
+    assert api.options("/api/v1/jobs", headers=header).status_code == 204
 
 
 def test_a_foreign_job_is_not_found_on_any_route(

@@ -123,8 +123,8 @@ def test_unknown_routes_and_methods(
 
 
 def test_allowed_methods_are_listed(api: httpx.Client) -> None:
-    assert api.put("/api/v1/jobs").headers["allow"] == "GET, POST"
-    assert api.put("/api/v1/jobs/x").headers["allow"] == "DELETE, GET"
+    assert api.put("/api/v1/jobs").headers["allow"] == "GET, HEAD, OPTIONS, POST"
+    assert api.put("/api/v1/jobs/x").headers["allow"] == "DELETE, GET, HEAD, OPTIONS"
 
 
 def test_no_route_is_left_out(document: dict[str, Any], transport: Any) -> None:

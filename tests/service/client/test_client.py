@@ -226,6 +226,23 @@ def test_results(client: AssayClient, evaluate_body: Make, worker: Any) -> None:
     assert client.compare([job.id, other.id])["rows"][0]["difference"] == 0
 
 
+def test_the_catalog_is_sent_once(transport: Any) -> None:
+    statuses: list[int] = []
+
+    class Watched(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            response: httpx.Response = transport.handle_request(request)
+            statuses.append(response.status_code)
+            return response
+
+    with AssayClient(transport=Watched()) as client:
+        first = client.catalog()
+        first[0]["name"] = "changed by the caller"
+        assert client.catalog("attack") == client.catalog("attack")
+        assert client.catalog()[0]["name"] != first[0]["name"]
+    assert statuses == [200, 200, 304, 304]
+
+
 def test_catalog(client: AssayClient) -> None:
     assert "pgd" in [item["name"] for item in client.catalog("attack")]
     assert len(client.catalog()) > len(client.catalog("attack"))
