@@ -19,7 +19,7 @@ from assay.service.api.event_feed import Feed, StreamLimit
 from assay.service.api.refusals import Refusals
 from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
-from assay.service.connection_guard import Connections
+from assay.service.connection_guard import ConnectionGuard
 from assay.service.dispatch import Dispatcher, NullDispatcher
 from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, Manners
 from assay.service.settings import Settings
@@ -91,7 +91,7 @@ def create_app(
     app.state.store = opener
     app.state.feed = Feed(opener)
     app.state.streams = StreamLimit(settings.max_streams, settings.max_streams_per_tenant)
-    app.state.connections = Connections(settings)
+    app.state.connections = ConnectionGuard(settings)
     app.state.live = live
     app.state.refusals = refusals
     app.state.numbers = metrics.Numbers(settings, app.version, requests, opener, app.state.connections)

@@ -1,8 +1,8 @@
 """Connections of the HTTP server: their number, and the time that each may take.
 
 uvicorn bounds neither. `GuardedProtocol` is its protocol with limits on headers, bodies and answers;
-`Connections` has the connections of one server, and its `sweep` finds the slow ones twice a second: a timer
-for each request would cost more.
+`ConnectionGuard` has the connections of one server, and its `sweep` finds the slow ones twice a second:
+a timer for each request would cost more.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SMALL_REST = 64 * 1024
 LINGER_BYTES = 64 * 1024 * 1024
 LINGER_SECONDS = 10.0
 LINGER_IDLE_SECONDS = 2.0
-# Connections that the kernel hands over between two looks at their number.
-BACKLOG = 128
+# Connections that wait in the kernel, and those taken over between two looks at their number.
+QUEUE, BACKLOG = 1024, 128
 # A connection may need a second descriptor for the file that it sends or stores.
 DESCRIPTORS_EACH = 2
 # The database, Redis, evaluators' pipes, logs, libraries, and connections accepted but not yet counted.
-DESCRIPTORS_OTHERWISE = 256 + 2 * BACKLOG
+DESCRIPTORS_OTHERWISE = 256 + 3 * BACKLOG
 
 
 # SO_LINGER for a close that resets.
@@ -72,7 +72,7 @@ class Mark:
     count: int
 
 
-class Connections:
+class ConnectionGuard:
     """Open connections of one server; for its event loop only.
 
     Args:
@@ -187,7 +187,7 @@ class GuardedProtocol(HttpToolsProtocol):
     limits. Errors found here have the envelope of all others.
     """
 
-    def __init__(self, connections: Connections, **rest: Any) -> None:
+    def __init__(self, connections: ConnectionGuard, **rest: Any) -> None:
         super().__init__(**rest)
         self.guard = connections
         self.phase = Phase.REQUEST

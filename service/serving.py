@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from assay.service.api.event_feed import Feed
-from assay.service.connection_guard import BACKLOG, SWEEP_TICKS, Connections, GuardedProtocol
+from assay.service.connection_guard import BACKLOG, QUEUE, SWEEP_TICKS, ConnectionGuard, GuardedProtocol
 from assay.service.store.connections import is_loopback
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
         self._app = app
-        self._connections: Connections = app.state.connections
+        self._connections: ConnectionGuard = app.state.connections
         config.http = functools.partial(GuardedProtocol, self._connections)  # type: ignore[assignment]
         config.ws = "none"
         config.backlog = BACKLOG
@@ -54,6 +54,8 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             self._bound(listener)
         await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(QUEUE)  # asyncio takes one number for this and for its own turns
 
     def _bound(self, listener: socket.socket) -> None:
         """What the kernel keeps for a client, and for how long; connections have it from their listener."""

@@ -31,7 +31,7 @@ from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.deps import only
 from assay.service.api.errors import documented
-from assay.service.connection_guard import Connections
+from assay.service.connection_guard import ConnectionGuard
 from assay.service.contract.states import JobState, ShardState
 from assay.service.settings import Settings
 from assay.service.store.live import redis_answers
@@ -119,7 +119,7 @@ class Numbers:
         version: str,
         requests: Requests,
         opener: Callable[[], Store],
-        connections: Connections,
+        connections: ConnectionGuard,
     ) -> None:
         self._settings = settings
         self._version = version

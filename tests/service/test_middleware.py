@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, host_name
+from assay.service.api.caller import CALLER, Caller
+from assay.service.contract.errors import TooManyRequests
+from assay.service.middleware import BODIES_AT_ONCE, BodyCap, ErrorBoundary, HostGuard, host_name
+from assay.service.store.rows import KeyRow
 
 
 def chunks(count: int, size: int) -> Iterator[bytes]:
@@ -115,6 +118,41 @@ def test_a_client_that_goes_away_is_no_defect(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO):
         asyncio.run(ErrorBoundary(gone)(scope, None, None))  # type: ignore[arg-type]
     assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_bodies_of_a_tenant_in_memory_are_limited() -> None:
+    held = asyncio.Event()
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await held.wait()
+
+    def body(size: int) -> Receive:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"x" * size, "more_body": False}
+
+        return receive
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    async def crowd() -> None:
+        layer = BodyCap(read, 10, {("POST", "/files"): 1000})
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        calls = [asyncio.create_task(layer(scope, body(10), send)) for _ in range(BODIES_AT_ONCE)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests):
+            await layer(scope, body(1), send)
+        other = scope | {CALLER: Caller(KeyRow("id", "n", "p", ["submit"], "other", 0.0, None, None, None))}
+        calls.append(asyncio.create_task(layer(other, body(10), send)))
+        calls.append(asyncio.create_task(layer(scope | {"path": "/files"}, body(1000), send)))
+        await asyncio.sleep(0)
+        held.set()
+        await asyncio.gather(*calls)
+        # What is over does not count.
+        await asyncio.gather(*(layer(scope, body(10), send) for _ in range(BODIES_AT_ONCE)))
+
+    asyncio.run(crowd())
 
 
 def test_other_protocols_pass_through() -> None:
