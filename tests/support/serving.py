@@ -100,9 +100,9 @@ class ServedProcess:
         pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
-    def connect(self) -> socket.socket:
-        """A connection that gives up after a while."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        """A connection from an address of this machine; it gives up after a while."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30, source_address=(source, 0))
 
     def stop(self) -> None:
         self._process.terminate()
