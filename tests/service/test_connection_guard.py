@@ -301,6 +301,10 @@ def test_all_addresses_together_are_limited(served: Served) -> None:
 def test_a_full_service_says_so(served: Served) -> None:
     busy: list[socket.socket] = []
 
+    def work() -> None:
+        busy.append(served.connect())
+        busy[-1].sendall(served.header("POST", "/api/v1/jobs", JSON, "Content-Length: 1000000"))
+
     def drip() -> None:
         for connection in busy:
             with contextlib.suppress(OSError):
@@ -308,8 +312,7 @@ def test_a_full_service_says_so(served: Served) -> None:
 
     try:
         for number in range(PER_ADDRESS):
-            busy.append(served.connect())
-            busy[-1].sendall(served.header("POST", "/api/v1/jobs", JSON, "Content-Length: 1000000"))
+            work()
             if number % 20 == 0:
                 drip()
         answers: list[tuple[int, dict[str, str], Any]] = []
@@ -319,6 +322,9 @@ def test_a_full_service_says_so(served: Served) -> None:
             with served.connect() as connection:
                 connection.sendall(served.header("GET", "/healthz"))
                 answers.append(read_answer(connection))
+            if answers[-1][0] == 200:
+                work()  # one of them had to go before its request was read
+                time.sleep(0.05)
             return answers[-1][0]
 
         eventually(lambda: one_more() == 503)
