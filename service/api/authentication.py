@@ -36,6 +36,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SESSION_PATH = "/api/v1/session"
 KEYS_PATH = "/api/v1/keys"
 AUDIT_PATH = "/api/v1/audit"
+TENANTS_PATH = "/api/v1/tenants"
 CHECKPOINTS_PATH = "/api/v1/checkpoints"
 METRICS_PATH = "/metrics"
 SIGNING_KEYS_PATH = "/.well-known/assay-keys"
@@ -188,7 +189,8 @@ def check_csrf(headers: Headers, session: BrowserSessionRow) -> None:
 
 def needed(method: str, path: str) -> Scope:
     """The scope that a call needs."""
-    if any(path == guarded or path.startswith(f"{guarded}/") for guarded in (KEYS_PATH, AUDIT_PATH)):
+    administrative = (KEYS_PATH, TENANTS_PATH, AUDIT_PATH)
+    if any(path == one or path.startswith(f"{one}/") for one in administrative):
         return "admin"
     return "read" if method in SAFE_METHODS or path == SESSION_PATH else "submit"
 

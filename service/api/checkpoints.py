@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -14,16 +15,16 @@ from assay.service.api.artifacts import remove_artifacts
 from assay.service.api.authentication import CHECKPOINTS_PATH
 from assay.service.api.deps import CatalogDep, Cursor, DispatcherDep, Limit, SettingsDep, StoreDep, only
 from assay.service.api.errors import documented
-from assay.service.api.upload_file import Upload
+from assay.service.api.upload_file import Hold, Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.checkpoints import NAME_PATTERN, Checkpoint
-from assay.service.contract.errors import InvalidState, NotFound, TooLarge
+from assay.service.contract.errors import InvalidState, NotFound, TooLarge, TooManyRequests
 from assay.service.contract.results import Page
 from assay.service.contract.weights_options import Positions, WeightsReading, normalization_in
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
-from assay.service.store.artifacts import WEIGHTS
+from assay.service.store.artifacts import UPLOAD, WEIGHTS
 from assay.service.store.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
@@ -70,7 +71,7 @@ Resizing = Annotated[
         202: {
             "headers": {"Location": {"description": "path of the checkpoint", "schema": {"type": "string"}}}
         },
-        **documented(InvalidState, TooLarge),
+        **documented(InvalidState, TooLarge, TooManyRequests),
     },
     dependencies=[only("name", "model", "normalization", "positions")],
     openapi_extra={
@@ -95,17 +96,29 @@ async def upload_checkpoint(
     given = None if model is None else reference_in(model, GIVEN)
     stated = None if normalization is None else normalization_in(normalization)
     reading: WeightsReading = {"normalization": stated, "positions": positions}
-    room = await run_in_threadpool(store.checkpoints.room, name, declared_size(request), quota_of(settings))
-    upload = await run_in_threadpool(Upload, settings.artifacts, room)
+    upload_id, quota = uuid.uuid4().hex, quota_of(settings)
+
+    def reserve(size: int, begun: bool) -> int:
+        idle = settings.upload_idle_seconds
+        return store.checkpoints.reserve(upload_id, name, size, quota, idle, begun=begun)
+
+    hold = await run_in_threadpool(Hold, reserve, declared_size(request))
     try:
-        async for chunk in request.stream():
-            await run_in_threadpool(upload.write, chunk)
-        await run_in_threadpool(upload.close)
-        row, queued = await run_in_threadpool(
-            _register, upload, name, given, reading, store, catalog, settings
-        )
-    finally:
-        upload.discard()
+        upload = await run_in_threadpool(Upload, settings.artifacts, hold.room, upload_id)
+        try:
+            async for chunk in request.stream():
+                await run_in_threadpool(upload.write, chunk)
+                if hold.due(upload.size):
+                    await run_in_threadpool(hold.grow, upload.size)
+            await run_in_threadpool(upload.close)
+            row, queued = await run_in_threadpool(
+                _register, upload, name, given, reading, store, catalog, settings
+            )
+        finally:
+            upload.discard()
+    except BaseException:
+        await run_in_threadpool(store.checkpoints.release, upload_id)
+        raise
     if queued:
         await run_in_threadpool(_ring, dispatcher, row)
     return JSONResponse(
@@ -171,6 +184,7 @@ def _register(
         place=lambda job_id: upload.place(settings.artifacts / job_id / WEIGHTS),
         reading=reading,
         quota=quota_of(settings),
+        upload=upload.path.name.removeprefix(UPLOAD),
     )
 
 

@@ -70,8 +70,8 @@ async def _system_store(request: Request) -> Store:
 
 
 async def _store(request: Request) -> TenantStore:
-    caller = caller_in(request.scope)
-    return TenantStore(await _system_store(request), caller.view, actor_in(request.scope, caller))
+    caller, limits = caller_in(request.scope), request.app.state.settings.limits
+    return TenantStore(await _system_store(request), caller.view, limits, actor_in(request.scope, caller))
 
 
 async def _catalog(request: Request) -> Catalog:

@@ -99,7 +99,8 @@ def error_response(error: AssayError, headers: dict[str, str] | None = None) -> 
     if isinstance(error, Unavailable):
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS), **(headers or {})}
     if isinstance(error, TooManyRequests):
-        headers = {"Retry-After": str(max(1, math.ceil(error.retry_after))), **(headers or {})}
+        after = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+        headers = {**after, **error.headers, **(headers or {})}
     if isinstance(error, Unauthorized):
         headers = {**CHALLENGE, **(headers or {})}
     return ErrorResponse(safe, headers)

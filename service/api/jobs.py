@@ -34,6 +34,7 @@ from assay.service.contract.errors import (
     MalformedJson,
     NotFound,
     TooLarge,
+    TooManyRequests,
 )
 from assay.service.contract.results import Job, Page
 from assay.service.contract.states import JobState
@@ -86,7 +87,7 @@ class DryRun(BaseModel):
     responses={
         200: {"model": Job | DryRun, "description": "The same job (`Idempotency-Key`), or a dry run"},
         201: {"headers": {"Location": {"description": "path of the job", "schema": {"type": "string"}}}},
-        **documented(MalformedJson, TooLarge, IdempotencyMismatch),
+        **documented(MalformedJson, TooLarge, IdempotencyMismatch, TooManyRequests),
     },
     dependencies=[only("dry_run")],
 )
@@ -122,7 +123,7 @@ def submit(
         catalog,
         valid.spec,
         valid.estimate,
-        settings.limits,
+        settings.job_limits,
         _device_classes(store, execution),
         lambda device: _speed(store, settings, valid.spec["model"], device),
     )
@@ -195,7 +196,7 @@ def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: Dispatch
     operation_id="retry_job",
     summary="Retry a job",
     status_code=202,
-    responses=documented(NotFound, InvalidState),
+    responses=documented(NotFound, InvalidState, TooManyRequests),
     dependencies=[only()],
 )
 def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:

@@ -29,6 +29,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
+from assay.service.api.caller import CallerDep
 from assay.service.api.deps import only
 from assay.service.api.errors import documented
 from assay.service.connection_guard import ConnectionGuard
@@ -71,13 +72,17 @@ router = APIRouter(tags=["health"])
     },
     dependencies=[only()],
 )
-async def metrics(request: Request) -> Response:
-    """Current state and counters so far; answers also while the database is away."""
+async def metrics(request: Request, caller: CallerDep) -> Response:
+    """Current state and counters so far; answers also while the database is away.
+
+    The queues of single tenants are for keys with the scope `admin`.
+    """
+    everything = caller.view.everything
     numbers: Numbers = request.app.state.numbers
     # Counted here, on the event loop that the streams belong to.
     streams = request.app.state.feed.streams
     encode, media_type = choose_encoder(request.headers.get("accept", ""))
-    text = await run_in_threadpool(lambda: encode(numbers.registry(streams)))
+    text = await run_in_threadpool(lambda: encode(numbers.registry(streams, tenants=everything)))
     return Response(text, headers={"Content-Type": media_type})
 
 
@@ -131,15 +136,16 @@ class Numbers:
         """Ends the background thread."""
         self._watch.close()
 
-    def registry(self, streams: int) -> CollectorRegistry:
+    def registry(self, streams: int, *, tenants: bool = False) -> CollectorRegistry:
         """A registry with the present values.
 
         Args:
             streams: how many event streams are open.
+            tenants: whether to show the queues of single tenants.
         """
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(_Fixed([*self._process(streams), *self._shared()]))
+        registry.register(_Fixed([*self._process(streams), *self._shared(tenants)]))
         return registry
 
     def _process(self, streams: int) -> Iterator[Metric]:
@@ -163,7 +169,7 @@ class Numbers:
             latency.add_metric(key, list(buckets), one.seconds)
         yield latency
 
-    def _shared(self) -> Iterator[Metric]:
+    def _shared(self, tenants: bool) -> Iterator[Metric]:
         if self._settings.redis:
             up = redis_answers(self._settings.redis)
             yield Gauge("assay_redis_up", "Whether Redis answers.", int(up))
@@ -172,6 +178,8 @@ class Numbers:
         yield Gauge("assay_database_up", "Whether the database answers.", int(overview is not None))
         if overview is not None:
             yield from _queue(overview)
+            if tenants:
+                yield from _tenants(overview)
             yield from _workers(overview.workers)
             yield from _counted(overview)
 
@@ -207,6 +215,17 @@ def _queue(overview: Overview) -> Iterator[Metric]:
     yield shards
     text = "How long the first queued job has waited."
     yield Gauge("assay_queue_oldest_seconds", text, overview.oldest_queued_seconds)
+
+
+def _tenants(overview: Overview) -> Iterator[Metric]:
+    jobs = Gauge("assay_tenant_queued_jobs", "Queued jobs of the tenants with most.", labels=["tenant"])
+    oldest = Gauge(
+        "assay_tenant_queue_oldest_seconds", "How long a tenant's first one has waited.", labels=["tenant"]
+    )
+    for queue in overview.queues:
+        jobs.add_metric([queue.tenant], queue.jobs)
+        oldest.add_metric([queue.tenant], queue.oldest_seconds)
+    yield from (jobs, oldest)
 
 
 def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:

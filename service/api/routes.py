@@ -16,11 +16,13 @@ from assay.service.api import (
     jobs,
     keys,
     metrics,
+    quota,
     results,
     signatures,
+    tenants,
 )
 
 ABOUT_JOBS = (jobs, events, results, signatures, artifacts, checkpoints, compare, catalog)
 ROUTERS: list[APIRouter] = [
-    module.router for module in (*ABOUT_JOBS, keys, browser_sessions, audit, health, metrics)
+    module.router for module in (*ABOUT_JOBS, quota, keys, tenants, browser_sessions, audit, health, metrics)
 ]

@@ -5,13 +5,44 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from assay.service.contract.errors import TooLarge, Unavailable
 from assay.service.store.artifacts import UPLOAD
+
+# Room beyond what has come, for a file whose size nobody declared.
+STEP = 16 * 1024**2
+SIGN_SECONDS = 5.0
+
+
+class Hold:
+    """The room reserved for an upload; it grows with a file of undeclared size.
+
+    Args:
+        reserve: reserves so many bytes, for an upload that has begun or not; returns the file's maximum.
+        declared: size of the file; 0 while unknown.
+    """
+
+    def __init__(self, reserve: Callable[[int, bool], int], declared: int) -> None:
+        self._reserve = reserve
+        self._size = declared
+        self.room = reserve(declared, False)
+        self._seen = time.monotonic()
+
+    def due(self, size: int) -> bool:
+        """Whether `grow` has to be called before so many bytes are written."""
+        return size > self._size or time.monotonic() - self._seen > SIGN_SECONDS
+
+    def grow(self, size: int) -> None:
+        """Reserves room for so many bytes, and says that the upload goes on."""
+        if size > self._size:
+            self._size = max(size, min(size + STEP, self.room))
+        self._reserve(self._size, True)
+        self._seen = time.monotonic()
 
 
 class Upload:
@@ -20,6 +51,7 @@ class Upload:
     Args:
         folder: in the file system of the final place.
         room: limit in bytes; None for no limit.
+        name: of the upload; None draws one.
 
     Attributes:
         path: of the bytes received so far.
@@ -29,9 +61,9 @@ class Upload:
         Unavailable: from the constructor and every method but `discard`: the disk refuses the write.
     """
 
-    def __init__(self, folder: Path, room: int | None = None) -> None:
+    def __init__(self, folder: Path, room: int | None = None, name: str | None = None) -> None:
         self._room = room
-        self.path = folder / f"{UPLOAD}{uuid.uuid4().hex}"
+        self.path = folder / f"{UPLOAD}{name or uuid.uuid4().hex}"
         self.size = 0
         self._digest = hashlib.sha256()
         with _disk():

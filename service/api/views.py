@@ -77,11 +77,16 @@ class JobViews:
             ),
             queue_position=self._positions.get(row.id),
             workers_online=online,
-            message=_nobody_listens(row) if unheard else row.message,
+            message=_nobody_listens(row) if unheard else row.message or self._delayed(row),
             error=job_error(row),
             spec=dict(row.spec),
             links=links(row.id),
         )
+
+    def _delayed(self, row: JobRow) -> str:
+        """Why a queued job is not claimed though workers are free; empty without a reason."""
+        reasons = self._store.quota.delays(row.tenant) if row.state is JobState.QUEUED else []
+        return f"waits: the tenant has reached its limit of {' and '.join(reasons)}" if reasons else ""
 
     def _workers_online(self, device: str, devices: int) -> int:
         key = (device, devices)

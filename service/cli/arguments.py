@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from assay.service.cli import audit, checkpoints, commands, keys
+from assay.service.cli import audit, checkpoints, commands, keys, tenants
 from assay.service.cli.commands import Options
 from assay.service.client import DEFAULT_URL
 from assay.service.contract.audit import ACTIONS
 from assay.service.contract.keys import SCOPES
+from assay.service.contract.limits import LIMITS
 
 # A job id, for examples.
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
@@ -136,6 +137,25 @@ def add_audit(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         help="with --verify: an entry that must still be there",
     )
     json_argument(parser)
+
+
+def add_tenants(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `quota`, `tenants list` and `tenants set`."""
+    quota = add_remote(
+        subcommands, "quota", tenants.quota, "show the limits of your tenant and their use", "assay quota"
+    )
+    example = "assay tenants set alice --weight 3 --running-shards 8 --queued-jobs default"
+    command = add(subcommands, "tenants", tenants.list_all, "weights and limits of tenants", example)
+    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = add_remote(actions, "list", tenants.list_all, "list all tenants", "assay tenants list")
+    change = add_remote(actions, "set", tenants.set_one, "set weight and limits of a tenant", example)
+    change.add_argument("name", metavar="NAME", help="the tenant, as `assay keys list` shows it")
+    change.add_argument("--weight", help="its part of the workers, against 1 of the others")
+    for name in LIMITS:
+        text = f"limit of {name.replace('_', ' ')}: an integer, 0 for none, or 'default'"
+        change.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="N", help=text)
+    for parser in (quota, listing, change):
+        json_argument(parser)
 
 
 def add_import_pickle(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

@@ -75,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     arguments.add_local(subcommands)
     arguments.add_keys(subcommands)
     arguments.add_audit(subcommands)
+    arguments.add_tenants(subcommands)
     arguments.add_checkpoints(subcommands)
     arguments.add_import_pickle(subcommands)
     job_arguments.add_submission(subcommands)

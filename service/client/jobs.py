@@ -23,6 +23,7 @@ from assay.service.client.events import followed
 from assay.service.client.transport import API, BadAnswer, Unreachable, parsed, part
 from assay.service.contract import errors
 from assay.service.contract.events import Event
+from assay.service.contract.limits import QuotaStatus, Tenant
 from assay.service.contract.results import Job, Page, Results
 
 SUBMIT_ATTEMPTS = 3
@@ -184,6 +185,29 @@ class AssayClient(CheckpointCalls, ArtifactCalls, AdministrationCalls):
     def compare(self, job_ids: Sequence[str]) -> dict[str, Any]:
         """The same metrics of several jobs side by side, with paired tests against the first."""
         return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids)})
+
+    def quota(self) -> QuotaStatus:
+        """Limits and usage of the caller's tenant, and its place in the queues."""
+        return parsed(QuotaStatus, self._json("GET", f"{API}/quota"))
+
+    def tenants(self) -> list[Tenant]:
+        """All tenants with their weights and limits; needs a key with the scope `admin`."""
+        return parsed(Page[Tenant], self._json("GET", f"{API}/tenants")).items
+
+    def tenant(self, name: str) -> Tenant:
+        """One tenant; needs a key with the scope `admin`."""
+        return parsed(Tenant, self._json("GET", f"{API}/tenants/{part(name)}"))
+
+    def set_tenant(self, name: str, **settings: Any) -> Tenant:
+        """Sets a tenant's weight and limits; needs a key with the scope `admin`.
+
+        Args:
+            name: the tenant, which need not have a key yet.
+            settings: `weight` (0.01 to 1000), `queued_jobs`, `running_shards`, `gpu_seconds`, `cpu_seconds`,
+                `stored_bytes`, `uploads`: None is the default of the service, 0 no limit. All others get
+                their defaults again.
+        """
+        return parsed(Tenant, self._json("PUT", f"{API}/tenants/{part(name)}", body=settings))
 
     def _job(self, method: str, path: str, **options: Any) -> Job:
         return parsed(Job, self._json(method, API + path, **options))

@@ -26,7 +26,7 @@ where the request's Accept header prefers `application/problem+json`, that of RF
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -191,16 +191,22 @@ class IdempotencyMismatch(AssayError):
 
 
 class TooManyRequests(AssayError):
-    """Over the rate limit or the queue limit; `Retry-After` says for how many seconds."""
+    """Over a limit; `Retry-After` says when to try again, `RateLimit` which limit of the tenant it is."""
 
     status = 429
     type = "too_many_requests"
 
     def __init__(
-        self, message: str, details: Sequence[ErrorDetail] = (), *, retry_after: float = 60.0
+        self,
+        message: str,
+        details: Sequence[ErrorDetail] = (),
+        *,
+        retry_after: float = 60.0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, details)
         self.retry_after = retry_after
+        self.headers = dict(headers or {})
 
 
 class HeadersTooLarge(AssayError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, select, update
+from sqlalchemy import Connection, Row, Select, delete, select
 from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.checkpoints import NAME_PATTERN
@@ -22,20 +22,16 @@ from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.audit import Actor, record
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
-from assay.service.store.quotas import Quota, check_room, one_at_a_time, size_left
+from assay.service.store.quotas import Quota, check_in_flight, check_room, one_at_a_time
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
-from assay.service.store.tables import checkpoints, dependencies, jobs
-from assay.service.store.transactions.claim import retake
+from assay.service.store.tables import checkpoints, dependencies, jobs, reservations
 from assay.service.store.transactions.dependencies import unfinished_dependent
-from assay.service.store.transactions.end_job import end_job
-from assay.service.store.transactions.finish import complete
-from assay.service.store.transactions.release import fail
+from assay.service.store.transactions.end_check import BAD_WEIGHTS, end_check
 from assay.service.store.transactions.retry import retry_job
+from assay.service.store.transactions.standings import charge, running_shards
 from assay.service.store.transactions.submit_check import submit_check
-from assay.service.store.transactions.transitions import lock_claim, lock_job
+from assay.service.store.transactions.transitions import lock_job
 
-# The error of a check that found the weights wrong; its other errors are accidents.
-BAD_WEIGHTS = "bad_weights"
 # Reading options that an upload may state (`contract.weights_options`).
 UNSTATED: WeightsReading = {"normalization": None, "positions": None}
 
@@ -57,6 +53,7 @@ class Checkpoints:
         place: Callable[[str], None],
         reading: WeightsReading = UNSTATED,
         quota: Quota | None = None,
+        upload: str | None = None,
         by: Actor | None = None,
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint and queues its check.
@@ -72,6 +69,7 @@ class Checkpoints:
             place: moves the file into the folder of the job with this id; called before the commit.
             reading: `normalization` and `positions` as the upload states them, None where it does not.
             quota: of the tenant; None for no limit.
+            upload: the upload whose reservation this uses.
             by: who uploads it, for the audit; None is not audited.
 
         Returns:
@@ -81,6 +79,7 @@ class Checkpoints:
             InvalidState: when the name is taken by another file, or one of another model or read in another
                 way, or the tenant may keep no more.
             TooLarge: when the tenant may not keep so many bytes.
+            TooManyRequests: when other uploads have reserved the room.
         """
         while True:
             try:
@@ -91,6 +90,8 @@ class Checkpoints:
                     if known is None:
                         if quota is not None:
                             check_room(connection, tenant, quota, size)
+                            apart = [] if upload is None else [upload]
+                            check_in_flight(connection, tenant, quota, size, apart)
                         job_id = submit_check(connection, name, model, sha256, size, tenant, reading)
                     else:
                         job_id = known.job_id
@@ -99,6 +100,8 @@ class Checkpoints:
                             retry_job(connection, job_id)
                     if queued:
                         place(job_id)
+                    if upload is not None:
+                        connection.execute(delete(reservations).where(reservations.c.id == upload))
                         told = {"sha256": sha256, "size": size, "model": model["name"]}
                         record(connection, by, "checkpoint.upload", name, detail=told)
                     return _read(connection, name, tenant), queued
@@ -113,19 +116,6 @@ class Checkpoints:
         """
         with self._database.reading() as connection:
             return _read(connection, name, tenant)
-
-    def room(self, name: str, size: int, *, tenant: str | None, quota: Quota) -> int:
-        """Maximum bytes of a file under a name; a check before the upload, `add` decides.
-
-        Raises:
-            InvalidState, TooLarge: `size` bytes are already too many, as `add` would say.
-        """
-        with self._database.reading() as connection:
-            known = _find(connection, name, tenant)
-            if known is None:
-                return check_room(connection, tenant, quota, size)
-            # The same file again needs no room; for another one `add` reports that the name is taken.
-            return int(max(known.size, size_left(connection, tenant, quota)))
 
     def page(
         self, *, tenant: str | None, limit: int = 50, cursor: str | None = None
@@ -164,7 +154,9 @@ class Checkpoints:
             user = unfinished_dependent(connection, job_id)
             if user is not None:
                 raise InvalidState(f"job {user.id} is not finished and needs the checkpoint {name}")
+            stopped = connection.execute(running_shards(job_id)).all()
             connection.execute(jobs.delete().where(jobs.c.id == job_id))
+            charge(connection, tenant, stopped)
             record(connection, by, "checkpoint.delete", name, detail={"sha256": found.sha256})
         return job_id
 
@@ -189,22 +181,8 @@ class Checkpoints:
         Returns:
             Whether this call ended it: not when the claim is void, or the checkpoint was deleted.
         """
-        assert claim.kind == "check", claim.kind
         with self._database.writing() as connection:
-            found = lock_claim(connection, claim)
-            if found is None and retake(connection, claim):
-                found = lock_claim(connection, claim)
-            if found is None:
-                return False
-            job, shard = found
-            mine = checkpoints.c.job_id == job.id
-            connection.execute(update(checkpoints).where(mine).values(verdict=verdict))
-            if error is not None:
-                fail(connection, job, shard, BAD_WEIGHTS, error)
-            else:
-                complete(connection, shard)
-                end_job(connection, job.id, {JobState.STARTING}, JobState.SUCCEEDED)
-            return True
+            return end_check(connection, claim, verdict, error)
 
 
 def _selected() -> Select[Any]:

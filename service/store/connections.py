@@ -18,7 +18,8 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from assay.service.catalog.catalog import load_with
-from assay.service.submission.limits import Limits
+from assay.service.contract.limits import Limits
+from assay.service.submission.limits import JobLimits
 
 PREFIX = "ASSAY_"
 # Settings that are JSON objects.
@@ -60,6 +61,15 @@ class Connections(BaseSettings):
     max_examples: Annotated[
         int, Field(ge=0, description="of a job, once for each evaluation or epoch; 0: no limit")
     ] = 10**9
+    max_queued_jobs: int = Field(10_000, ge=0, description="jobs of a tenant that have not started; 0: any")
+    max_running_shards: int = Field(0, ge=0, description="shards of a tenant that run at once; 0: any")
+    max_gpu_seconds_per_day: int = Field(0, ge=0, description="of a tenant on GPU workers; 0: any")
+    max_cpu_seconds_per_day: int = Field(0, ge=0, description="of a tenant on other workers; 0: any")
+    max_stored_bytes: int = Field(0, ge=0, description="checkpoints and artifacts of a tenant; 0: any")
+    max_uploads: int = Field(8, ge=0, description="uploads of a tenant in flight; 0: any")
+    upload_idle_seconds: float = Field(
+        60.0, gt=0, allow_inf_nan=False, description="without a byte an upload loses its room after this time"
+    )
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["text", "json"] = "text"
@@ -127,12 +137,24 @@ class Connections(BaseSettings):
         return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
 
     @property
-    def limits(self) -> Limits:
+    def job_limits(self) -> JobLimits:
         """Limits of one job's work."""
         seconds: dict[str, float | None] = {
             device: value or None for device, value in self.max_job_seconds.items()
         }
-        return Limits(seconds, self.max_examples or None)
+        return JobLimits(seconds, self.max_examples or None)
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of tenants without limits of their own."""
+        return Limits(
+            queued_jobs=self.max_queued_jobs,
+            running_shards=self.max_running_shards,
+            gpu_seconds=self.max_gpu_seconds_per_day,
+            cpu_seconds=self.max_cpu_seconds_per_day,
+            stored_bytes=self.max_stored_bytes,
+            uploads=self.max_uploads,
+        )
 
     @property
     def artifacts(self) -> Path:

@@ -15,6 +15,7 @@ from assay.service.contract.errors import ErrorDetail, InvalidSpec
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 LENGTH = 26
+TIME_LENGTH = 10
 RANDOM_BITS = 80
 PATTERN = re.compile(f"[0-7][{ALPHABET}]{{{LENGTH - 1}}}")
 
@@ -48,6 +49,14 @@ def new_id(seconds: float) -> str:
     fresh = (milliseconds << RANDOM_BITS) | secrets.randbits(RANDOM_BITS)
     value = _sequence.after(fresh)
     return "".join(ALPHABET[(value >> shift) & 31] for shift in range(5 * (LENGTH - 1), -1, -5))
+
+
+def created_at(job_id: str) -> float:
+    """When an id was made, in unix seconds, to the millisecond."""
+    number = 0
+    for letter in job_id[:TIME_LENGTH]:
+        number = number * len(ALPHABET) + ALPHABET.index(letter)
+    return number / 1000
 
 
 def is_id(text: str) -> bool:

@@ -9,6 +9,7 @@ from sqlalchemy import Select, exists, func, select
 from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import InvalidState
+from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import JobProvenance
 from assay.service.contract.states import TERMINAL, JobState, ShardState
 from assay.service.contract.stored_specs import Spec
@@ -31,6 +32,7 @@ from assay.service.store.transactions.end_job import (
 from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.finish import not_done
 from assay.service.store.transactions.retry import retry_job
+from assay.service.store.transactions.standings import charge, running_shards
 from assay.service.store.transactions.submit import add_job, known_job
 from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, states_before, transition_job
 
@@ -51,6 +53,7 @@ class Jobs:
         body_sha256: str,
         idempotency_key: str | None = None,
         tenant: str | None = None,
+        limits: Limits = UNLIMITED,
         by: Actor | None = None,
     ) -> tuple[JobRow, bool]:
         """Adds a job with its first shard.
@@ -60,12 +63,14 @@ class Jobs:
             body_sha256: hash of the request's body.
             idempotency_key: two calls with the same key and body add one job of a tenant.
             tenant: whose job it is; None where the service asks for no keys.
+            limits: of tenants without limits of their own.
             by: who adds it, for the audit; None is not audited.
 
         Returns:
             The job, and whether this call added it.
 
         Raises:
+            TooManyRequests: when a limit of the tenant is reached.
             IdempotencyMismatch: when the key was used with another body.
             InvalidSpec: when a job whose weights are needed is unknown or has ended without them.
         """
@@ -75,7 +80,7 @@ class Jobs:
                     known = known_job(connection, tenant, idempotency_key, body_sha256)
                     if known is not None:
                         return read_job(connection, known), False
-                    job_id = add_job(connection, spec, body_sha256, idempotency_key, tenant)
+                    job_id = add_job(connection, spec, body_sha256, idempotency_key, tenant, limits)
                     told = {"kind": spec["kind"], "model": spec["model"]["name"]}
                     record(connection, by, "job.submit", job_id, detail=told)
                     return read_job(connection, job_id), True
@@ -189,21 +194,23 @@ class Jobs:
             record(connection, by, "job.cancel", job_id, detail=_owner(job.tenant, by))
             return read_job(connection, job_id)
 
-    def retry(self, job_id: str, *, by: Actor | None = None) -> JobRow:
+    def retry(self, job_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None) -> JobRow:
         """Queues a failed, canceled or timed out job again; its finished shards are kept.
 
         Jobs that failed with `dependency_failed` because of it stay failed.
 
         Args:
             job_id: the job.
+            limits: of tenants without limits of their own.
             by: who retries it, for the audit.
 
         Raises:
+            TooManyRequests: when a limit of its tenant is reached.
             NotFound: when there is no such job.
             InvalidState: when it is in another state, or a job whose weights it needs was deleted.
         """
         with self._database.writing() as connection:
-            retry_job(connection, job_id)
+            retry_job(connection, job_id, limits)
             tenant = connection.execute(select(jobs.c.tenant).where(jobs.c.id == job_id)).scalar()
             record(connection, by, "job.retry", job_id, detail=_owner(tenant, by))
             return read_job(connection, job_id)
@@ -230,19 +237,26 @@ class Jobs:
                 # An administrator's job may need this one, and its id must not be disclosed.
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
                 raise InvalidState(f"{name} is not finished and needs the weights of job {job_id}")
+            # Workers may still be stopping shards of a job that failed.
+            stopped = connection.execute(running_shards(job_id)).all()
             connection.execute(jobs.delete().where(jobs.c.id == job_id))
+            charge(connection, job.tenant, stopped)
             record(connection, by, "job.delete", job_id, detail=_owner(job.tenant, by))
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
-        """Queue positions of the queued ones among these jobs, 1 starts next; one query per priority."""
+        """Queue positions of the queued ones among these jobs, 1 is its tenant's next.
+
+        One query per tenant and priority.
+        """
         queued = [row for row in rows if row.state is JobState.QUEUED]
         if not queued:
             return {}
         places: dict[str, int] = {}
         with self._database.reading() as connection:
-            for priority in {row.priority for row in queued}:
-                ids = [row.id for row in queued if row.priority == priority]
-                places |= {row.id: row.place for row in connection.execute(_places(priority, ids))}
+            for tenant, priority in {(row.tenant, row.priority) for row in queued}:
+                ids = [row.id for row in queued if (row.tenant, row.priority) == (tenant, priority)]
+                statement = _places(tenant, priority, ids)
+                places |= {row.id: row.place for row in connection.execute(statement)}
         return places
 
     def ready_to_finish(self) -> list[str]:
@@ -313,13 +327,14 @@ def _owner(tenant: str | None, by: Actor | None) -> dict[str, str | None]:
     return {"tenant": tenant} if by is not None and tenant != by.tenant else {}
 
 
-def _places(priority: int, ids: Sequence[str]) -> Select[str, int]:
-    """Queue positions of some queued jobs of one priority.
+def _places(tenant: str | None, priority: int, ids: Sequence[str]) -> Select[str, int]:
+    """Queue positions of some queued jobs of one tenant and priority.
 
     A queue may be very long: the jobs ahead of all of these are counted, from an index alone, and only those
     between them are numbered.
     """
-    queued = jobs.c.state == str(JobState.QUEUED)
+    mine = jobs.c.tenant.is_(None) if tenant is None else jobs.c.tenant == tenant
+    queued = (jobs.c.state == str(JobState.QUEUED)) & mine
     alike = queued & (jobs.c.priority == priority)
     counting = select(func.count()).select_from(jobs)
     urgent = counting.where(queued, jobs.c.priority > priority).scalar_subquery()

@@ -17,11 +17,14 @@ from assay.service.contract.records import Gauges
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
+from assay.service.store.ids import created_at
 from assay.service.store.tables import counters, jobs, shards, workers
 from assay.service.store.transactions.transitions import OPEN
 from assay.service.store.workers import Key
 
 ONLINE_SECONDS = 60.0
+# Tenants whose queues are reported, so that a monitor does not drown in series.
+MAX_QUEUES = 50
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,15 @@ class WorkerRow:
 
 
 @dataclass(frozen=True)
+class TenantQueue:
+    """Queued jobs of a tenant, and the age of the oldest in seconds."""
+
+    tenant: str
+    jobs: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True)
 class Overview:
     """One moment.
 
@@ -48,6 +60,7 @@ class Overview:
         jobs: their number by state, without empty states.
         shards: number in open jobs, by device class and state, queued or running.
         oldest_queued_seconds: age of the first queued job; 0 without one.
+        queues: those of the tenants with the longest, longest first; empty names those without tenant.
         counters: sums by name and labels.
     """
 
@@ -56,6 +69,7 @@ class Overview:
     oldest_queued_seconds: float
     workers: tuple[WorkerRow, ...]
     counters: Mapping[Key, float]
+    queues: tuple[TenantQueue, ...] = ()
 
 
 def read(database: Database) -> Overview:
@@ -67,6 +81,7 @@ def read(database: Database) -> Overview:
             oldest_queued_seconds=max(0.0, connection.execute(oldest_queued()).scalar() or 0.0),
             workers=_workers(connection),
             counters={_key(row): row.value for row in connection.execute(select(counters))},
+            queues=_queues(connection),
         )
 
 
@@ -101,6 +116,22 @@ def oldest_queued() -> Select[Any]:
     """The statement that finds the age of the first queued job; ids have the order of creation."""
     queued = jobs.c.state == str(JobState.QUEUED)
     return select(now() - jobs.c.created_at).where(queued).order_by(jobs.c.id).limit(1)
+
+
+def tenant_queues() -> Select[Any]:
+    """The statement that counts queued jobs by tenant, from an index alone."""
+    queued = jobs.c.state == str(JobState.QUEUED)
+    number = func.count().label("number")
+    grouped = select(jobs.c.tenant, number, func.min(jobs.c.id).label("first")).where(queued)
+    return grouped.group_by(jobs.c.tenant).order_by(number.desc(), jobs.c.tenant).limit(MAX_QUEUES)
+
+
+def _queues(connection: Connection) -> tuple[TenantQueue, ...]:
+    rows = connection.execute(tenant_queues()).all()
+    at = connection.execute(select(now())).scalar_one()
+    return tuple(
+        TenantQueue(row.tenant or "", row.number, max(0.0, at - created_at(row.first))) for row in rows
+    )
 
 
 def _workers(connection: Connection) -> tuple[WorkerRow, ...]:

@@ -35,7 +35,7 @@ def unknown_job(job_id: str) -> NotFound:
 def job_row(row: Row[Any]) -> JobRow:
     """A row of `jobs` as a value."""
     columns = dict(row._mapping)
-    for name in ("last_event", "progress_event_at", "tenant", "paused_at"):
+    for name in ("last_event", "progress_event_at", "paused_at"):
         del columns[name]
     spec = columns["spec"]
     columns |= {"state": JobState(row.state), "name": spec["name"], "tags": list(spec["tags"])}
@@ -45,5 +45,6 @@ def job_row(row: Row[Any]) -> JobRow:
 def shard_row(row: Row[Any]) -> ShardRow:
     """A row of `shards` as a value."""
     columns = dict(row._mapping)
-    del columns["precedence"]
+    for name in ("precedence", "tenant", "claimed_at", "pool"):
+        del columns[name]
     return ShardRow(**columns | {"state": ShardState(row.state)})

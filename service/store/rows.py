@@ -41,6 +41,7 @@ class JobRow:
         model: the model's catalog name.
         paced_at: when the attempt's first shard that measures was claimed.
         paced_from: `cost_done` at that time.
+        tenant: whose job it is; None where the service asked for no keys.
     """
 
     id: str
@@ -67,6 +68,7 @@ class JobRow:
     model: str
     paced_at: float | None = None
     paced_from: float = 0.0
+    tenant: str | None = None
 
 
 @dataclass(frozen=True)

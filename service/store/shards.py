@@ -11,6 +11,7 @@ from typing import Literal
 
 from sqlalchemy import ColumnElement, select, update
 
+from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import PlanWithShards
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
@@ -18,13 +19,14 @@ from assay.service.store.database import Database
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
 from assay.service.store.tables import jobs, shards
-from assay.service.store.transactions.claim import candidate, retake, take
+from assay.service.store.transactions.claim import Claimer, candidate, changed_clock, retake, take
 from assay.service.store.transactions.deadline import lower_deadline, pause
 from assay.service.store.transactions.end_job import cancel_when_idle, one_line
 from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.finish import complete, finished, finished_before, write_outcome
 from assay.service.store.transactions.progress import progress_snapshot, set_done
 from assay.service.store.transactions.release import expire, fail, requeue
+from assay.service.store.transactions.standings import charge, read_pool, set_clock
 from assay.service.store.transactions.submit import write_plan
 from assay.service.store.transactions.transitions import CLAIMABLE, held, lock_claim, transition_job
 
@@ -42,7 +44,9 @@ class Shards:
         *,
         lease_seconds: float,
         warm_job: str | None = None,
+        warm_shards: int = 0,
         devices: int = 1,
+        limits: Limits = UNLIMITED,
     ) -> Claim | None:
         """Claims the best shard for a worker; None when no shard is claimable.
 
@@ -50,24 +54,40 @@ class Shards:
             worker: the worker's id; opaque here.
             device_classes: those of the worker, "cpu" or "cuda"; shards for "auto" run anywhere.
             lease_seconds: how long the claim holds without renewal.
-            warm_job: the job whose model the worker has loaded; its shards come first.
+            warm_job: the job whose model the worker has loaded; its shards come first within its tenant, and
+                for `fair_queue.WARM_SHARDS` in a row also when it is another tenant's turn.
+            warm_shards: how many shards of that job the worker has run in a row.
             devices: how many devices the worker has for one shard.
+            limits: of tenants without limits of their own.
         """
+        claimer = Claimer(worker, device_classes, devices, warm_job, warm_shards)
         while True:
             # Polling takes no lock, so that idle workers cost the others nothing.
             with self._database.reading() as connection:
-                job_id = candidate(connection, device_classes, devices, warm_job)
-            if job_id is None:
+                found = candidate(connection, claimer, limits)
+            if found is None:
                 return None
             with self._database.writing() as connection:
-                claim = take(connection, job_id, worker, device_classes, devices, lease_seconds)
+                claim = take(connection, found, claimer, lease_seconds)
             if claim is not None:
                 return claim
 
-    def claimable(self, device_classes: Sequence[str], devices: int = 1) -> bool:
+    def claimable(self, device_classes: Sequence[str], devices: int = 1, limits: Limits = UNLIMITED) -> bool:
         """Whether there is a shard that a worker with so many devices of these classes could claim."""
         with self._database.reading() as connection:
-            return candidate(connection, device_classes, devices, None) is not None
+            return candidate(connection, Claimer("", device_classes, devices), limits) is not None
+
+    def keep_time(self, device_classes: Sequence[str], devices: int = 1, limits: Limits = UNLIMITED) -> None:
+        """Sets the pool's clock of fair claiming forward; for those who sweep, every few seconds.
+
+        Claims do so too, but there may be none for hours, while long shards run.
+        """
+        with self._database.reading() as connection:
+            pool = read_pool(connection, device_classes, devices, limits)
+        clock, known = changed_clock(pool)
+        if clock is not None:
+            with self._database.writing() as connection:
+                set_clock(connection, pool.name, clock, known=known)
 
     def being_planned(self, device_classes: Sequence[str]) -> bool:
         """Whether a job is being planned whose shards such a worker could claim."""
@@ -135,12 +155,14 @@ class Shards:
             if found is None:
                 return False
             job, shard = found
-            if job.state != JobState.STARTING:
+            planned = bool(job.state == JobState.STARTING)
+            if planned:
+                complete(connection, shard)
+                write_plan(connection, job, plan)
+            else:
                 requeue(connection, job, shard)
-                return False
-            complete(connection, shard)
-            write_plan(connection, job, plan)
-            return True
+            charge(connection, job.tenant, [shard])
+            return planned
 
     def finish(self, claim: Claim, outcome: OutcomeRow) -> Finished | None:
         """Writes a shard's outcome and marks it done, in one transaction.
@@ -163,7 +185,9 @@ class Shards:
             write_outcome(connection, shard, outcome)
             pause(connection, job)
             cancel_when_idle(connection, job.id)
-            return finished(connection, job, shard)
+            completions = finished(connection, job, shard)
+            charge(connection, job.tenant, [shard])
+            return completions
 
     def fail(self, claim: Claim, error_type: str, message: str, *, retry: bool, cap: int = 3) -> JobRow:
         """Records that the evaluator raised an error or died.
@@ -186,6 +210,7 @@ class Shards:
                     fail(connection, job, shard, error_type, message, failures=failures)
                 else:
                     requeue(connection, job, shard, failures=failures)
+                charge(connection, job.tenant, [shard])
             return read_job(connection, claim.job_id)
 
     def canceled(self, claim: Claim) -> None:
@@ -242,4 +267,6 @@ class Shards:
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
             if found is not None:
-                requeue(connection, *found)
+                job, shard = found
+                requeue(connection, job, shard)
+                charge(connection, job.tenant, [shard])

@@ -17,6 +17,7 @@ from typing import Self
 from sqlalchemy import text
 
 from assay.service.store import overview
+from assay.service.store.allotments import Allotments
 from assay.service.store.artifacts import Artifacts
 from assay.service.store.audit import Audit
 from assay.service.store.browser_sessions import BrowserSessions
@@ -27,6 +28,7 @@ from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
 from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
+from assay.service.store.uploads import Uploads
 from assay.service.store.workers import Counters, Workers
 
 
@@ -46,6 +48,8 @@ class Store:
         self.browser_sessions = BrowserSessions(database)
         self.counters = Counters(database)
         self.audit = Audit(database)
+        self.uploads = Uploads(database)
+        self.allotments = Allotments(database)
 
     def overview(self) -> overview.Overview:
         """Overview for monitoring."""

@@ -12,6 +12,10 @@
     counters                          totals over all workers, never reset
     api_keys ──< sessions             who may call, and browsers that are logged in with a key
     audit                             who did what; triggers refuse changes (migration 0011)
+    tenants                           weights and limits that differ from the defaults
+    accounts                          device-seconds of each tenant in each pool of workers
+    clocks                            virtual time of each pool (`fair_queue`)
+    reservations                      uploads in flight, with the bytes that are kept free for them
 
 Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
 `dependencies.depends_on` is no foreign key: it still names a deleted job.
@@ -86,7 +90,7 @@ jobs = Table(
     # The job's tenant; null where the service asks for no keys.
     Column("tenant", Identifier),
     Index("jobs_state_idx", "state", "id"),
-    Index("jobs_queue_idx", "state", "priority", "id"),
+    Index("jobs_queue_idx", "state", "tenant", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),
     Index("jobs_model_idx", "model", "id"),
     Index("jobs_tenant_idx", "tenant", "id"),
@@ -119,8 +123,13 @@ shards = Table(
     Column("done", BigInteger, nullable=False),
     Column("total", BigInteger),
     Column("cost", Double, nullable=False),
+    # The job's tenant, empty for none: each tenant has a queue of its own.
+    Column("tenant", Identifier, nullable=False, server_default=""),
+    # When and by which pool of workers the present claim was made; null while nobody runs it.
+    Column("claimed_at", Double),
+    Column("pool", Text),
     UniqueConstraint("job_id", "kind", "evaluation", "number"),
-    Index("shards_claim_idx", "state", "precedence", "job_id", "evaluation", "number"),
+    Index("shards_claim_idx", "state", "tenant", "device", "precedence", "job_id", "evaluation", "number"),
 )
 
 outcomes = Table(
@@ -285,4 +294,53 @@ audit = Table(
     Index("audit_tenant_idx", "tenant", "id"),
     Index("audit_key_idx", "key_id", "id"),
     Index("audit_action_idx", "action", "id"),
+)
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("name", Identifier, primary_key=True),
+    Column("weight", Double, nullable=False),
+    # Null: the default of the service. 0: no limit.
+    Column("queued_jobs", BigInteger),
+    Column("running_shards", BigInteger),
+    Column("gpu_seconds", BigInteger),
+    Column("cpu_seconds", BigInteger),
+    Column("stored_bytes", BigInteger),
+    Column("uploads", BigInteger),
+    Column("updated_at", Double, nullable=False),
+)
+
+accounts = Table(
+    "accounts",
+    metadata,
+    # Empty for those without tenant: a part of a primary key cannot be null.
+    Column("tenant", Identifier, primary_key=True),
+    Column("pool", Text, primary_key=True),
+    # Device-seconds over weight.
+    Column("virtual", Double, nullable=False),
+    # Device-seconds on one day, counted from 1970-01-01 in UTC.
+    Column("day", BigInteger, nullable=False),
+    Column("seconds", Double, nullable=False),
+)
+
+clocks = Table(
+    "clocks",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("virtual", Double, nullable=False),
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("id", Identifier, primary_key=True),
+    Column("tenant", Identifier, nullable=False),
+    # The service process that receives the file.
+    Column("owner", PlainText, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    # When bytes last came.
+    Column("seen_at", Double, nullable=False),
+    Index("reservations_tenant_idx", "tenant"),
 )

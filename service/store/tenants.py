@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from assay.service.contract.errors import NotFound
+from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import WeightsReading
+from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
 from assay.service.store.quotas import Quota
 from assay.service.store.row_mapping import unknown_job
@@ -65,24 +67,27 @@ class TenantStore:
     Args:
         store: the whole store.
         view: what the caller sees.
+        limits: of tenants without limits of their own.
         by: who the caller is, for the audit; None is not audited.
     """
 
-    def __init__(self, store: Store, view: View, by: Actor | None = None) -> None:
-        self.jobs = TenantJobs(store, view, by)
-        self.results = TenantResults(store, view, by)
-        self.events = TenantEvents(store, view, by)
-        self.artifacts = TenantArtifacts(store, view, by)
-        self.checkpoints = TenantCheckpoints(store, view, by)
+    def __init__(self, store: Store, view: View, limits: Limits = UNLIMITED, by: Actor | None = None) -> None:
+        self.jobs = TenantJobs(store, view, limits, by)
+        self.results = TenantResults(store, view, limits, by)
+        self.events = TenantEvents(store, view, limits, by)
+        self.artifacts = TenantArtifacts(store, view, limits, by)
+        self.checkpoints = TenantCheckpoints(store, view, limits, by)
+        self.quota = TenantQuota(store, view, limits, by)
         # Worker counts, which belong to no tenant.
         self.workers: Workers = store.workers
 
 
 class _Part:
-    """Base of the parts: has the caller's view."""
+    """Base of the parts: has the caller's view, and the limits of tenants without their own."""
 
-    def __init__(self, store: Store, view: View, by: Actor | None) -> None:
+    def __init__(self, store: Store, view: View, limits: Limits, by: Actor | None) -> None:
         self._store = store
+        self._limits = limits
         self._by = by
         self._tenant = view.tenant
         self._filter = view.filter
@@ -109,6 +114,7 @@ class TenantJobs(_Part):
             body_sha256=body_sha256,
             idempotency_key=idempotency_key,
             tenant=self._tenant,
+            limits=self._limits,
             by=self._by,
         )
 
@@ -153,7 +159,7 @@ class TenantJobs(_Part):
     def retry(self, job_id: str) -> JobRow:
         """Queues an ended job again."""
         self._check(job_id)
-        return self._store.jobs.retry(job_id, by=self._by)
+        return self._store.jobs.retry(job_id, self._limits, by=self._by)
 
     def delete(self, job_id: str) -> None:
         """Deletes a job that has ended."""
@@ -166,7 +172,7 @@ class TenantJobs(_Part):
         return self._store.shards.progress_snapshot(job_id)
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
-        """Places in the one queue of all tenants: numbers only."""
+        """Places in the queues of their tenants."""
         return self._store.jobs.queue_positions(rows)
 
     def _sees(self, job_id: str) -> bool:
@@ -243,6 +249,7 @@ class TenantCheckpoints(_Part):
         place: Callable[[str], None],
         reading: WeightsReading,
         quota: Quota,
+        upload: str | None = None,
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint."""
         return self._store.checkpoints.add(
@@ -254,12 +261,28 @@ class TenantCheckpoints(_Part):
             place=place,
             reading=reading,
             quota=quota,
+            upload=upload,
             by=self._by,
         )
 
-    def room(self, name: str, size: int, quota: Quota) -> int:
-        """How many bytes a file under a name may have."""
-        return self._store.checkpoints.room(name, size, tenant=self._tenant, quota=quota)
+    def reserve(
+        self, upload: str, name: str, size: int, quota: Quota, idle_seconds: float, *, begun: bool
+    ) -> int:
+        """Reserves room for an upload; returns how many bytes its file may have."""
+        return self._store.uploads.reserve(
+            upload,
+            name,
+            size,
+            tenant=self._tenant,
+            quota=quota,
+            limits=self._limits,
+            idle_seconds=idle_seconds,
+            begun=begun,
+        )
+
+    def release(self, upload: str) -> None:
+        """Gives back what an upload has reserved."""
+        self._store.uploads.release(upload, tenant=self._tenant)
 
     def get(self, name: str) -> CheckpointRow:
         """The checkpoint of this name."""
@@ -272,3 +295,17 @@ class TenantCheckpoints(_Part):
     def delete(self, name: str) -> str:
         """Deletes a checkpoint that no job needs; returns the id of the job whose folder has its file."""
         return self._store.checkpoints.delete(name, tenant=self._tenant, by=self._by)
+
+
+class TenantQuota(_Part):
+    """Limits and usage of the caller's tenant."""
+
+    def status(self, checkpoints: Quota) -> Allotment:
+        """Weight, limits, usage and place in the queues."""
+        return self._store.allotments.of(self._tenant, self._limits, checkpoints)
+
+    def delays(self, tenant: str | None) -> list[str]:
+        """The limits that keep a tenant's shards from being claimed; of one whose jobs the caller sees."""
+        if self._filter is not None and tenant != self._filter:
+            return []
+        return self._store.allotments.delays(tenant, self._limits)

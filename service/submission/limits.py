@@ -23,7 +23,7 @@ MIN_DEADLINE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class JobLimits:
     """Limits of one job; None means no limit.
 
     Attributes:
@@ -85,7 +85,7 @@ def bounded_estimate(
     catalog: Catalog,
     spec: UserSpec,
     totals: Mapping[str, int | None],
-    limits: Limits,
+    limits: JobLimits,
     devices: Sequence[str],
     speed_of: FindSpeed,
 ) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def bounded_estimate(
     }
 
 
-def plan_excess(limits: Limits, plan: PlanWithShards) -> str | None:
+def plan_excess(limits: JobLimits, plan: PlanWithShards) -> str | None:
     """Why a plan is over the limits; None for one that is not."""
     examples = sum(shard["stop"] - shard["start"] for shard in plan["shards"])
     source = "measured when the job was planned"

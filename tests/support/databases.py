@@ -85,7 +85,8 @@ def emptied_postgresql_url(postgresql_url: str) -> str:
         connection.execute("DELETE FROM jobs")
         connection.execute("DELETE FROM workers")
         connection.execute("DELETE FROM api_keys")
-        connection.execute("DELETE FROM counters")
+        for table in ("counters", "tenants", "accounts", "clocks", "reservations"):
+            connection.execute(f"DELETE FROM {table}")
         with connection.transaction():
             connection.execute("ALTER TABLE audit DISABLE TRIGGER USER")
             connection.execute("DELETE FROM audit")

@@ -90,7 +90,7 @@ def connect_unix(path: str, request: Request) -> str:
 
 
 def system_call(what: str, request: Request) -> str:
-    """A call with nonsense for arguments: another error than that of a refusal means that the kernel did it."""
+    """A call with nonsense for arguments: an error other than a refusal's means that the kernel did it."""
     name, *arguments = what.split(",")
     try:
         call(name, *map(int, arguments))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from assay.service.store import lease_owner
 from assay.service.store.store import Store, open_store
 from assay.workers import health
-from assay.workers.supervision import lease_owner
 from tests.support.servers import free_port
 
 

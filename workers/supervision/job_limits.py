@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from assay.service.contract.messages import ProgressReport
 from assay.service.contract.records import PlanWithShards
-from assay.service.submission.limits import DEADLINE_FACTOR, Limits, plan_excess, planned_seconds
+from assay.service.submission.limits import DEADLINE_FACTOR, JobLimits, plan_excess, planned_seconds
 
 # A training is judged by its pace once it has made so many steps in so many seconds.
 PACE_STEPS = 10
@@ -18,7 +18,7 @@ class OverLimit(Exception):
     """A job asks for more than the limits allow; the message is for its user."""
 
 
-def accepted(limits: Limits, plan: PlanWithShards) -> PlanWithShards:
+def accepted(limits: JobLimits, plan: PlanWithShards) -> PlanWithShards:
     """The plan with the default deadline of its job.
 
     Raises:
@@ -43,7 +43,7 @@ class TrainingLimits:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: JobLimits,
         device: str,
         set_deadline: Callable[[float], None],
         clock: Callable[[], float] = time.monotonic,

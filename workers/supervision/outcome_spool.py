@@ -22,9 +22,9 @@ from pathlib import Path
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
+from assay.service.store import lease_owner
 from assay.service.store.rows import Claim, Finished, OutcomeRow
 from assay.service.store.store import Store
-from assay.workers.supervision import lease_owner
 
 log = logging.getLogger(__name__)
 # The owner of an older file is cut off or stuck, even with a valid lease. Ages mix two machines' clocks,

@@ -9,10 +9,11 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from assay.service.store import lease_owner
+from assay.service.store.artifacts import UPLOAD
 from assay.service.store.store import Store
 from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision import lease_owner
 from assay.workers.supervision.completion import finish_job
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
@@ -85,5 +86,9 @@ class Reaper(threading.Thread):
         self._unmerged = ready
         self._counters.write(self._store.counters)
         self._retention.sweep_when_due()
-        if self._store.shards.claimable(self._devices, device_count(self._settings.devices)):
+        for upload in self._store.uploads.sweep(self._settings.upload_idle_seconds):
+            (self._settings.artifacts / f"{UPLOAD}{upload}").unlink(missing_ok=True)
+        pool = (self._devices, device_count(self._settings.devices), self._settings.limits)
+        self._store.shards.keep_time(*pool)
+        if self._store.shards.claimable(*pool):
             self._ring()

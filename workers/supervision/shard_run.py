@@ -80,7 +80,7 @@ class ShardRun:
         self._claim = claim
         self._reports = ProgressReporter(place.store, place.live, claim)
         self._limits = TrainingLimits(
-            place.settings.limits, claim.spec["execution"]["device"], self._set_deadline
+            place.settings.job_limits, claim.spec["execution"]["device"], self._set_deadline
         )
         self._about = {"job": claim.job_id, "shard": claim.shard_id}
         self._verdict: Literal["run", "cancel", "lost"] = "run"
@@ -192,11 +192,11 @@ class ShardRun:
             self._ring_others()
 
     def _record(self, message: FinalReport) -> None:
-        self._place.evaluator.job = self._claim.job_id
+        self._place.evaluator.answered(self._claim.job_id)
         if message["type"] == "outcome":
             self._finish(message)
         elif message["type"] == "plan":
-            plan = accepted(self._place.settings.limits, message["plan"])
+            plan = accepted(self._place.settings.job_limits, message["plan"])
             if self._insist(lambda: self._store.shards.finish_plan(self._claim, plan)):
                 self._ring_others()
         elif message["type"] == "checked":

@@ -16,13 +16,13 @@ from assay.service.contract import logs
 from assay.service.contract.errors import NotFound
 from assay.service.contract.records import Gauges
 from assay.service.contract.states import JobState
+from assay.service.store import lease_owner
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.containment.probe import Sandbox
 from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
-from assay.workers.supervision import lease_owner
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
@@ -154,7 +154,9 @@ class Supervisor(threading.Thread):
             self._devices,
             lease_seconds=self._settings.lease_seconds,
             warm_job=self._evaluator.job,
+            warm_shards=self._evaluator.shards,
             devices=self._device_count,
+            limits=self._settings.limits,
         )
         self._claim_unheard = False
         return claim

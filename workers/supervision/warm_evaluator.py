@@ -12,6 +12,7 @@ class WarmEvaluator:
 
     Attributes:
         job: the job of the last answered request, while its evaluator lives.
+        shards: how many requests of that job were answered in a row.
     """
 
     def __init__(self, settings: WorkerSettings, counters: WorkerCounters | None = None) -> None:
@@ -19,6 +20,12 @@ class WarmEvaluator:
         self._counters = counters or WorkerCounters()
         self._process: EvaluatorProcess | None = None
         self.job: str | None = None
+        self.shards = 0
+
+    def answered(self, job: str) -> None:
+        """Records that a request of this job was answered."""
+        self.shards = self.shards + 1 if job == self.job else 1
+        self.job = job
 
     @property
     def process(self) -> EvaluatorProcess | None:
@@ -40,7 +47,7 @@ class WarmEvaluator:
 
     def end(self) -> None:
         """End the evaluator, if any, with all its children."""
-        process, self._process, self.job = self._process, None, None
+        process, self._process, self.job, self.shards = self._process, None, None, 0
         if process is not None:
             process.stop(self._settings.cancel_grace_seconds)
             self._counters.gauge("gpu", None)  # its memory is given back

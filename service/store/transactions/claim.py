@@ -1,17 +1,22 @@
-"""Choice of a worker's next shard: the job of its warm evaluator first, then priority, age, shard number."""
+"""Choice of a worker's next shard: fair between tenants; of one, the warm job, then priority, age, number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
+from assay.service.contract.limits import Limits
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
+from assay.service.store.fair_queue import CLOCK_STEP, WARM_SHARDS, in_turn
+from assay.service.store.quotas import serialize
 from assay.service.store.rows import Claim
 from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.deadline import first_deadline, resume
+from assay.service.store.transactions.standings import RUNNING, Pool, lift, read_heads, read_pool, set_clock
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
     lock_job,
@@ -20,44 +25,122 @@ from assay.service.store.transactions.transitions import (
 )
 
 
-def candidate(connection: Connection, devices: Sequence[str], count: int, warm_job: str | None) -> str | None:
-    """The job that should get this worker, read without locks; None without work."""
-    claimable = [str(state) for state in CLAIMABLE]
+@dataclass(frozen=True)
+class Claimer:
+    """A worker that asks for a shard.
+
+    Attributes:
+        worker: its id; opaque here.
+        devices: its device classes.
+        count: devices that it has for one shard.
+        warm_job: the job whose model it has loaded.
+        warm_shards: how many shards of that job it has run in a row.
+    """
+
+    worker: str
+    devices: Sequence[str]
+    count: int = 1
+    warm_job: str | None = None
+    warm_shards: int = 0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The shard's job and device, its tenant, and what the claim changes in the books."""
+
+    job_id: str
+    device: str
+    tenant: str
+    limits: Limits
+    pool: str
+    lifted: float | None
+    clock: float | None
+    clock_known: bool
+
+
+def candidate(connection: Connection, claimer: Claimer, defaults: Limits) -> Candidate | None:
+    """What this worker should get, read without locks; None without work."""
+    heads = read_heads(connection, claimer.devices, claimer.count)
+    if not heads:
+        return None
+    pool = read_pool(connection, claimer.devices, claimer.count, defaults, heads=heads)
+    turns = in_turn(pool.clock, pool.standings)
+    if not turns:
+        return None
+    warm = _warm(connection, claimer)
+    chosen = turns[0]
+    if warm is not None and claimer.warm_shards < WARM_SHARDS:
+        chosen = next((one for one in turns if one.tenant == warm.tenant), chosen)
+    if warm is not None and warm.tenant == chosen.tenant:
+        job_id, device = warm.job_id, warm.device
+    else:
+        job_id, device = _first(connection, pool.heads[chosen.tenant])
+    return Candidate(
+        job_id,
+        device,
+        chosen.tenant,
+        pool.limits[chosen.tenant],
+        pool.name,
+        chosen.lifted(pool.clock),
+        *changed_clock(pool),
+    )
+
+
+def changed_clock(pool: Pool) -> tuple[float | None, bool]:
+    """What a pool's clock has to be set to, None for no change; and whether it has been set before."""
+    if pool.stored is None:
+        return pool.clock, False
+    return (pool.clock if pool.clock - pool.stored >= CLOCK_STEP else None), True
+
+
+def _warm(connection: Connection, claimer: Claimer) -> Any:
+    """The warm job's tenant and device, if it has a shard for this worker."""
+    if claimer.warm_job is None:
+        return None
+    own = (shards.c.tenant == func.coalesce(jobs.c.tenant, "")) & (shards.c.precedence == -jobs.c.priority)
+    own &= (shards.c.job_id == jobs.c.id) & (shards.c.state == str(ShardState.QUEUED))
+    fitting = shards.c.device.in_(["auto", *claimer.devices]) & (shards.c.devices <= claimer.count)
+    claimable = jobs.c.state.in_([str(state) for state in CLAIMABLE])
     statement = (
-        select(shards.c.job_id)
-        .join(jobs, jobs.c.id == shards.c.job_id)
-        .where(_queued(devices, count), jobs.c.state.in_(claimable))
-        .order_by(shards.c.precedence, shards.c.job_id)
+        select(shards.c.job_id, shards.c.tenant, shards.c.device)
+        .select_from(jobs.join(shards, own))
+        .where(jobs.c.id == claimer.warm_job, claimable, fitting)
         .limit(1)
     )
-    job_id: str | None = None
-    if warm_job is not None:
-        job_id = connection.execute(statement.where(shards.c.job_id == warm_job)).scalar()
-    return job_id or connection.execute(statement).scalar()
+    return connection.execute(statement).one_or_none()
 
 
-def take(
-    connection: Connection,
-    job_id: str,
-    worker: str,
-    devices: Sequence[str],
-    count: int,
-    lease_seconds: float,
-) -> Claim | None:
+def _first(connection: Connection, heads: dict[str, str]) -> tuple[str, str]:
+    """Job and device of the first of a tenant's jobs, one for each device."""
+    by_job = {job_id: device for device, job_id in heads.items()}
+    if len(by_job) > 1:
+        order = (
+            select(jobs.c.id).where(jobs.c.id.in_(list(by_job))).order_by(jobs.c.priority.desc(), jobs.c.id)
+        )
+        first = connection.execute(order.limit(1)).scalar()
+        if first is not None:
+            return first, by_job[first]
+    return next(iter(by_job.items()))
+
+
+def take(connection: Connection, found: Candidate, claimer: Claimer, lease_seconds: float) -> Claim | None:
     """Claims the job's first queued shard; None when another worker was faster or the job has ended.
 
     The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a shard
     before its job would deadlock with a cancel, which has to lock them in reverse order. Claimers of other
-    jobs do not wait.
+    jobs do not wait, but for those of a tenant whose running shards are limited.
     """
-    job = lock_job(connection, job_id)
+    job = lock_job(connection, found.job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:
         return None
-    # The precedence is the job's own: named so that the claiming index leads straight to its shards.
-    of_job = (shards.c.job_id == job_id) & (shards.c.precedence == -job.priority)
+    if found.limits.running_shards and _full(connection, found):
+        return None
+    # Tenant, device and precedence are the job's own: named so that the claiming index leads to its shards.
+    of_job = (shards.c.job_id == job.id) & (shards.c.precedence == -job.priority)
+    of_job &= (shards.c.tenant == found.tenant) & (shards.c.device == found.device)
     statement = (
         select(shards)
-        .where(of_job, _queued(devices, count))
+        .where(of_job, shards.c.state == str(ShardState.QUEUED), shards.c.devices <= claimer.count)
         .order_by(shards.c.evaluation, shards.c.number)
         .limit(1)
     )
@@ -65,7 +148,8 @@ def take(
     if shard is None:
         return None
     fence = shard.fence + 1
-    taken = {"owner": worker, "lease_until": now() + lease_seconds, "fence": fence}
+    taken = {"owner": claimer.worker, "lease_until": now() + lease_seconds, "fence": fence}
+    taken |= {"claimed_at": now(), "pool": found.pool}
     if not transition_shards(
         connection, shards.c.id == shard.id, {ShardState.QUEUED}, ShardState.RUNNING, **taken
     ):
@@ -74,7 +158,19 @@ def take(
     if shard.kind != "plan" and job.paced_at is None:
         pace = {"paced_at": now(), "paced_from": jobs.c.cost_done}
         connection.execute(update(jobs).where(jobs.c.id == job.id).values(pace))
-    return _claim(job, shard, worker, fence)
+    if found.lifted is not None:
+        lift(connection, found.tenant, found.pool, found.lifted)
+    if found.clock is not None:
+        set_clock(connection, found.pool, found.clock, known=found.clock_known)
+    return _claim(job, shard, claimer.worker, fence)
+
+
+def _full(connection: Connection, found: Candidate) -> bool:
+    """Whether the tenant runs as many shards as it may, counted one claimer at a time."""
+    serialize(connection, f"running shards of {found.tenant}")
+    held = (shards.c.state == RUNNING) & (shards.c.tenant == found.tenant)
+    count = connection.execute(select(func.count()).select_from(shards).where(held)).scalar_one()
+    return bool(count >= found.limits.running_shards)
 
 
 def retake(connection: Connection, claim: Claim) -> bool:
@@ -91,7 +187,7 @@ def retake(connection: Connection, claim: Claim) -> bool:
         return False
     untouched = (shards.c.id == claim.shard_id) & (shards.c.fence == claim.fence)
     if not transition_shards(
-        connection, untouched, {ShardState.QUEUED}, ShardState.RUNNING, owner=claim.worker
+        connection, untouched, {ShardState.QUEUED}, ShardState.RUNNING, owner=claim.worker, claimed_at=now()
     ):
         return False
     start_job(connection, job, running=claim.kind == "evaluate")
@@ -107,12 +203,6 @@ def start_job(connection: Connection, job: Row[Any], *, running: bool) -> None:
     transition_job(connection, job.id, {JobState.QUEUED}, JobState.STARTING, **times)
     if running:
         transition_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
-
-
-def _queued(devices: Sequence[str], count: int) -> ColumnElement[bool]:
-    """Condition for shards that a worker with so many devices of these classes can run."""
-    queued = shards.c.state == str(ShardState.QUEUED)
-    return queued & shards.c.device.in_(["auto", *devices]) & (shards.c.devices <= count)
 
 
 def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from assay.service.contract.states import ShardState
 from assay.service.store.rows import JobRow, ProgressSnapshot, RunningShard, ShardKind
 from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.event_log import record_progress_event
+
+# Values of a shard's device.
+DEVICES = ("auto", "cpu", "cuda")
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
@@ -46,8 +49,9 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
 
 def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:
     """A job's progress, in one statement, so that no shard is counted twice or missed."""
-    # The precedence is the job's own: with it the claiming index leads straight to the running shards.
+    # Tenant and precedence are the job's own: with them the claiming index leads to the running shards.
     running = (shards.c.job_id == jobs.c.id) & (shards.c.precedence == -jobs.c.priority)
+    running &= (shards.c.tenant == func.coalesce(jobs.c.tenant, "")) & shards.c.device.in_(DEVICES)
     running &= shards.c.state == str(ShardState.RUNNING)
     columns = (shards.c.id, shards.c.fence, shards.c.kind, shards.c.done, shards.c.total, shards.c.cost)
     statement = (

@@ -14,6 +14,7 @@ from assay.service.store.tables import shards
 from assay.service.store.transactions.deadline import pause
 from assay.service.store.transactions.end_job import cancel_when_idle, end_job, problem
 from assay.service.store.transactions.progress import set_done
+from assay.service.store.transactions.standings import charge
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
     lock_job,
@@ -75,7 +76,8 @@ def _lost(dead_owners: Sequence[str]) -> ColumnElement[bool]:
 
 def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap: int) -> int:
     with database.writing() as connection:
-        if lock_job(connection, job_id) is None:
+        locked = lock_job(connection, job_id)
+        if locked is None:
             return 0
         # Lock the rows too: a renewal takes no job lock, and an earlier one must win.
         statement = select(shards).where(shards.c.job_id == job_id, lost).order_by(shards.c.id)
@@ -85,6 +87,8 @@ def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap:
             job = lock_job(connection, job_id)
             assert job is not None
             _lose(connection, job, shard, cap)
+        if rows:
+            charge(connection, locked.tenant, rows)
     return len(rows)
 
 

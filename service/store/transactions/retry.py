@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
 from assay.service.contract.errors import InvalidState
+from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
 from assay.service.store.artifacts import weights_expired
+from assay.service.store.quotas import check_submission
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.claim import start_job
 from assay.service.store.transactions.dependencies import lock_required, required_jobs
 from assay.service.store.transactions.finish import not_done
 from assay.service.store.transactions.release import release
+from assay.service.store.transactions.standings import charge, running_shards, tenant_limits
 from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
 from assay.service.submission.dependencies import dependencies_of
 
@@ -24,10 +27,11 @@ CLEARED: dict[str, Any] = dict.fromkeys(
 )
 
 
-def retry_job(connection: Connection, job_id: str) -> None:
+def retry_job(connection: Connection, job_id: str, limits: Limits = UNLIMITED) -> None:
     """Puts a job that failed, was canceled or timed out back to work.
 
     Raises:
+        TooManyRequests: when a limit of its tenant is reached.
         NotFound: when there is no such job.
         InvalidState: when it is in another state, or its required weights or their job were deleted.
     """
@@ -39,7 +43,8 @@ def retry_job(connection: Connection, job_id: str) -> None:
     if JobState(job.state) not in RETRYABLE:
         allowed = "only failed, canceled and timed out jobs can be retried"
         raise InvalidState(f"job {job_id} is {job.state}: {allowed}")
-    _queue_shards(connection, job_id)
+    check_submission(connection, job.tenant, tenant_limits(connection, job.tenant, limits))
+    stopped = _queue_shards(connection, job_id)
     left = not_done(connection, job_id)
     missing = _missing(connection, job_id, needed) if left else []
     to = JobState.WAITING if missing else JobState.QUEUED
@@ -51,6 +56,7 @@ def retry_job(connection: Connection, job_id: str) -> None:
         queued = lock_job(connection, job_id)
         assert queued is not None
         start_job(connection, queued, running=True)
+    charge(connection, job.tenant, stopped)
 
 
 def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] | None]) -> list[Row[Any]]:
@@ -86,13 +92,15 @@ def _state_text(source: Row[Any]) -> str:
     return "rejected" if source.state in RETRYABLE else "being checked"
 
 
-def _queue_shards(connection: Connection, job_id: str) -> None:
+def _queue_shards(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
+    """Queues all shards but those that are done; returns those that were running."""
     of_job = shards.c.job_id == job_id
-    running = select(shards).where(of_job, shards.c.state == str(ShardState.RUNNING))
-    for shard in connection.execute(running).all():
+    running = connection.execute(running_shards(job_id)).all()
+    for shard in running:
         # Its worker is still stopping work of the previous attempt; it will find that it lost the shard.
         release(connection, shard, ShardState.QUEUED)
     stopped = {ShardState.FAILED, ShardState.CANCELED}
     transition_shards(connection, of_job, stopped, ShardState.QUEUED)
     left = of_job & (shards.c.state == str(ShardState.QUEUED))
     connection.execute(shards.update().where(left).values(failures=0, losses=0))
+    return running

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select
 
 from assay.service.contract.errors import IdempotencyMismatch
+from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import PlannedShard, PlanWithShards
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
 from assay.service.contract.stored_specs import Spec
@@ -15,6 +16,7 @@ from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
 from assay.service.store.columns import storable
 from assay.service.store.ids import new_id
+from assay.service.store.quotas import check_submission
 from assay.service.store.rows import ShardKind
 from assay.service.store.tables import idempotency_keys, jobs, shards, tags
 from assay.service.store.transactions.deadline import lower_deadline, pause
@@ -25,6 +27,7 @@ from assay.service.store.transactions.dependencies import (
     missing_dependency,
 )
 from assay.service.store.transactions.event_log import record_state_event
+from assay.service.store.transactions.standings import tenant_limits
 from assay.service.store.transactions.transitions import transition_job
 from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.weights import EXPIRED
@@ -49,13 +52,22 @@ def known_job(connection: Connection, tenant: str | None, key: str | None, body_
     return job_id
 
 
-def add_job(connection: Connection, spec: Spec, body_sha256: str, key: str | None, tenant: str | None) -> str:
+def add_job(
+    connection: Connection,
+    spec: Spec,
+    body_sha256: str,
+    key: str | None,
+    tenant: str | None,
+    limits: Limits = UNLIMITED,
+) -> str:
     """Writes all rows of a new job, and returns its id.
 
     Raises:
+        TooManyRequests: when a limit of the tenant is reached.
         InvalidSpec: when a job or checkpoint whose weights are needed is unknown or has ended without them.
         IntegrityError: when another transaction has just used the key.
     """
+    check_submission(connection, tenant, tenant_limits(connection, tenant, limits))
     required = [*dependencies_of(spec), *checkpoint_dependencies(connection, spec, tenant)]
     state = _state(connection, required)
     created_at = connection.execute(select(now())).scalar_one()
@@ -64,7 +76,7 @@ def add_job(connection: Connection, spec: Spec, body_sha256: str, key: str | Non
     connection.execute(insert(jobs).values(**row))
     add_dependencies(connection, job_id, required)
     record_state_event(connection, job_id)
-    add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec)
+    add_first_shard(connection, job_id, "train" if spec["kind"] == "train" else "plan", spec, tenant)
     # Two tags that differ only in characters that no database can hold are one tag.
     names = list(dict.fromkeys(storable(tag) for tag in spec["tags"]))
     if names:
@@ -120,10 +132,12 @@ def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
     }
 
 
-def add_first_shard(connection: Connection, job_id: str, kind: ShardKind, spec: Spec) -> None:
+def add_first_shard(
+    connection: Connection, job_id: str, kind: ShardKind, spec: Spec, tenant: str | None
+) -> None:
     """Queues the `plan` shard of an evaluation job, or the `train` shard that is all of a training job."""
     execution = spec["execution"]
-    shard = _shard(job_id, kind, spec["priority"], execution["device"])
+    shard = _shard(job_id, kind, spec["priority"], execution["device"], tenant)
     # Only trainings have several, and older specs have no such field.
     shard["devices"] = execution.get("devices", 1)
     connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}"}])
@@ -153,7 +167,7 @@ def write_plan(connection: Connection, job: Row[Any], plan: PlanWithShards) -> N
 
 def _planned(job: Row[Any], plan: PlanWithShards, shard: PlannedShard) -> dict[str, Any]:
     evaluation, number = shard["evaluation"], shard["number"]
-    return _shard(job.id, "evaluate", job.priority, plan["device"]) | {
+    return _shard(job.id, "evaluate", job.priority, plan["device"], job.tenant) | {
         "id": f"{job.id}-{evaluation}-{number}",
         "evaluation": evaluation,
         "number": number,
@@ -164,7 +178,7 @@ def _planned(job: Row[Any], plan: PlanWithShards, shard: PlannedShard) -> dict[s
     }
 
 
-def _shard(job_id: str, kind: ShardKind, priority: int, device: str) -> dict[str, Any]:
+def _shard(job_id: str, kind: ShardKind, priority: int, device: str, tenant: str | None) -> dict[str, Any]:
     return {
         "job_id": job_id,
         "kind": kind,
@@ -182,4 +196,5 @@ def _shard(job_id: str, kind: ShardKind, priority: int, device: str) -> dict[str
         "done": 0,
         "total": None,
         "cost": 0.0,
+        "tenant": tenant or "",
     }

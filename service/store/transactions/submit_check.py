@@ -48,7 +48,7 @@ def submit_check(
     job = job_values(job_id, spec, created_at) | {"state": str(JobState.QUEUED), "tenant": tenant}
     connection.execute(insert(jobs).values(**job))
     record_state_event(connection, job_id)
-    add_first_shard(connection, job_id, "check", spec)
+    add_first_shard(connection, job_id, "check", spec, tenant)
     row = {"tenant": tenant or "", "name": name, "job_id": job_id, "model": model}
     stored = {"sha256": sha256, "size": size, "created_at": created_at}
     connection.execute(insert(checkpoints).values(**row, **stored))

@@ -14,6 +14,7 @@ ROUTES = {
     "readyz", "metrics", "stream_events", "list_keys", "create_key", "revoke_key", "log_in", "get_session",
     "log_out", "list_audit", "upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint",
     "get_signature", "list_signing_keys",
+    "get_quota", "list_tenants", "get_tenant", "set_tenant",
 }  # fmt: skip
 
 
@@ -78,7 +79,12 @@ def test_every_reference_resolves(document: dict[str, Any]) -> None:
 
 def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, document: dict[str, Any]) -> None:
     for path, method, operation in operations(document):
-        url = path.replace("{job_id}", "0" * 26).replace("{name}", "x").replace("{kind}", "model")
+        url = (
+            path.replace("{job_id}", "0" * 26)
+            .replace("{name}", "x")
+            .replace("{kind}", "model")
+            .replace("{tenant}", "t")
+        )
         headers = {"content-type": "application/json"} if method == "post" else {}
         answer = api.request(method, f"{url}?unknwon=1", headers=headers)
         assert answer.status_code in (422, 400, 404), (path, method)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from assay.service.contract.audit import AuditEntry, Chain, chain_of
 from assay.service.contract.errors import InvalidState
+from assay.service.contract.limits import TenantSettings
 from assay.service.store import audit as audit_module
 from assay.service.store.audit import Actor, AuditFilter, record, session_mark
 from assay.service.store.store import Store
@@ -60,14 +61,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def alice(store: Store) -> TenantStore:
-    return TenantStore(store, View("alice", everything=False), ALICE)
+    return TenantStore(store, View("alice", everything=False), by=ALICE)
 
 
 def test_every_change_leaves_a_row(store: Store, alice: TenantStore) -> None:
     spec = evaluate_spec()
     job = alice.jobs.add(spec, body_sha256="a", idempotency_key="k")[0].id
     assert not alice.jobs.add(spec, body_sha256="a", idempotency_key="k")[1], "no second row"
-    TenantStore(store, View("ops", everything=True), ADMIN).jobs.cancel(job)
+    TenantStore(store, View("ops", everything=True), by=ADMIN).jobs.cancel(job)
     alice.jobs.retry(job)
     alice.jobs.cancel(job)
     alice.jobs.delete(job)
@@ -83,6 +84,7 @@ def test_every_change_leaves_a_row(store: Store, alice: TenantStore) -> None:
     store.browser_sessions.close(opened[1], by=ALICE)
     for _ in range(2):
         store.keys.revoke(key.id, by=ADMIN)
+    store.allotments.set("alice", TenantSettings(weight=3, queued_jobs=5), by=ADMIN)
     found = entries(store)
     assert told(found) == [
         ("job.submit", job, {"kind": "evaluate", "model": spec["model"]["name"]}),
@@ -96,6 +98,7 @@ def test_every_change_leaves_a_row(store: Store, alice: TenantStore) -> None:
         ("session.open", None, {}),
         ("session.close", None, {}),
         ("key.revoke", key.id, {"name": "ci", "tenant": "alice"}),
+        ("tenant.change", "alice", {"weight": 3, "queued_jobs": 5}),
     ]
     first, opening = found[0], found[8]
     assert (first.tenant, first.key, first.address, first.request) == ("alice", "a" * 8, "192.0.2.1", "r1")

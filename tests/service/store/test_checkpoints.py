@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge
+from assay.service.contract.errors import InvalidSpec, InvalidState, NotFound, TooLarge, TooManyRequests
+from assay.service.contract.limits import UNLIMITED
 from assay.service.store.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.store import Store
@@ -296,6 +297,10 @@ def test_of_uploads_at_once_no_more_bytes_are_kept_than_may_be(store: Store) -> 
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(attempt, range(8))) == 2
-    assert store.checkpoints.room("new", 6, tenant=None, quota=Quota(100, 30)) == 6
+    options: Any = {"tenant": None, "quota": Quota(100, 30), "limits": UNLIMITED, "idle_seconds": 60}
+    assert store.uploads.reserve("upload", "new", 6, **options) == 6
+    with pytest.raises(TooManyRequests, match="have reserved the rest"):
+        store.uploads.reserve("other", "newer", 6, **options)
+    store.uploads.release("upload", tenant=None)
     with pytest.raises(TooLarge, match="so 6 are left"):
-        store.checkpoints.room("new", 7, tenant=None, quota=Quota(100, 30))
+        store.uploads.reserve("other", "new", 7, **options)

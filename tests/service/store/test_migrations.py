@@ -10,14 +10,15 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.exc import OperationalError
 
 from assay.service.store.database import Database
 from assay.service.store.store import Store, open_store
-from assay.service.store.tables import metadata
+from assay.service.store.tables import metadata, shards
 from assay.service.store.upgrade import configuration, upgrade
-from tests.support.jobs import add, evaluate_spec, states, succeeded, train_spec
+from tests.support.jobs import add, claim, evaluate_spec, outcome, states, succeeded, train_spec
+from tests.support.simulation import submit_many
 
 
 @pytest.fixture
@@ -208,3 +209,20 @@ def test_older_versions_know_nothing_of_checkpoints(database: Database) -> None:
             assert [row.id for row in connection.execute(text("SELECT id FROM jobs"))] == [job_id]
         upgrade(database)
         assert store.checkpoints.page(tenant=None) == ([], None)
+
+
+def test_shards_of_before_fairness_belong_to_their_jobs_tenants(database_url: str) -> None:
+    """One that runs meanwhile was claimed at an unknown time: it costs nothing and ends as ever."""
+    with open_store(database_url) as store:
+        submit_many(store, "alice", 2)
+        submit_many(store, None, 1)
+        held = claim(store)
+        with store._database.writing() as connection:
+            command.downgrade(configuration(connection), "0008")
+        upgrade(store._database)
+        with store._database.reading() as connection:
+            rows = connection.execute(select(shards.c.tenant, shards.c.claimed_at)).all()
+            assert sorted(row.tenant for row in rows) == ["", "alice", "alice"]
+            assert {row.claimed_at for row in rows} == {None}
+        assert store.shards.finish(held, outcome(held)) is not None
+        assert len({claim(store).job_id for _ in range(2)}) == 2

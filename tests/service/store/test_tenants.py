@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from assay.service.contract.errors import IdempotencyMismatch, InvalidSpec, InvalidState, NotFound
+from assay.service.contract.limits import UNLIMITED
 from assay.service.store.quotas import Quota
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs
@@ -111,10 +112,26 @@ def upload(store: TenantStore, tenant: str | None, name: str = NAME) -> str:
     ].job_id
 
 
+def reserved(store: TenantStore, tenant: str | None) -> int:
+    return store.checkpoints.reserve(f"upload of {tenant}", "other", 0, ROOM, 60, begun=False)
+
+
+def released_by_others(store: TenantStore, tenant: str | None) -> bool:
+    """Whether the upload of another tenant, or its own, is still there after a release by id."""
+    uploads = store.checkpoints._store.uploads
+    foreign = f"of another than {tenant}"
+    uploads.reserve(foreign, "x", 0, tenant="fifth", quota=ROOM, limits=UNLIMITED, idle_seconds=60)
+    for upload_id in (foreign, f"upload of {tenant}"):
+        store.checkpoints.release(upload_id)
+    left = uploads.sweep(0)
+    return left != [foreign]
+
+
 # What each method of a tenant's checkpoints comes to, by what the tenant has itself.
 OWN: dict[str, Callable[[TenantStore, str | None, str], bool]] = {
     "add": lambda store, tenant, job_id: upload(store, tenant) == job_id,
-    "room": lambda store, tenant, _: store.checkpoints.room("other", 0, ROOM) == 100 - SIZES[tenant],
+    "reserve": lambda store, tenant, _: reserved(store, tenant) == 100 - SIZES[tenant],
+    "release": lambda store, tenant, _: not released_by_others(store, tenant),
     "get": lambda store, _, job_id: store.checkpoints.get(NAME).job_id == job_id,
     "page": lambda store, _, job_id: [row.job_id for row in store.checkpoints.page()[0]] == [job_id],
     "delete": lambda store, _, job_id: store.checkpoints.delete(NAME) == job_id,
@@ -138,7 +155,7 @@ def test_every_method_of_checkpoints_means_the_callers_own(store: Store, caller:
 
 
 def test_what_is_not_filtered_is_not_there(ours: TenantStore) -> None:
-    assert set(vars(ours)) == {"jobs", "results", "events", "artifacts", "checkpoints", "workers"}
+    assert set(vars(ours)) == {"jobs", "results", "events", "artifacts", "checkpoints", "quota", "workers"}
     for name in ("shards", "keys", "logins"):
         with pytest.raises(AttributeError):
             getattr(ours, name)

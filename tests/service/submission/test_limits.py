@@ -1,4 +1,4 @@
-"""Limits of a job's work: what counts, what is refused, and the deadline that follows from an estimate."""
+"""JobLimits of a job's work: what counts, what is refused, and the deadline that follows from an estimate."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
-from assay.service.submission.limits import Limits, Speed, bounded_estimate, plan_excess
+from assay.service.submission.limits import JobLimits, Speed, bounded_estimate, plan_excess
 from assay.service.submission.validate import validate
 
-LIMITS = Limits({"cpu": 1000.0, "cuda": 10_000.0}, 100_000)
+LIMITS = JobLimits({"cpu": 1000.0, "cuda": 10_000.0}, 100_000)
 MODEL = {"name": "vit", "params": {"image_size": 8, "patch_size": 4}}
 
 
 def bounded(
-    body: dict[str, Any], limits: Limits = LIMITS, devices: tuple[str, ...] = ("cpu",), each: float = 0.01
+    body: dict[str, Any], limits: JobLimits = LIMITS, devices: tuple[str, ...] = ("cpu",), each: float = 0.01
 ) -> dict[str, Any]:
     valid = validate(load(), {"model": MODEL, "data": {"name": "digits"}} | body)
     seconds = {"cpu": each, "cuda": each / 100}
@@ -77,12 +77,12 @@ def test_a_job_over_the_seconds_is_refused(body: dict[str, Any], loc: str, given
     assert (detail.loc, detail.given, detail.allowed) == ([loc], given, allowed)
     assert "ASSAY_MAX_JOB_SECONDS" in detail.message
     assert "a guess" in detail.message
-    assert bounded(body, Limits({"cpu": None, "cuda": None}, None))["max_seconds"] is None
+    assert bounded(body, JobLimits({"cpu": None, "cuda": None}, None))["max_seconds"] is None
 
 
 def test_a_job_over_the_examples_is_refused_and_each_evaluation_counts() -> None:
     def asks(count: int) -> dict[str, Any]:
-        return bounded(evaluations(*[{"name": "clean"}] * count, limit=100), Limits({"cpu": None}, 500))
+        return bounded(evaluations(*[{"name": "clean"}] * count, limit=100), JobLimits({"cpu": None}, 500))
 
     assert asks(5)["examples"] == 500
     with pytest.raises(InvalidSpec) as refused:
@@ -133,7 +133,7 @@ def test_a_deadline_is_ten_estimates_an_hour_at_least_and_ten_limits_at_most(
     seconds: float, deadline: float
 ) -> None:
     assert LIMITS.deadline_seconds("cpu", seconds) == deadline
-    assert Limits({"cpu": None}, None).deadline_seconds("cpu", 1e6) == 1e7
+    assert JobLimits({"cpu": None}, None).deadline_seconds("cpu", 1e6) == 1e7
 
 
 def plan(examples: int, **more: Any) -> Any:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from assay.service.store import lease_owner
 from assay.service.store.store import Store
 from assay.service.store.workers import Counters
-from assay.workers.supervision import lease_owner
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, planned

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from assay.service.store.store import Store
-from assay.service.submission.limits import Limits
+from assay.service.submission.limits import JobLimits
 from assay.workers.supervision.job_limits import OverLimit, TrainingLimits
 from tests.support.workers import ended, settings, submit, submit_training, supervising
 
-LIMITS = Limits({"cpu": 1000.0, "cuda": 10_000.0}, 5000)
+LIMITS = JobLimits({"cpu": 1000.0, "cuda": 10_000.0}, 5000)
 
 
 class Training:
     """Reports steps at a steady pace."""
 
-    def __init__(self, device: str = "cpu", limits: Limits = LIMITS) -> None:
+    def __init__(self, device: str = "cpu", limits: JobLimits = LIMITS) -> None:
         self.now, self.deadlines = 0.0, list[float]()
         self.limits = TrainingLimits(limits, device, self.deadlines.append, clock=lambda: self.now)
 
@@ -57,7 +57,7 @@ def test_a_training_with_more_steps_than_examples_allowed_ends_at_its_first_repo
 
 
 def test_without_limits_a_training_gets_the_deadline_of_its_pace_alone() -> None:
-    training = Training(limits=Limits({"cpu": None, "cuda": None}, None))
+    training = Training(limits=JobLimits({"cpu": None, "cuda": None}, None))
     training.step(0, 0, 10**9)
     training.step(100, 100, 10**9)
     assert training.deadlines == [pytest.approx(10 * (1e9 - 100))]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from assay.service.store import lease_owner
 from assay.service.store.store import Store
-from assay.workers.supervision import lease_owner
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, planned
 from tests.support.workers import settings, submit, supervising, wait_for

@@ -1,0 +1,73 @@
+"""Routes of tenants' weights and limits, for keys with the scope `admin`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from assay.service.api.authentication import TENANTS_PATH
+from assay.service.api.caller import ActorDep
+from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.keys import GUARDED, validated
+from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from assay.service.contract.keys import TENANT_PATTERN
+from assay.service.contract.limits import Limits, Tenant, TenantSettings, limit_values
+from assay.service.contract.results import Page
+
+router = APIRouter(prefix=TENANTS_PATH, tags=["tenants"])
+Name = Annotated[str, Path(pattern=TENANT_PATTERN, description="the tenant's name")]
+
+
+@router.get(
+    "",
+    operation_id="list_tenants",
+    summary="List the tenants",
+    responses=documented(InvalidState),
+    dependencies=[only(), *GUARDED],
+)
+def list_tenants(store: SystemStoreDep, settings: SettingsDep) -> Page[Tenant]:
+    """All tenants that have a key, a weight or limits of their own, by name."""
+    found = store.allotments.all()
+    return Page(items=[tenant_view(name, own, settings.limits) for name, own in found.items()])
+
+
+@router.get(
+    "/{tenant}",
+    operation_id="get_tenant",
+    summary="Look at a tenant",
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only(), *GUARDED],
+)
+def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Tenant:
+    """Weight and limits of a tenant; one that nobody has set up has the defaults."""
+    return tenant_view(tenant, store.allotments.settings(tenant), settings.limits)
+
+
+@router.put(
+    "/{tenant}",
+    operation_id="set_tenant",
+    summary="Set a tenant's weight and limits",
+    responses=documented(MalformedJson, TooLarge, InvalidState),
+    dependencies=[only(), *GUARDED],
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": TenantSettings.model_json_schema()}},
+        }
+    },
+)
+def set_tenant(
+    tenant: Name, body: BodyDep, store: SystemStoreDep, by: ActorDep, settings: SettingsDep
+) -> Tenant:
+    """Replaces all of them: what the body leaves out has its default again. The next claim heeds it."""
+    own = validated(TenantSettings, body)
+    store.allotments.set(tenant, own, by=by)
+    return tenant_view(tenant, own, settings.limits)
+
+
+def tenant_view(name: str, own: TenantSettings, defaults: Limits) -> Tenant:
+    """A tenant as operators see it."""
+    in_force = defaults.overridden(own.own_limits)
+    return Tenant(name=name, weight=own.weight, own=own.own_limits, limits=limit_values(in_force))

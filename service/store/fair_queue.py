@@ -1,0 +1,100 @@
+"""Whose shard is claimed next: start-time fair queuing over device-seconds, as plain arithmetic.
+
+Every tenant has a virtual time in each pool of workers: the device-seconds that it has had there, divided by
+its weight. The tenant that is furthest behind comes next, counting what its running shards are still
+expected to take. The pool's clock is the virtual time of the backlogged tenant that is furthest behind; it
+never goes back, and a tenant that returns from idleness starts at the clock. While no tenant is backlogged,
+the clock is that of the tenant furthest ahead: use of workers that others do not want costs nothing later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# Stated seconds of shards that no plan has measured; measured seconds replace them while and after they run.
+STATED_SECONDS = {"plan": 30.0, "train": 600.0, "check": 10.0}
+# A worker may run so many shards of its warm job in a row while it is another tenant's turn.
+WARM_SHARDS = 2
+# Changes of the clock below this are not written, in virtual seconds.
+CLOCK_STEP = 1.0
+
+
+def pool_of(device_classes: Sequence[str]) -> str:
+    """The pool of a worker with these device classes: "cuda", or "cpu" without a GPU."""
+    return "cuda" if "cuda" in device_classes else "cpu"
+
+
+def expected_seconds(kind: str, cost: float) -> float:
+    """How long a shard of a kind is expected to run; `cost` is the plan's estimate, in seconds."""
+    return max(cost, 0.0) if kind == "evaluate" else STATED_SECONDS[kind]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A tenant in one pool, at one moment.
+
+    Attributes:
+        virtual: device-seconds of its ended shards, each divided by the weight at its end.
+        running: device-seconds that its running shards have had so far.
+        ahead: device-seconds that they are still expected to take.
+        backlogged: whether it has a shard that could be claimed now, and no limit forbids it.
+        oldest: its first claimable job, which breaks ties.
+    """
+
+    tenant: str
+    weight: float = 1.0
+    virtual: float = 0.0
+    running: float = 0.0
+    ahead: float = 0.0
+    backlogged: bool = True
+    oldest: str = ""
+
+    @property
+    def reached(self) -> float:
+        """Its virtual time, running shards included."""
+        return self.virtual + self.running / self.weight
+
+    def due(self, clock: float) -> float:
+        """The virtual time at which its next shard starts: the tenant with the smallest is next."""
+        return max(self.reached, clock) + self.ahead / self.weight
+
+    def lifted(self, clock: float) -> float | None:
+        """What a claim raises `virtual` to, so that idleness gives no credit; None for no change."""
+        return None if self.reached >= clock else clock - self.running / self.weight
+
+
+def in_turn(clock: float, standings: Iterable[Standing]) -> list[Standing]:
+    """The backlogged tenants in the order in which they are served."""
+    backlogged = [one for one in standings if one.backlogged]
+    return sorted(backlogged, key=lambda one: (one.due(clock), one.oldest, one.tenant))
+
+
+def clock_after(clock: float, standings: Iterable[Standing], ahead_of_all: float = 0.0) -> float:
+    """The pool's clock now.
+
+    Args:
+        clock: as it was.
+        standings: of the tenants with queued or running shards.
+        ahead_of_all: the largest virtual time of any tenant, also the idle ones.
+    """
+    standings = list(standings)
+    waiting = [one.reached for one in standings if one.backlogged]
+    if waiting:
+        return max(clock, min(waiting))
+    return max([clock, ahead_of_all, *(one.reached for one in standings)])
+
+
+def before(clock: float, standings: Sequence[Standing], tenant: str, shard_seconds: float) -> int:
+    """About how many shards of others are claimed before a tenant's next one.
+
+    Args:
+        clock: of the pool.
+        standings: of all backlogged tenants.
+        tenant: the tenant; it need not be among them.
+        shard_seconds: the length of one shard.
+    """
+    mine = next((one for one in standings if one.tenant == tenant), Standing(tenant))
+    behind = [one for one in standings if one.tenant != tenant and one.backlogged]
+    leads = [(mine.due(clock) - one.due(clock)) * one.weight / shard_seconds for one in behind]
+    return sum(int(lead) + 1 for lead in leads if lead > 0)

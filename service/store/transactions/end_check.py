@@ -1,0 +1,48 @@
+"""The end of a check of uploaded weights: its checkpoint is ready or rejected, dependents go on or fail."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, update
+
+from assay.service.contract.records import VerdictRecord
+from assay.service.contract.states import JobState
+from assay.service.store.rows import Claim
+from assay.service.store.tables import checkpoints
+from assay.service.store.transactions.claim import retake
+from assay.service.store.transactions.end_job import end_job
+from assay.service.store.transactions.finish import complete
+from assay.service.store.transactions.release import fail
+from assay.service.store.transactions.standings import charge
+from assay.service.store.transactions.transitions import lock_claim
+
+# The error of a check that found the weights wrong; its other errors are accidents.
+BAD_WEIGHTS = "bad_weights"
+
+
+def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
+    """Writes the verdict and ends the job.
+
+    Args:
+        connection: in a writing transaction.
+        claim: of a check shard.
+        verdict: findings about the file.
+        error: why it is rejected, as one sentence; None when it is ready.
+
+    Returns:
+        Whether this call ended it: not when the claim is void, or the checkpoint was deleted.
+    """
+    assert claim.kind == "check", claim.kind
+    found = lock_claim(connection, claim)
+    if found is None and retake(connection, claim):
+        found = lock_claim(connection, claim)
+    if found is None:
+        return False
+    job, shard = found
+    connection.execute(update(checkpoints).where(checkpoints.c.job_id == job.id).values(verdict=verdict))
+    if error is not None:
+        fail(connection, job, shard, BAD_WEIGHTS, error)
+    else:
+        complete(connection, shard)
+        end_job(connection, job.id, {JobState.STARTING}, JobState.SUCCEEDED)
+    charge(connection, job.tenant, [shard])
+    return True

@@ -1,0 +1,293 @@
+"""Input of the choice of the next shard, read without locks, and the accounts that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Dialect, Row, Select, case, func, literal, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from assay.service.contract.limits import LIMITS, Limits
+from assay.service.contract.states import ShardState
+from assay.service.store.clock import now
+from assay.service.store.fair_queue import Standing, clock_after, expected_seconds, pool_of
+from assay.service.store.tables import accounts, clocks, jobs, shards, tenants
+from assay.service.store.transactions.transitions import CLAIMABLE
+
+DAY_SECONDS = 86400
+KEPT_TEXTS = 64
+QUEUED, RUNNING = str(ShardState.QUEUED), str(ShardState.RUNNING)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool of workers at one moment.
+
+    Attributes:
+        name: "cuda" or "cpu".
+        clock: its virtual time.
+        stored: the clock as the database has it; None before the first claim.
+        standings: of the tenants with queued or running shards.
+        heads: by backlogged tenant, its first claimable job on each device that has one.
+        limits: those in force, by tenant.
+        blocked: tenants with claimable shards, and the limits that keep them from being claimed.
+    """
+
+    name: str
+    clock: float
+    stored: float | None
+    standings: list[Standing]
+    heads: dict[str, dict[str, str]]
+    limits: dict[str, Limits]
+    blocked: dict[str, list[str]]
+
+
+def read_pool(
+    connection: Connection,
+    devices: Sequence[str],
+    count: int,
+    defaults: Limits,
+    tenant: str | None = None,
+    heads: dict[str, dict[str, str]] | None = None,
+) -> Pool:
+    """Reads everything.
+
+    Args:
+        connection: a few statements on indices; it may be without a transaction.
+        devices: device classes of a worker of the pool.
+        count: devices that the worker has for one shard.
+        defaults: limits of tenants without their own.
+        tenant: one more tenant whose standing is wanted, even if it has neither queued nor running shards.
+        heads: as `read_heads` has just read them; None reads them here.
+    """
+    pool = pool_of(devices)
+    at, clock = connection.exec_driver_sql(_times(connection.dialect, pool)).one()
+    if heads is None:
+        heads = read_heads(connection, devices, count)
+    held: Sequence[Row[Any]] = connection.exec_driver_sql(_running(connection.dialect)).all()
+    named = {*heads, *(shard.tenant for shard in held if shard.pool == pool)}
+    if tenant is not None:
+        named.add(tenant)
+    known = _accounts(connection, pool, named)
+    standings, limits, blocked = [], {}, {}
+    for name in named:
+        account = known.get(name)
+        limits[name] = limits_of(account, defaults)
+        here = [shard for shard in held if shard.tenant == name and shard.pool == pool]
+        running = sum(_elapsed(shard, at) for shard in here)
+        used = running + day_seconds(account, at)
+        total = sum(shard.tenant == name for shard in held)
+        reasons = _reasons(limits[name], pool, total, used)
+        if reasons and name in heads:
+            blocked[name] = reasons
+        standings.append(
+            Standing(
+                name,
+                weight_of(account),
+                0.0 if account is None or account.virtual is None else account.virtual,
+                running,
+                sum(max(0.0, _expected(shard) - _elapsed(shard, at)) for shard in here),
+                name in heads and not reasons,
+                min(heads.get(name, {}).values(), default=""),
+            )
+        )
+    ahead = 0.0
+    if not any(one.backlogged for one in standings):
+        largest = select(func.max(accounts.c.virtual)).where(accounts.c.pool == pool)
+        ahead = connection.execute(largest).scalar() or 0.0
+    present = clock_after(clock or 0.0, standings, ahead)
+    return Pool(pool, present, clock, standings, heads, limits, blocked)
+
+
+def read_heads(connection: Connection, devices: Sequence[str], count: int) -> dict[str, dict[str, str]]:
+    """By tenant and device, the first job with a shard that a worker could claim.
+
+    Args:
+        connection: one statement on indices.
+        devices: the worker's device classes.
+        count: devices that it has for one shard.
+    """
+    places = ("auto", *devices)
+    found = {}
+    for tenant, *firsts in connection.exec_driver_sql(_heads(connection.dialect, places, count)):
+        jobs_of = {device: job for device, job in zip(places, firsts, strict=True) if job is not None}
+        if jobs_of:
+            found[tenant] = jobs_of
+    return found
+
+
+# Polls and claims run these statements all the time, and building and compiling them is most of the cost:
+# each is kept as text, one for each engine. Their values are device classes and small integers.
+
+
+@lru_cache(KEPT_TEXTS)
+def _heads(dialect: Dialect, devices: Sequence[str], count: int) -> str:
+    """The tenants are found by one step in the claiming index for each, however long their queues are."""
+    first = select(func.min(shards.c.tenant).label("tenant")).where(shards.c.state == QUEUED)
+    queued = first.cte("queued_tenants", recursive=True)
+    later = select(func.min(shards.c.tenant)).where(
+        shards.c.state == QUEUED, shards.c.tenant > queued.c.tenant
+    )
+    following = select(later.scalar_subquery()).where(queued.c.tenant.is_not(None))
+    queued = queued.union_all(following)
+    columns = [
+        first_job(queued.c.tenant, device, count).scalar_subquery().label(device) for device in devices
+    ]
+    return _text(select(queued.c.tenant, *columns).where(queued.c.tenant.is_not(None)), dialect)
+
+
+def first_job(tenant: ColumnElement[str], device: str, count: int) -> Select[Any]:
+    """The statement for a tenant's next job on a device: by priority, then by age."""
+    claimable = [str(state) for state in CLAIMABLE]
+    own = (shards.c.state == QUEUED) & (shards.c.tenant == tenant) & (shards.c.device == device)
+    return (
+        select(shards.c.job_id)
+        .join(jobs, jobs.c.id == shards.c.job_id)
+        .where(own, shards.c.devices <= count, jobs.c.state.in_(claimable))
+        .order_by(shards.c.precedence, shards.c.job_id)
+        .limit(1)
+    )
+
+
+@lru_cache(KEPT_TEXTS)
+def _running(dialect: Dialect) -> str:
+    columns = (shards.c.tenant, shards.c.pool, shards.c.kind, shards.c.cost, shards.c.devices)
+    return _text(select(*columns, shards.c.claimed_at).where(shards.c.state == RUNNING), dialect)
+
+
+@lru_cache(KEPT_TEXTS)
+def _times(dialect: Dialect, pool: str) -> str:
+    """The database's clock, and the pool's."""
+    stored = select(clocks.c.virtual).where(clocks.c.pool == pool).scalar_subquery()
+    return _text(select(now(), stored), dialect)
+
+
+@lru_cache(KEPT_TEXTS)
+def _configured(dialect: Dialect, pool: str) -> str:
+    """All tenants with settings of their own, few by nature, and their accounts."""
+    settings = [tenants.c.name, tenants.c.weight, *(tenants.c[name] for name in LIMITS)]
+    mine = (accounts.c.pool == pool) & (accounts.c.tenant == tenants.c.name)
+    columns = [accounts.c.tenant, accounts.c.virtual, accounts.c.day, accounts.c.seconds]
+    return _text(select(*settings, *columns).select_from(tenants.outerjoin(accounts, mine)), dialect)
+
+
+def _text(statement: Select[Any], dialect: Dialect) -> str:
+    text = str(statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+    return text.replace("%%", "%")
+
+
+def _elapsed(shard: Row[Any], at: float) -> float:
+    if shard.claimed_at is None:
+        return 0.0
+    return max(0.0, at - float(shard.claimed_at)) * int(shard.devices)
+
+
+def _expected(shard: Row[Any]) -> float:
+    return expected_seconds(shard.kind, float(shard.cost)) * int(shard.devices)
+
+
+def _accounts(connection: Connection, pool: str, names: Collection[str]) -> dict[str, Row[Any]]:
+    """Accounts and settings of tenants that have either."""
+    if not names:
+        return {}
+    found: dict[str, Any] = {
+        row.name: row for row in connection.exec_driver_sql(_configured(connection.dialect, pool))
+    }
+    rest = [name for name in sorted(names) if name not in found]
+    if rest:
+        columns = (accounts.c.tenant, accounts.c.virtual, accounts.c.day, accounts.c.seconds)
+        plain = select(*columns).where(accounts.c.pool == pool, accounts.c.tenant.in_(rest))
+        found |= {row.tenant: row for row in connection.execute(plain)}
+    return found
+
+
+def weight_of(row: Row[Any] | None) -> float:
+    """The weight in a row of settings; 1 without one."""
+    return 1.0 if row is None else float(row._mapping.get("weight") or 1.0)
+
+
+def limits_of(row: Row[Any] | None, defaults: Limits) -> Limits:
+    """The limits in force, from a row of settings or None."""
+    if row is None or "weight" not in row._mapping:
+        return defaults
+    return defaults.overridden({name: row._mapping[name] for name in LIMITS})
+
+
+def tenant_limits(connection: Connection, tenant: str | None, defaults: Limits) -> Limits:
+    """The limits in force for a tenant."""
+    found = select(tenants).where(tenants.c.name == (tenant or ""))
+    return limits_of(connection.execute(found).one_or_none(), defaults)
+
+
+def day_seconds(account: Row[Any] | None, at: float) -> float:
+    """Device-seconds charged on the present day; `at` is in unix seconds."""
+    today = account is not None and account.day is not None and account.day == int(at // DAY_SECONDS)
+    return float(account.seconds) if account is not None and today else 0.0
+
+
+def _reasons(limits: Limits, pool: str, running: int, used: float) -> list[str]:
+    reasons = []
+    if limits.running_shards and running >= limits.running_shards:
+        reasons.append("running_shards")
+    if limits.day_seconds(pool) and used >= limits.day_seconds(pool):
+        reasons.append("gpu_seconds" if pool == "cuda" else "cpu_seconds")
+    return reasons
+
+
+def set_clock(connection: Connection, pool: str, virtual: float, *, known: bool) -> None:
+    """Sets a pool's clock forward, unless another transaction is doing so: none waits for it."""
+    if not known:
+        make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+        new: Any = make(clocks).values(pool=pool, virtual=virtual)
+        connection.execute(new.on_conflict_do_nothing())
+        return
+    late = select(clocks.c.pool).where(clocks.c.pool == pool, clocks.c.virtual < virtual)
+    free = late.with_for_update(skip_locked=True)
+    connection.execute(update(clocks).where(clocks.c.pool.in_(free)).values(virtual=virtual))
+
+
+def lift(connection: Connection, tenant: str, pool: str, virtual: float) -> None:
+    """Raises an account to a virtual time, unless it is past that."""
+    make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    new: Any = make(accounts).values(tenant=tenant, pool=pool, virtual=virtual, day=0, seconds=0.0)
+    key = [accounts.c.tenant, accounts.c.pool]
+    higher = accounts.c.virtual < virtual
+    connection.execute(new.on_conflict_do_update(index_elements=key, set_={"virtual": virtual}, where=higher))
+
+
+def running_shards(job_id: str) -> Select[Any]:
+    """The statement for the shards of a job that workers hold."""
+    return select(shards).where(shards.c.job_id == job_id, shards.c.state == RUNNING)
+
+
+def charge(connection: Connection, tenant: str | None, ended: Sequence[Row[Any]]) -> None:
+    """Charges a tenant for shards that have just stopped running. The last statement of a transaction.
+
+    The rows were read before the shards were moved, under their job's lock: so each claim is charged once,
+    whoever ends it. What a dead worker held is charged until its lease ended: the device was taken. No
+    transaction waits for a job's lock while it holds an account, so none can deadlock.
+    """
+    held = [shard for shard in ended if shard.claimed_at is not None and shard.pool is not None]
+    if not held:
+        return
+    owner = tenant or ""
+    at = float(connection.execute(select(now())).scalar_one())
+    day = int(at // DAY_SECONDS)
+    for pool in sorted({shard.pool for shard in held}):
+        mine = [shard for shard in held if shard.pool == pool]
+        seconds = sum(_elapsed(shard, min(at, shard.lease_until or at)) for shard in mine)
+        weight = select(tenants.c.weight).where(tenants.c.name == owner).scalar_subquery()
+        share = literal(seconds) / func.coalesce(weight, 1.0)
+        make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+        new: Any = make(accounts).values(tenant=owner, pool=pool, virtual=share, day=day, seconds=seconds)
+        added = {
+            "virtual": accounts.c.virtual + new.excluded.virtual,
+            "day": day,
+            "seconds": case((accounts.c.day == day, accounts.c.seconds + seconds), else_=seconds),
+        }
+        connection.execute(
+            new.on_conflict_do_update(index_elements=[accounts.c.tenant, accounts.c.pool], set_=added)
+        )

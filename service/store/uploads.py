@@ -1,0 +1,132 @@
+"""Uploads in flight: the room of each is reserved before its first byte, so that two never use the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from assay.service.contract.errors import InvalidState
+from assay.service.contract.limits import Limits
+from assay.service.store import lease_owner
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.quotas import (
+    RETRY_SECONDS,
+    Quota,
+    check_in_flight,
+    check_room,
+    check_stored,
+    in_flight,
+    one_at_a_time,
+    over_limit,
+    size_left,
+)
+from assay.service.store.tables import checkpoints, reservations
+from assay.service.store.transactions.standings import tenant_limits
+
+
+class Uploads:
+    """The reservations. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._owner = lease_owner.identity(0)
+
+    def reserve(
+        self,
+        upload: str,
+        name: str,
+        size: int,
+        *,
+        tenant: str | None,
+        quota: Quota,
+        limits: Limits,
+        idle_seconds: float,
+        begun: bool = False,
+    ) -> int:
+        """Reserves room for a file, or more room for one whose upload goes on.
+
+        Args:
+            upload: the upload's id.
+            name: of the checkpoint.
+            size: bytes that are kept free for it.
+            tenant: whose upload it is; None where the service asks for no keys.
+            quota: of the tenant's checkpoints.
+            limits: of tenants without limits of their own.
+            idle_seconds: an upload without a byte for so long loses its reservation.
+            begun: whether this is more room, or only a sign of life, for an upload that has a reservation.
+
+        Returns:
+            Maximum bytes of the file, were there no other upload.
+
+        Raises:
+            InvalidState, TooLarge: what is stored leaves no room for it, or it has lost its reservation.
+            TooManyRequests: other uploads in flight leave none, or a limit of the tenant is reached.
+        """
+        owner = tenant or ""
+        with self._database.writing() as connection:
+            one_at_a_time(connection, tenant)
+            stale = _stale(connection, reservations.c.tenant == owner, idle_seconds)
+            held = (checkpoints.c.tenant == owner) & (checkpoints.c.name == name)
+            known = connection.execute(select(checkpoints.c.size).where(held)).scalar()
+            if known is None:
+                room = check_room(connection, tenant, quota, size)
+                check_in_flight(connection, tenant, quota, size, [upload, *stale])
+            else:
+                # The same file again needs no room; for another one `add` reports that the name is taken.
+                room = max(known, size_left(connection, tenant, quota))
+            more = 0 if known is not None else size
+            self._check_limits(connection, tenant, limits, more, [upload, *stale])
+            seen: dict[str, Any] = {"size": more, "seen_at": now()}
+            if begun:
+                own = reservations.c.id == upload
+                if connection.execute(update(reservations).where(own).values(seen)).rowcount == 0:
+                    raise InvalidState(
+                        f"the upload had no byte for {idle_seconds:g} s and was given up: start again"
+                    )
+            else:
+                values = {"id": upload, "tenant": owner, "owner": self._owner, "created_at": now(), **seen}
+                connection.execute(insert(reservations).values(**values))
+            return int(room)
+
+    def release(self, upload: str, *, tenant: str | None) -> None:
+        """Gives back the room of a tenant's upload; an unknown one is ignored."""
+        own = (reservations.c.id == upload) & (reservations.c.tenant == (tenant or ""))
+        with self._database.writing() as connection:
+            connection.execute(delete(reservations).where(own))
+
+    def sweep(self, idle_seconds: float) -> list[str]:
+        """Drops reservations of dead processes of this machine, and of uploads without a byte for so long.
+
+        Returns:
+            The ids of those uploads.
+        """
+        with self._database.reading() as connection:
+            if connection.execute(select(reservations.c.id).limit(1)).first() is None:
+                return []
+        with self._database.writing() as connection:
+            stale = _stale(connection, reservations.c.id.is_not(None), idle_seconds)
+            connection.execute(delete(reservations).where(reservations.c.id.in_(stale)))
+            return stale
+
+    def _check_limits(
+        self, connection: Connection, tenant: str | None, defaults: Limits, size: int, apart: Sequence[str]
+    ) -> None:
+        limits = tenant_limits(connection, tenant, defaults)
+        count, reserved = in_flight(connection, tenant, apart)
+        if limits.uploads and count >= limits.uploads:
+            text = f"{count} uploads are in flight, at most {limits.uploads} may be: wait for one to end"
+            raise over_limit("uploads", text, limits.uploads, count, RETRY_SECONDS, "concurrent-requests")
+        if limits.stored_bytes:
+            check_stored(connection, tenant, limits, size + reserved)
+
+
+def _stale(connection: Connection, condition: Any, idle_seconds: float) -> list[str]:
+    found = connection.execute(select(reservations, now().label("at")).where(condition)).all()
+    return [row.id for row in found if _is_stale(row, idle_seconds)]
+
+
+def _is_stale(row: Row[Any], idle_seconds: float) -> bool:
+    return bool(row.at - row.seen_at > idle_seconds) or lease_owner.is_dead(row.owner)
