@@ -9,7 +9,7 @@ evaluated: batch-dependent sizes are results of nodes, computed when these run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class Node:
         arguments: by position: constants, `Ref`, `Own`, and lists of these.
         keywords: the others.
         results: names of the results: one, several, or a list of them for an operator that returns a list.
+        operator: the operator without its argument checks; None for a function of integers.
         last: names last used by this node.
     """
 
@@ -59,6 +60,7 @@ class Node:
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     results: tuple[str | list[str], ...]
+    operator: OpOverload[..., Any] | None = None
     last: tuple[str, ...] = ()
 
 
@@ -153,7 +155,7 @@ def _node(call: _Call, stored: set[str]) -> Node:
         refuse(f"{target} lacks the argument {missing[0]}")
     positional = tuple(given.get(a.name, a.default_value) for a in by_position)
     keywords = {a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given}
-    return Node(guarded(operator), positional, keywords, call.results)
+    return Node(guarded(operator), positional, keywords, call.results, operator)
 
 
 def _refuse_training(target: str, given: Mapping[str, Any]) -> None:
@@ -285,6 +287,6 @@ def _with_ends(nodes: list[Node], kept: set[str]) -> list[Node]:
     for node in reversed(nodes):
         mine = {*_names([*node.arguments, *node.keywords.values()]), *_flat(node.results)}
         last = tuple(sorted(mine - later))
-        found.append(Node(node.call, node.arguments, node.keywords, node.results, last))
+        found.append(replace(node, last=last))
         later |= mine
     return found[::-1]

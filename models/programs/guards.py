@@ -19,6 +19,8 @@ from assay.models.programs.reading import refuse, shown
 Given = Mapping[str, Any]
 # Upper bound of the layer count, which comes from an untrusted file.
 MAX_LAYERS = 1000
+# Results of one call, and elements of a result whose size a value of an argument decides.
+MAX_PIECES, MAX_COUNTED = 10_000, 2**28
 
 
 def guarded(operator: OpOverload[..., Any]) -> Callable[..., Any]:
@@ -27,18 +29,30 @@ def guarded(operator: OpOverload[..., Any]) -> Callable[..., Any]:
     The wrapper raises `UnsafeProgram`, which names the operator, the argument, its value and the allowed
     values.
     """
+    check = find_check(operator)
+    if check is None:
+        return operator
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        check(*arguments, **keywords)
+        return operator(*arguments, **keywords)
+
+    return call
+
+
+def find_check(operator: OpOverload[..., Any]) -> Callable[..., None] | None:
+    """The argument check of an operator, which takes what the operator takes; None if it needs none."""
     schema = operator._schema
     check = GUARDS.get(schema.name.removeprefix("aten::"))
     names = [argument.name for argument in schema.arguments]
     if check is None or (check is _division and "rounding_mode" not in names):
-        return operator
+        return None
     defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
 
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def checked(*arguments: Any, **keywords: Any) -> None:
         check(str(operator), {**defaults, **dict(zip(names, arguments, strict=False)), **keywords})
-        return operator(*arguments, **keywords)
 
-    return call
+    return checked
 
 
 def _wrong(operator: str, argument: str, given: object, allowed: str) -> None:
@@ -210,6 +224,51 @@ def _division(operator: str, given: Given) -> None:
         _wrong(operator, "other", -1, f"other divisors of {torch.iinfo(kind).min}, the lowest {kind}")
 
 
+def _pieces(operator: str, given: Given) -> None:
+    """The results are a list: torch makes one tensor for each piece."""
+    values = given.get("self")
+    if not isinstance(values, Tensor) or values.dim() == 0:
+        return
+    dim = given.get(
+        "dim", {"vsplit": 0, "dsplit": 2}.get(operator.split(".")[1], 1 if values.dim() > 1 else 0)
+    )
+    if not isinstance(dim, int) or not -values.dim() <= dim < values.dim():
+        return  # torch refuses it
+    length = values.shape[dim]
+    sizes = given.get("split_size", given.get("chunks", given.get("sections", given.get("indices", length))))
+    places = given.get("tensor_indices_or_sections")
+    if isinstance(places, Tensor):
+        count = max(places.numel(), int(places) if places.numel() == 1 and places.dim() == 0 else 0)
+    elif isinstance(sizes, list):
+        count = len(sizes)
+    elif "split_size" in given:
+        count = math.ceil(length / sizes) if sizes > 0 else 0
+    else:
+        count = sizes or 0
+    if count > MAX_PIECES:
+        _wrong(operator, "self", values, f"at most {MAX_PIECES} pieces, not {count}")
+
+
+def _counted(operator: str, given: Given) -> None:
+    """Operators whose results are as large as a value of their arguments says."""
+    name = operator.split(".")[1]
+    if name == "repeat_interleave":
+        repeats = given["repeats"]
+        if not isinstance(repeats, Tensor) or repeats.is_floating_point() or repeats.is_complex():
+            return
+        if repeats.numel() and int(repeats.min()) < 0:
+            _wrong(operator, "repeats", int(repeats.min()), "at least 0")
+        count = sum(repeats.flatten().tolist()) if repeats.numel() <= MAX_COUNTED else MAX_COUNTED + 1
+    elif given["self"].is_floating_point() or given["self"].is_complex() or not given["self"].numel():
+        return
+    else:
+        count = int(given["self"].max()) + 1
+    if name == "one_hot" and given["num_classes"] != -1:
+        return
+    if count * (given["self"].numel() if name == "one_hot" else 1) > MAX_COUNTED:
+        _wrong(operator, "counts up to", count, f"at most {MAX_COUNTED} elements of the result")
+
+
 _NORMS = ("", "_legit", "_legit_functional", "_legit_no_training")
 _SCALED = (
     "upsample_bicubic2d",
@@ -221,6 +280,10 @@ _SCALED = (
     "_upsample_bicubic2d_aa",
     "_upsample_bilinear2d_aa",
     "_upsample_nearest_exact2d",
+)
+_SPLITS = (
+    *("chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_chunk"),
+    *("unsafe_split", "unsafe_split_with_sizes", "vsplit"),
 )
 GUARDS: Mapping[str, Callable[[str, Given], None]] = {
     **dict.fromkeys(("_fft_c2c", "_fft_c2r", "_fft_r2c"), _fourier),
@@ -234,4 +297,6 @@ GUARDS: Mapping[str, Callable[[str, Given], None]] = {
     **dict.fromkeys(("scaled_dot_product_attention", "_scaled_dot_product_attention_math"), _attention),
     "lstm": _lstm,
     "gru": _gru,
+    **dict.fromkeys(_SPLITS, _pieces),
+    **dict.fromkeys(("bincount", "one_hot", "repeat_interleave"), _counted),
 }

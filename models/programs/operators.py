@@ -96,8 +96,14 @@ ALLOWED = RANDOM.union(
     *(group.split() for group in (_ELEMENTWISE, _REDUCTIONS, _SHAPES, _MAKING, _INDEXING, _LINEAR, _LAYERS)),
     ("sym_size", "sym_numel", "sym_stride"),
 )
-# They trust the lengths of packed sequences, which no listed operator produces.
-PACKED = {("gru", "data"), ("lstm", "data")}
+# Some trust the lengths of packed sequences, which no listed operator produces. Others are TorchScript's (its
+# `to` ends the process when it is differentiated), exist on one kind of device only, or take lists that a
+# graph cannot hold.
+LEFT_OUT = {
+    *(("gru", "data"), ("lstm", "data"), ("einsum", "sublist")),
+    *(("to", kind) for kind in ("prim_Device", "prim_dtype", "prim_other")),
+    *((name, "dtype") for name in ("addmm", "baddbmm", "bmm", "mm")),
+}
 # They compare shapes and dtypes with those at export (the check at upload runs the program instead), or
 # computed a dtype that the graph holds as a constant.
 SKIPPED = re.compile(
@@ -189,7 +195,7 @@ def find_operator(target: str) -> OpOverload[..., Any]:
     if packet is None or overload not in packet.overloads():
         refuse(f"it calls {target}, which the torch of this worker ({torch.__version__}) does not have")
     found = getattr(packet, overload)
-    if (name, overload) in PACKED or not _of_tensors(found):
+    if (name, overload) in LEFT_OUT or not _of_tensors(found):
         refuse(
             f"it calls {target}, which is not among the operators that are allowed: of {name}, those are that"
             " give tensors and take no packed sequences"

@@ -14,12 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.programs.graph import Calls, Node, Own, Ref, read_nodes
+from assay.models.programs.guards import find_check
 from assay.models.programs.payload import DTYPES, read_tensors
 from assay.models.programs.reading import ReadEntry, field, integer, listed, parse, refuse, shown, union
+from assay.models.programs.sizes import MAX_ELEMENTS, check_prediction, check_results
 
 MAX_GRAPH_BYTES = 64 * 2**20
 SCHEMA = 8
 MAX_CHANNELS, MAX_IMAGE_SIZE = 256, 4096
+# Of the images, whose sizes of all results are remembered as small.
+MAX_SHAPES = 64
 # Torch's name of a plain dynamic size. It is compared, never evaluated.
 SYMBOL = re.compile(r"(?:Symbol\(')?([a-z]+[0-9]+)(?:'[a-z=, A-Z]*\))?")
 DYNAMIC = (
@@ -66,6 +70,7 @@ class Program(nn.Module):
         self.image_size = signature.image_size
         self.random = calls.random
         self._nodes = calls.nodes
+        self._known: set[torch.Size] = set()
         self._places: list[tuple[str, str]] = []
         for number, (name, tensor) in enumerate(tensors.items()):
             place = f"tensor_{number}"
@@ -87,10 +92,12 @@ class Program(nn.Module):
         values: dict[str, Any] = {name: getattr(self, place) for name, place in self._places}
         values[self.signature.pixels] = images
         own = {"device": self._where.device, "dtype": self._where.dtype}
+        max_elements = MAX_ELEMENTS * max(1, images.shape[0])
+        known = images.shape in self._known
         for node in self._nodes:
-            arguments = [_value(argument, values, own) for argument in node.arguments]
-            keywords = {name: _value(argument, values, own) for name, argument in node.keywords.items()}
-            _keep(node, node.call(*arguments, **keywords), values)
+            run_node(node, values, own, max_elements, known=known)
+        if len(self._known) < MAX_SHAPES:
+            self._known.add(images.shape)
         logits: Tensor = values[self.signature.logits]
         return logits
 
@@ -236,6 +243,35 @@ def _value(argument: Any, values: Mapping[str, Any], own: Mapping[str, Any]) -> 
     if isinstance(argument, list):
         return [_value(item, values, own) for item in argument]
     return argument
+
+
+def run_node(
+    node: Node, values: dict[str, Any], own: Mapping[str, Any], max_elements: int, *, known: bool = False
+) -> None:
+    """Make one call of a graph.
+
+    Args:
+        node: the call.
+        values: by name; the results are added, and values no longer needed are dropped.
+        own: the program's `device` and `dtype`.
+        max_elements: of one result.
+        known: whether the node has been run on arguments of these shapes, so that its results are small.
+
+    Raises:
+        UnsafeProgram: the call is refused by a check of its arguments, or its results are too large.
+    """
+    arguments = [_value(argument, values, own) for argument in node.arguments]
+    keywords = {name: _value(argument, values, own) for name, argument in node.keywords.items()}
+    if node.operator is None:
+        _keep(node, node.call(*arguments, **keywords), values)
+        return
+    if not known:
+        if (check := find_check(node.operator)) is not None:
+            check(*arguments, **keywords)
+        check_prediction(node.operator, arguments, keywords, node.results, max_elements)
+    found = node.call(*arguments, **keywords)
+    check_results(node.operator, found, node.results, max_elements)
+    _keep(node, found, values)
 
 
 def _keep(node: Node, result: Any, values: dict[str, Any]) -> None:
