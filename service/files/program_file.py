@@ -13,6 +13,7 @@ content.
 from __future__ import annotations
 
 import io
+import stat
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,8 @@ MAX_DIRECTORY_BYTES = 8 * 2**20
 MAX_NAME = 1000
 # `zipfile` copies the rest of them at every field, in quadratic time; torch writes at most 28 bytes.
 MAX_EXTRA_BYTES = 256
+MAX_COMMENT_BYTES = 256
+LOCAL_BYTES = 30
 CHUNK_BYTES = 2**20
 # An entry of the directory: a mark, then a fixed part with the lengths of name, extra fields and comment.
 RECORD, RECORD_BYTES = b"PK\x01\x02", 46
@@ -91,7 +94,13 @@ def open_program(path: Path) -> ProgramFile:
         BadProgram: it is not one, or has content that is always refused.
     """
     with _opened(path) as archive:
+        if len(archive.comment) > MAX_COMMENT_BYTES:
+            raise BadProgram(
+                f"its archive has a comment of {len(archive.comment)} bytes, allowed: at most"
+                f" {MAX_COMMENT_BYTES}"
+            )
         root, sizes = _entries(archive.infolist(), path.stat().st_size)
+        _refuse_overlaps(archive.infolist(), archive.start_dir)
         _refuse_others(sizes)
         for name, wanted in MARKS.items():
             found = _read(archive, root, name, sizes, 64).strip()
@@ -117,19 +126,26 @@ class _Bounded(io.BufferedReader):
             return content
         content = super().read(size)
         if self.in_directory:
-            _check_extras(content)
+            _check_directory(content)
         return content
 
 
-def _check_extras(content: bytes) -> None:
-    """Refuses a directory with long extra fields before `zipfile` looks at them."""
-    at = 0
+def _check_directory(content: bytes) -> None:
+    """Refuses a directory with many entries or long fields before `zipfile` makes objects of them."""
+    at = entries = 0
     while content.startswith(RECORD, at) and at + RECORD_BYTES <= len(content):
         name, extra, comment = LENGTHS.unpack_from(content, at + LENGTHS_AT)
         if extra > MAX_EXTRA_BYTES:
             raise zipfile.BadZipFile(
                 f"an entry has {extra} bytes of extra fields, allowed: at most {MAX_EXTRA_BYTES}"
             )
+        if comment > MAX_COMMENT_BYTES:
+            raise zipfile.BadZipFile(
+                f"an entry has a comment of {comment} bytes, allowed: at most {MAX_COMMENT_BYTES}"
+            )
+        entries += 1
+        if entries > MAX_ENTRIES:
+            raise zipfile.BadZipFile(f"it has more than {MAX_ENTRIES} entries")
         at += RECORD_BYTES + name + extra + comment
 
 
@@ -171,6 +187,7 @@ def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, in
             raise BadProgram(f"its entry {shown} is outside the folder {root[:100]!r}")
         if name in sizes:
             raise BadProgram(f"its archive has two entries with the name {shown}")
+        _check_kind(entry, shown)
         if entry.flag_bits & 1 or entry.compress_type != zipfile.ZIP_STORED:
             raise BadProgram(f"its entry {shown} is compressed or encrypted; torch.export.save does neither")
         if entry.compress_size != entry.file_size:
@@ -183,6 +200,27 @@ def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, in
             f"its entries would have {sum(sizes.values())} bytes, the file has {size}: they overlap"
         )
     return root, sizes
+
+
+def _check_kind(entry: zipfile.ZipInfo, shown: str) -> None:
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):
+        what = "a symbolic link" if kind == stat.S_IFLNK else f"of the file type {kind:o}"
+        raise BadProgram(f"its entry {shown} is {what}, allowed: plain files")
+
+
+def _refuse_overlaps(found: list[zipfile.ZipInfo], directory: int) -> None:
+    """Refuses entries that share bytes with each other, or with the directory that begins there."""
+    entries = sorted(found, key=lambda entry: entry.header_offset)
+    ends = [*(entry.header_offset for entry in entries[1:]), directory]
+    for entry, end in zip(entries, ends, strict=True):
+        # As in the directory: the entry's own header has the name again, and perhaps more extra fields.
+        taken = LOCAL_BYTES + len(entry.orig_filename.encode()) + entry.compress_size
+        if entry.header_offset + taken > end:
+            raise BadProgram(
+                f"its entry {entry.filename[:100]!r} takes {taken} bytes from {entry.header_offset}, into"
+                f" what begins at {end}: they overlap"
+            )
 
 
 def _refuse_others(sizes: Mapping[str, int]) -> None:

@@ -28,6 +28,8 @@ LENGTH_BYTES = 8
 # The largest models have some thousand tensors of a hundred bytes of header each.
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 8
+# Separators in it: a tensor has about ten, and each can cost a hundred bytes of memory.
+MAX_VALUES = 600_000
 # As many as torch can index; the reader of exported programs has the same limit.
 MAX_DIMENSIONS = 16
 
@@ -63,6 +65,9 @@ def read_header(path: Path) -> Header:
         _refuse(f"it is cut off: its header has {length} bytes, after {LENGTH_BYTES} the file has {len(raw)}")
     if not raw.startswith(b"{"):
         _refuse("its header is no JSON object")
+    values = sum(raw.count(separator) for separator in (b",", b"[", b"{"))
+    if values > MAX_VALUES:
+        _refuse(f"its header has {values} values, allowed: at most {MAX_VALUES}")
     try:
         content = parse_json(raw, MAX_DEPTH)
     except MalformedJson as error:

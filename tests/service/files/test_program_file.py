@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 import struct
 import zipfile
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_one_name_means_one_entry(tmp_path: Path) -> None:
 def test_bombs_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(tmp_path, archive({"data/weights/weight_0": bytes(10**6)}, compressed=True), "is compressed")
     monkeypatch.setattr(program_file, "MAX_ENTRIES", 4)
-    refused(tmp_path, archive(), "5 entries, allowed: 1 to 4")
+    refused(tmp_path, archive(), "more than 4 entries")
     monkeypatch.setattr(program_file, "MAX_DIRECTORY_BYTES", 64)
     refused(tmp_path, archive(), "its directory takes more than 64 bytes")
 
@@ -141,6 +142,60 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(content.replace(b"weights-here", b"weights-gone"))
     with open_program(path).reading() as read, pytest.raises(BadProgram, match="damaged"):
         read("data/weights/weight_0", 100)
+
+
+def entry(name: str, *, mode: int = 0, comment: bytes = b"") -> zipfile.ZipInfo:
+    found = zipfile.ZipInfo(name)
+    found.create_system, found.external_attr, found.comment = 3, mode << 16, comment
+    return found
+
+
+def with_entry(info: zipfile.ZipInfo, data: bytes = b"x", *, comment: bytes = b"") -> bytes:
+    content = io.BytesIO(archive())
+    with zipfile.ZipFile(content, "a") as file:
+        file.writestr(info, data)
+        file.comment = comment
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        (stat.S_IFLNK | 0o777, "its entry 'net/secret' is a symbolic link, allowed: plain files"),
+        (stat.S_IFIFO | 0o600, "its entry 'net/secret' is of the file type 10000, allowed: plain files"),
+        (stat.S_IFDIR | 0o755, "its entry 'net/secret' is of the file type 40000"),
+    ],
+)
+def test_links_and_devices_are_refused_by_name(tmp_path: Path, mode: int, reason: str) -> None:
+    refused(tmp_path, with_entry(entry("net/secret", mode=mode), b"/etc/passwd"), reason)
+    path = tmp_path / "right"
+    path.write_bytes(with_entry(entry("net/secret", mode=stat.S_IFREG | 0o644)))
+    assert open_program(path).sizes["secret"] == 1
+
+
+def test_long_comments_are_refused(tmp_path: Path) -> None:
+    plain = entry("net/a")
+    refused(tmp_path, with_entry(plain, comment=b"c" * 60_000), "its archive has a comment of 60000 bytes")
+    long = entry("net/a", comment=b"c" * 257)
+    refused(tmp_path, with_entry(long), "an entry has a comment of 257 bytes, allowed: at most 256")
+
+
+def test_an_entry_inside_another_is_refused(tmp_path: Path) -> None:
+    """The sum of the sizes is that of a right archive: only the places tell."""
+    content = bytearray(archive({"data/a": bytes(5000), "data/b": b"", "data/c": b"1"}))
+    records = [at for at in range(len(content)) if content[at : at + 4] == b"PK\1\2"]
+    places = {bytes(content[at + 46 : at + 46 + 10]): at for at in records}
+    outer, inner = places[b"net/data/a"], places[b"net/data/b"]
+    (begin,) = struct.unpack_from("<I", content, outer + 42)
+    struct.pack_into("<I", content, inner + 42, begin + 100)
+    refused(tmp_path, bytes(content), "its entry 'net/data/a' takes .* bytes from .*: they overlap")
+
+
+def test_the_directory_is_no_part_of_an_entry(tmp_path: Path) -> None:
+    content = bytearray(archive({"data/a": b"1234"}))
+    last = content.rindex(b"PK\1\2")
+    struct.pack_into("<II", content, last + 20, 60, 60)
+    refused(tmp_path, bytes(content), "its entry 'net/data/a' takes .* they overlap")
 
 
 def test_encrypted_entries_are_refused(tmp_path: Path) -> None:
