@@ -29,6 +29,7 @@ from assay.service.contract import logs
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
 from assay.service.settings import Settings
 from assay.service.store.connections import wrong_settings
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.containment.probe import missing_parts, refusal
@@ -131,6 +132,10 @@ def _workers(store: Store, settings: WorkerSettings, count: int) -> Iterator[lis
         Supervisor(store, settings, device_classes=devices, number=n, ring_others=ring_all)
         for n in range(count)
     ]
+    if supervisors:
+        supervisors.append(
+            Supervisor(store, settings, device_classes=(CHECKS,), number=count, ring_others=ring_all)
+        )
     threads: list[Supervisor | Reaper] = [
         *supervisors,
         Reaper(store, settings, device_classes=devices, ring=ring_all),

@@ -1,4 +1,4 @@
-"""The pool process of a Celery node: a supervisor and a reaper, threads as in embedded mode.
+"""The pool process of a Celery node: supervisors for work and for checks, and a reaper; as in embedded mode.
 
 Nothing here waits for the database or for Redis: Celery gives a new pool process four seconds to report.
 """
@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import open_store
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.devices import device_classes
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """One supervisor with its evaluator, and one reaper.
+    """A supervisor for work and one for checks of uploads, each with its evaluator, and one reaper.
 
     Args:
         settings: of a distributed worker.
@@ -35,23 +36,30 @@ class Node:
         forbid_dumps()  # its evaluator, of the same user, must not read its secrets
         devices = device_classes()
         self._store = open_store(settings.database, migrate=False)
-        self._supervisor = Supervisor(self._store, settings, device_classes=devices, ring_others=ring_others)
-        self._reaper = Reaper(self._store, settings, device_classes=devices, ring=self._supervisor.ring)
+        self._supervisors = [
+            Supervisor(self._store, settings, device_classes=classes, number=number, ring_others=ring_others)
+            for number, classes in enumerate((devices, (CHECKS,)))
+        ]
+        self._reaper = Reaper(self._store, settings, device_classes=devices, ring=self.ring)
 
     def start(self) -> None:
         """Begin to claim shards."""
-        self._supervisor.start()
+        for supervisor in self._supervisors:
+            supervisor.start()
         self._reaper.start()
 
     def ring(self) -> None:
         """There may be something to claim."""
-        self._supervisor.ring()
+        for supervisor in self._supervisors:
+            supervisor.ring()
 
     def stop(self) -> None:
-        """Give the running shard back, end the evaluator, and return when both are done."""
+        """Give the running shards back, end the evaluators, and return when all are done."""
         self._reaper.stop()
-        self._supervisor.stop()
-        self._supervisor.join()
+        for supervisor in self._supervisors:
+            supervisor.stop()
+        for supervisor in self._supervisors:
+            supervisor.join()
         self._reaper.join()
         self._store.close()
 
@@ -72,7 +80,7 @@ def start(settings: WorkerSettings, *, ring_others: Callable[[str], None]) -> No
 
 
 def ring() -> None:
-    """Wake this process's supervisor."""
+    """Wake this process's supervisors."""
     if _node is not None:
         _node.ring()
 

@@ -53,6 +53,9 @@ class WorkerSettings(Connections):
     idle_seconds: float = Field(
         default=300.0, ge=0, description="an idle evaluator is stopped after this time"
     )
+    max_check_seconds: float = Field(
+        default=120.0, gt=0, description="a check of an upload that takes longer rejects it"
+    )
     evaluator_command: str = ""
     sandbox: Literal["off", "auto", "required"] = Field(
         default="auto",

@@ -38,8 +38,8 @@ class Limits:
         return replace(self, **{name: value for name, value in own.items() if value is not None})
 
     def day_seconds(self, pool: str) -> int:
-        """The limit of device-seconds per day on a pool of workers, "cuda" or "cpu"."""
-        return self.gpu_seconds if pool == "cuda" else self.cpu_seconds
+        """The limit of device-seconds per day on a pool of workers; 0 for none, as for checks of uploads."""
+        return {"cuda": self.gpu_seconds, "cpu": self.cpu_seconds}.get(pool, 0)
 
 
 LIMITS: tuple[str, ...] = tuple(field.name for field in fields(Limits))

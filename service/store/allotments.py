@@ -16,7 +16,7 @@ from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
-from assay.service.store.fair_queue import Standing, before, expected_seconds
+from assay.service.store.fair_queue import Standing, before, expected_seconds, places_of
 from assay.service.store.quotas import Quota, held_checkpoints, in_flight, queued_jobs, stored_bytes
 from assay.service.store.tables import accounts, api_keys, jobs, shards, tenants
 from assay.service.store.transactions.standings import (
@@ -177,7 +177,7 @@ def _place(connection: Connection, owner: str, name: str, defaults: Limits) -> P
     devices = POOLS[name]
     pool = read_pool(connection, devices, MAX_DEVICES, defaults, owner)
     claimable = [str(state) for state in CLAIMABLE]
-    own = (shards.c.tenant == owner) & shards.c.device.in_(["auto", *devices])
+    own = (shards.c.tenant == owner) & shards.c.device.in_(places_of(devices))
     counting = (
         select(func.count())
         .select_from(shards.join(jobs, jobs.c.id == shards.c.job_id))

@@ -20,9 +20,21 @@ WARM_SHARDS = 2
 CLOCK_STEP = 1.0
 
 
+# Device class of checks of uploads. They have workers of their own: no check waits behind hours of work, and no
+# work behind a check.
+CHECKS = "checks"
+
+
 def pool_of(device_classes: Sequence[str]) -> str:
-    """The pool of a worker with these device classes: "cuda", or "cpu" without a GPU."""
+    """The pool of a worker with these device classes: "cuda", "cpu" without a GPU, or "checks"."""
+    if tuple(device_classes) == (CHECKS,):
+        return CHECKS
     return "cuda" if "cuda" in device_classes else "cpu"
+
+
+def places_of(device_classes: Sequence[str]) -> tuple[str, ...]:
+    """The devices of the shards that a worker with these device classes may claim."""
+    return (CHECKS,) if tuple(device_classes) == (CHECKS,) else ("auto", *device_classes)
 
 
 def expected_seconds(kind: str, cost: float) -> float:

@@ -19,6 +19,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.metrics.intervals import wilson
 from assay.service.settings import Settings
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
 
@@ -167,7 +168,7 @@ class Worker:
         self.store = store
 
     def claim(self, job_id: str) -> Claim:
-        claim = self.store.shards.claim("worker", ["cpu"], lease_seconds=60, warm_job=job_id)
+        claim = self.store.shards.claim("worker", ["cpu", CHECKS], lease_seconds=60, warm_job=job_id)
         assert claim is not None
         assert claim.job_id == job_id
         return claim

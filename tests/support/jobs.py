@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.rows import Claim, JobRow, OutcomeRow
 from assay.service.store.store import Store
 
@@ -61,7 +62,9 @@ def add(store: Store, spec: dict[str, Any]) -> str:
 
 def claim(store: Store, worker: str = WORKER, **options: Any) -> Claim:
     """Claims a shard that must exist."""
-    found = store.shards.claim(worker, ["cpu"], lease_seconds=options.pop("lease_seconds", 60), **options)
+    found = store.shards.claim(
+        worker, ["cpu", CHECKS], lease_seconds=options.pop("lease_seconds", 60), **options
+    )
     assert found is not None, "nothing to claim"
     return found
 

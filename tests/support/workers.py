@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
@@ -40,7 +41,7 @@ def settings(state: Path, **changes: Any) -> WorkerSettings:
 @contextmanager
 def supervising(store: Store, chosen: WorkerSettings, count: int = 1) -> Iterator[list[Supervisor]]:
     """Running supervisors, stopped at the end."""
-    supervisors = [Supervisor(store, chosen, device_classes=("cpu",), number=n) for n in range(count)]
+    supervisors = [Supervisor(store, chosen, device_classes=("cpu", CHECKS), number=n) for n in range(count)]
     for supervisor in supervisors:
         supervisor.start()
     try:

@@ -6,7 +6,9 @@ An exported program is its own model: it is run instead (`workers/weights/progra
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -17,9 +19,11 @@ from assay.models.weights.layouts import Layout
 from assay.service.contract.checkpoints import Verdict, WrongShape
 from assay.service.contract.messages import CheckedReport, CheckRequest, ProgressReport
 from assay.service.contract.records import VerdictRecord
+from assay.service.contract.stored_specs import ModelReference
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
+from assay.workers.jobs.failures import is_out_of_memory
 from assay.workers.jobs.session import Session
 from assay.workers.training.files import CONTENT, content_sha256
 from assay.workers.weights import program_check
@@ -36,9 +40,12 @@ from assay.workers.weights.headers import (
 from assay.workers.weights.training_record import TrainedOn, parse_trained_on
 from assay.workers.weights.verify import not_finite, read_dtypes, recognised, wrong_dtypes
 
+# Memory of a check: room for copies of the tensors (in float64, too) and for the answers to five images.
+TIMES_FILE, FIXED_BYTES = 6, 2 * 2**30
+
 
 def run(request: CheckRequest, session: Session, report: Callable[[ProgressReport], None]) -> CheckedReport:
-    """Answer a check request.
+    """Answer a check request; it may take `memory_limit` bytes beyond those that the process has.
 
     Raises:
         BadWeights: the file is missing or damaged.
@@ -46,8 +53,48 @@ def run(request: CheckRequest, session: Session, report: Callable[[ProgressRepor
     """
     assert request["weights"] is not None  # the file of the job's folder
     path, model = Path(request["weights"]), request["spec"]["model"]
-    if model["name"] == EXPORTED:
-        return program_check.run(path)
+    size = path.stat().st_size if path.is_file() else 0
+    try:
+        with limited_memory(memory_limit(size)):
+            return program_check.run(path) if model["name"] == EXPORTED else _compare(path, model)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+    reason = (
+        f"its check needs more than {memory_limit(size)} bytes of memory ({TIMES_FILE} times the file's"
+        f" {size} bytes and {FIXED_BYTES} bytes)"
+    )
+    verdict = Verdict(other=[reason]).model_dump(mode="json")
+    return {"type": "checked", "verdict": cast(VerdictRecord, verdict), "error": reason}
+
+
+def memory_limit(size: int) -> int:
+    """Bytes that the check of a file of this size may take."""
+    return TIMES_FILE * size + FIXED_BYTES
+
+
+@contextmanager
+def limited_memory(more: int) -> Iterator[None]:
+    """Limit this process's memory to what it has and so many bytes; without effect but on Linux.
+
+    Data, not addresses, are limited: libraries of a GPU reserve far more addresses than memory.
+    """
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        yield
+        return
+    used = int(status.read_text().partition("VmData:")[2].split()[0]) * 1024
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [limit for limit in (used + more, *before) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _compare(path: Path, model: ModelReference) -> CheckedReport:
+    """Compare weights with their model."""
     given, metadata = read_shapes(path)
     build = catalog.build("model", model["name"], model["params"])
     classes, channels = counts(build, given)

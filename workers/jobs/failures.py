@@ -20,6 +20,11 @@ class BadWeights(ValueError):
     """The weights do not fit the model; the message lists the keys at fault."""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this process got no memory; torch says so in words alone."""
+    return isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+
+
 class FailedElsewhere(Exception):
     """Another process failed, and has reported the reason."""
 

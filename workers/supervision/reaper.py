@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from assay.service.store import lease_owner
 from assay.service.store.artifacts import UPLOAD
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import Store
 from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
@@ -90,5 +91,5 @@ class Reaper(threading.Thread):
             (self._settings.artifacts / f"{UPLOAD}{upload}").unlink(missing_ok=True)
         pool = (self._devices, device_count(self._settings.devices), self._settings.limits)
         self._store.shards.keep_time(*pool)
-        if self._store.shards.claimable(*pool):
+        if self._store.shards.claimable(*pool) or self._store.shards.claimable((CHECKS,)):
             self._ring()

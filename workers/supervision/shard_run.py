@@ -20,14 +20,17 @@ from functools import partial
 from typing import Literal, TypeVar, cast
 
 from assay.service.contract import logs
+from assay.service.contract.checkpoints import Verdict
 from assay.service.contract.errors import NotFound
 from assay.service.contract.messages import (
+    CheckedReport,
     FinalReport,
     ModelSource,
     OutcomeReport,
     ProgressReport,
     ShardRequest,
 )
+from assay.service.contract.records import VerdictRecord
 from assay.service.contract.stored_specs import TrainJobSpec
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.live import Live
@@ -146,7 +149,11 @@ class ShardRun:
             evaluator.about = self._about
             fetch_pretrained(self._claim.spec, self._place.settings, self._interrupted)
             evaluator.send(self._request())
+            deadline = time.monotonic() + self._place.settings.max_check_seconds
             while not self._interrupted():
+                if self._claim.kind == "check" and time.monotonic() > deadline:
+                    self._place.evaluator.end()
+                    return _too_slow(self._place.settings.max_check_seconds)
                 message = evaluator.receive(timeout=RECEIVE_SECONDS)
                 if message is None:
                     self._reports.tick()
@@ -310,6 +317,13 @@ class ShardRun:
                     self._place.beat()
             except Exception as error:  # of any kind: it must not let the lease run out
                 log.warning("shard %s: lease not renewed: %s", self._claim.shard_id, error)
+
+
+def _too_slow(seconds: float) -> CheckedReport:
+    """The answer in place of an evaluator that was ended: the same file would take as long again."""
+    error = f"its check took more than {seconds:g} s (ASSAY_MAX_CHECK_SECONDS), and was ended"
+    verdict = Verdict(other=[error]).model_dump(mode="json")
+    return {"type": "checked", "verdict": cast(VerdictRecord, verdict), "error": error}
 
 
 def _outcome(claim: Claim, message: OutcomeReport) -> OutcomeRow:

@@ -17,6 +17,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.records import Gauges
 from assay.service.contract.states import JobState
 from assay.service.store import lease_owner
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
@@ -31,6 +32,7 @@ from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 10.0
+CHECK_IDLE_SECONDS = 30.0
 STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})
 
 
@@ -40,7 +42,8 @@ class Supervisor(threading.Thread):
     Args:
         store: the database.
         settings: intervals, the state folder, the evaluator's command.
-        device_classes: those that its evaluator can use.
+        device_classes: those that its evaluator can use. One for `CHECKS` alone is not counted among the
+            workers, and keeps its evaluator for `CHECK_IDLE_SECONDS` at most.
         number: tells the supervisors of one process apart.
         ring_others: tells other supervisors that a job has become claimable; it may fail.
     """
@@ -59,6 +62,7 @@ class Supervisor(threading.Thread):
         self._store = store
         self._settings = settings
         self._devices = tuple(device_classes)
+        self._only_checks = self._devices == (CHECKS,)
         self._device_count = device_count(settings.devices)
         self._doorbell = threading.Event()
         self._stopping = threading.Event()
@@ -171,10 +175,13 @@ class Supervisor(threading.Thread):
         self._doorbell.clear()
 
     def _idle_for_long(self) -> bool:
-        return time.monotonic() - self._idle_since > self._settings.idle_seconds
+        limit = self._settings.idle_seconds
+        if self._only_checks:
+            limit = min(limit, CHECK_IDLE_SECONDS)
+        return time.monotonic() - self._idle_since > limit
 
     def _soon_needed(self) -> bool:
-        return self._store.shards.being_planned(self._devices)
+        return not self._only_checks and self._store.shards.being_planned(self._devices)
 
     def _make_ready(self) -> None:
         """Start the evaluator while another worker plans, so that its libraries are loaded in time."""
@@ -196,16 +203,17 @@ class Supervisor(threading.Thread):
     def _beat(self) -> None:
         """Send a heartbeat when one is due; called from this thread and from the renewing one."""
         if time.monotonic() - self._last_beat >= BEAT_SECONDS:
-            gauges: Gauges = {**self._counters.gauges, "catalog": load().digest}
-            if (contained := self._sandbox.record) is not None:
-                gauges["containment"] = contained
-            self._store.workers.beat(
-                self.identity,
-                lease_owner.host(),
-                self._devices,
-                lease_owner.pid(),
-                gauges,
-                0 if self._sandbox.refuses else self._device_count,
-            )
+            if not self._only_checks:
+                gauges: Gauges = {**self._counters.gauges, "catalog": load().digest}
+                if (contained := self._sandbox.record) is not None:
+                    gauges["containment"] = contained
+                self._store.workers.beat(
+                    self.identity,
+                    lease_owner.host(),
+                    self._devices,
+                    lease_owner.pid(),
+                    gauges,
+                    0 if self._sandbox.refuses else self._device_count,
+                )
             self._last_beat = time.monotonic()
             self._counters.write(self._store.counters)

@@ -20,7 +20,7 @@ from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Ver
 from assay.service.contract.messages import CheckedReport
 from assay.service.contract.records import VerdictRecord
 from assay.workers.evaluation.engine.probe import REGROUPED, REPEATED, changed
-from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.failures import BadWeights, is_out_of_memory
 from assay.workers.weights.programs import as_classifier, read_program
 
 BATCHES = (1, 2, 5)
@@ -86,6 +86,7 @@ def examine(classifier: Classifier) -> list[str]:
         raise Unfit(
             "it changes its own tensors while it answers: keep no counters or running statistics in it"
         )
+    del before, after
     if not program.random:
         _check_independence(classifier, images, logits)
     if torch.cuda.is_available():
@@ -196,7 +197,9 @@ def _works(model: Callable[[Tensor], Tensor], images: Tensor, weights: Tensor) -
         gradient = torch.autograd.grad((logits * weights.to(logits)).sum(), images)[0]
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, ValueError, TypeError, IndexError):
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if is_out_of_memory(error):
+            raise
         return False
     return bool(logits.isfinite().all() and gradient.isfinite().all())
 
@@ -208,4 +211,6 @@ def _attempt(how: str, call: Callable[[Tensor], Any], given: Tensor) -> Any:
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # operators raise arbitrary errors for bad arguments
+        if is_out_of_memory(error):
+            raise
         raise Unfit(f"it cannot be run {how}: {type(error).__name__}: {str(error)[:SHOWN]}") from error

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, func, select, update
 from assay.service.contract.limits import Limits
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
-from assay.service.store.fair_queue import CLOCK_STEP, WARM_SHARDS, in_turn
+from assay.service.store.fair_queue import CLOCK_STEP, WARM_SHARDS, in_turn, places_of
 from assay.service.store.quotas import serialize
 from assay.service.store.rows import Claim
 from assay.service.store.tables import jobs, shards
@@ -99,7 +99,7 @@ def _warm(connection: Connection, claimer: Claimer) -> Any:
         return None
     own = (shards.c.tenant == func.coalesce(jobs.c.tenant, "")) & (shards.c.precedence == -jobs.c.priority)
     own &= (shards.c.job_id == jobs.c.id) & (shards.c.state == str(ShardState.QUEUED))
-    fitting = shards.c.device.in_(["auto", *claimer.devices]) & (shards.c.devices <= claimer.count)
+    fitting = shards.c.device.in_(places_of(claimer.devices)) & (shards.c.devices <= claimer.count)
     claimable = jobs.c.state.in_([str(state) for state in CLAIMABLE])
     statement = (
         select(shards.c.job_id, shards.c.tenant, shards.c.device)

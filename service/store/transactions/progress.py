@@ -12,12 +12,13 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select, update
 
 from assay.service.contract.states import ShardState
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.rows import JobRow, ProgressSnapshot, RunningShard, ShardKind
 from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.event_log import record_progress_event
 
 # Values of a shard's device.
-DEVICES = ("auto", "cpu", "cuda")
+DEVICES = ("auto", "cpu", "cuda", CHECKS)
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from assay.service.contract.limits import LIMITS, Limits
 from assay.service.contract.states import ShardState
 from assay.service.store.clock import now
-from assay.service.store.fair_queue import Standing, clock_after, expected_seconds, pool_of
+from assay.service.store.fair_queue import Standing, clock_after, expected_seconds, places_of, pool_of
 from assay.service.store.tables import accounts, clocks, jobs, shards, tenants
 from assay.service.store.transactions.transitions import CLAIMABLE
 
@@ -27,7 +27,7 @@ class Pool:
     """A pool of workers at one moment.
 
     Attributes:
-        name: "cuda" or "cpu".
+        name: "cuda", "cpu" or "checks".
         clock: its virtual time.
         stored: the clock as the database has it; None before the first claim.
         standings: of the tenants with queued or running shards.
@@ -110,7 +110,7 @@ def read_heads(connection: Connection, devices: Sequence[str], count: int) -> di
         devices: the worker's device classes.
         count: devices that it has for one shard.
     """
-    places = ("auto", *devices)
+    places = places_of(devices)
     found = {}
     for tenant, *firsts in connection.exec_driver_sql(_heads(connection.dialect, places, count)):
         jobs_of = {device: job for device, job in zip(places, firsts, strict=True) if job is not None}

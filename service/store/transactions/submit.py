@@ -15,6 +15,7 @@ from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.clock import now
 from assay.service.store.columns import storable
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.ids import new_id
 from assay.service.store.quotas import check_submission
 from assay.service.store.rows import ShardKind
@@ -137,7 +138,8 @@ def add_first_shard(
 ) -> None:
     """Queues the `plan` shard of an evaluation job, or the `train` shard that is all of a training job."""
     execution = spec["execution"]
-    shard = _shard(job_id, kind, spec["priority"], execution["device"], tenant)
+    device = CHECKS if kind == "check" else execution["device"]
+    shard = _shard(job_id, kind, spec["priority"], device, tenant)
     # Only trainings have several, and older specs have no such field.
     shard["devices"] = execution.get("devices", 1)
     connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}"}])

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.store import Store
+from assay.workers.supervision.supervisor import Supervisor
 from tests.support.jobs import evaluate_spec
-from tests.support.workers import CLEAN, away, ended, settings, supervising, unanswered, wait_for
+from tests.support.workers import (
+    CLEAN,
+    away,
+    ended,
+    losses_and_failures,
+    settings,
+    submit,
+    supervising,
+    unanswered,
+    wait_for,
+)
 
 
 def upload(store: Store, folder: Path, name: str = "ours", *, there: bool = True) -> CheckpointRow:
@@ -85,3 +98,64 @@ def test_a_file_that_is_gone_is_said(store: Store, tmp_path: Path) -> None:
     upload(store, tmp_path, there=False)
     with supervising(store, settings(tmp_path)):
         assert decided(store).reason == "the file is not there"
+
+
+def test_a_check_that_takes_too_long_rejects_the_file_at_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_EVALUATOR", "check:hang")
+    upload(store, tmp_path)
+    with supervising(store, settings(tmp_path, max_check_seconds=0.3)) as (supervisor,):
+        row = decided(store)
+        assert row.state == "rejected"
+        assert row.reason == "its check took more than 0.3 s (ASSAY_MAX_CHECK_SECONDS), and was ended"
+        assert row.verdict is not None
+        assert row.verdict["other"] == [row.reason]
+        assert losses_and_failures(store, row.job_id) == (0, 0)
+        wait_for(lambda: supervisor.evaluator_pid is None)
+
+
+@pytest.fixture
+def both(store: Store, tmp_path: Path) -> Iterator[list[Supervisor]]:
+    """A worker for jobs, and one for checks."""
+    found = [
+        Supervisor(store, settings(tmp_path), device_classes=(one,), number=number)
+        for number, one in enumerate(("cpu", CHECKS))
+    ]
+    yield found
+    for supervisor in found:
+        supervisor.stop()
+    for supervisor in found:
+        if supervisor.is_alive():
+            supervisor.join(30)
+
+
+def test_a_check_does_not_wait_for_work(store: Store, both: list[Supervisor], tmp_path: Path) -> None:
+    work = submit(store, "evaluate:hang")
+    for supervisor in both:
+        supervisor.start()
+    wait_for(lambda: store.jobs.get(work).state == "running")
+    upload(store, tmp_path)
+    assert decided(store).state == "ready"
+    assert store.jobs.get(work).state == "running"
+    assert store.workers.online("auto") == 1, "the one for checks is no worker for jobs"
+
+
+def test_work_does_not_wait_for_a_check(
+    store: Store, both: list[Supervisor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_EVALUATOR", "check:hang")
+    for number in range(3):
+        upload(store, tmp_path, f"slow-{number}")
+    for supervisor in both:
+        supervisor.start()
+    assert ended(store, submit(store, "quick")).state == "succeeded"
+    assert store.checkpoints.get("slow-2", tenant=None).state == "checking"
+
+
+def test_checks_and_work_have_workers_of_their_own(store: Store, tmp_path: Path) -> None:
+    upload(store, tmp_path)
+    work = submit(store, "quick")
+    assert store.shards.claim("one", [CHECKS], lease_seconds=30).kind == "check"
+    assert store.shards.claim("one", [CHECKS], lease_seconds=30) is None
+    assert store.shards.claim("two", ["cpu"], lease_seconds=30).job_id == work

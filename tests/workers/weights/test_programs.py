@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,25 @@ def test_a_plan_of_a_program(plain: Path, job: dict[str, Any]) -> None:
     assert planned["image_size"] == SIZE
     assert planned["weights_sha256"] == hashlib.sha256(plain.read_bytes()).hexdigest()
     assert planned["forward_flops"] > 1000
+
+
+def _hungry(net: Any, x: Tensor) -> Tensor:
+    many = x.mean() * torch.ones(2**25)
+    logits: Tensor = net.plain(x) + 0 * many.cumsum(0).mean()
+    return logits
+
+
+def test_a_check_has_a_limit_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = program(tmp_path, _hungry)
+    monkeypatch.setattr(check, "FIXED_BYTES", 64 * 2**20)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    verdict, error = checked(path)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    limit, size = check.memory_limit(path.stat().st_size), path.stat().st_size
+    assert error == (
+        f"its check needs more than {limit} bytes of memory (6 times the file's {size} bytes and"
+        f" {64 * 2**20} bytes)"
+    )
+    assert verdict["other"] == [error]
+    monkeypatch.setattr(check, "FIXED_BYTES", 2 * 2**30)
+    assert checked(path)[1] is None

@@ -26,6 +26,7 @@ def upgrade() -> None:
     owner = sa.select(jobs.c.tenant).where(jobs.c.id == shards.c.job_id).scalar_subquery()
     owned = sa.select(jobs.c.id).where(jobs.c.tenant.is_not(None))
     op.execute(sa.update(shards).where(shards.c.job_id.in_(owned)).values(tenant=owner))
+    op.execute("UPDATE shards SET device = 'checks' WHERE kind = 'check'")
     op.drop_index("shards_claim_idx", "shards")
     op.create_index("shards_claim_idx", "shards", ["state", "tenant", "device", *ORDER])
     op.drop_index("jobs_queue_idx", "jobs")
@@ -74,5 +75,6 @@ def downgrade() -> None:
     op.create_index("jobs_queue_idx", "jobs", ["state", "priority", "id"])
     op.drop_index("shards_claim_idx", "shards")
     op.create_index("shards_claim_idx", "shards", ["state", *ORDER])
+    op.execute("UPDATE shards SET device = 'auto' WHERE kind = 'check'")
     for column in ("pool", "claimed_at", "tenant"):
         op.drop_column("shards", column)
