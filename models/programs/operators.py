@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 
 from assay.models.programs.reading import MAX_INTEGER, refuse, shown
 
-_ELEMENTWISE = """
+ELEMENTWISE = """
 abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift
 bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clip copysign cos
 cosh deg2rad digamma div divide elu eq erf erfc erfinv exp exp2 expm1 float_power floor floor_divide fmax
@@ -32,7 +32,7 @@ mish mul multiply nan_to_num ne neg negative not_equal polar pow prelu reciproca
 rsqrt rsub selu sgn sigmoid sign silu sin sinc sinh softplus softshrink special_expit sqrt square sub
 subtract tan tanh threshold true_divide trunc where xlogy
 """
-_REDUCTIONS = """
+REDUCTIONS = """
 all amax amin any argmax argmin argsort aminmax count_nonzero cummax cummin cumprod cumsum dist
 frobenius_norm kthvalue linalg_norm linalg_vector_norm log_softmax logcumsumexp logsumexp max mean median
 min mode msort norm nuclear_norm prod quantile softmax sort std std_mean sum topk var var_mean _log_softmax
@@ -93,7 +93,7 @@ RANDOM = frozenset(
     ]
 )
 ALLOWED = RANDOM.union(
-    *(group.split() for group in (_ELEMENTWISE, _REDUCTIONS, _SHAPES, _MAKING, _INDEXING, _LINEAR, _LAYERS)),
+    *(group.split() for group in (ELEMENTWISE, REDUCTIONS, _SHAPES, _MAKING, _INDEXING, _LINEAR, _LAYERS)),
     ("sym_size", "sym_numel", "sym_stride"),
 )
 # Some trust the lengths of packed sequences, which no listed operator produces. Others are TorchScript's (its

@@ -6,6 +6,7 @@ A call is written as the JSON of a program's graph and run by the interpreter of
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +16,12 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from assay.models.programs.graph import Node, read_nodes
+from assay.models.programs.graph import Node, Ref, read_nodes
 from assay.models.programs.operators import ALLOWED, find_operator
 from assay.models.programs.payload import DTYPES
 from assay.models.programs.program import run_node
 from assay.models.programs.reading import UnsafeProgram
+from assay.models.programs.sizes import bound
 
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 MAX_ELEMENTS = 2**17
@@ -453,7 +455,7 @@ class Run:
         Raises:
             Exception: any, from torch.
         """
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         values: dict[str, Any] = {name: tensor.make() for name, tensor in self._tensors.items()}
         if self._call.differentiate:
             for value in values.values():
@@ -463,12 +465,26 @@ class Run:
         for node in self._nodes:
             run_node(node, values, own, MAX_ELEMENTS)
         found = [values[name] for name in self._names]
+        self._check_bound(values, found)
         loss = [value for value in found if isinstance(value, Tensor) and value.requires_grad]
         if inputs and loss:
             ones = [torch.ones_like(value) for value in loss]
             gradients = torch.autograd.grad(loss, inputs, ones, allow_unused=True)
             found += [gradient for gradient in gradients if gradient is not None]
         return found
+
+    def _check_bound(self, values: Mapping[str, Any], found: Sequence[Any]) -> None:
+        """Ends the process if a result is larger than the bound that spares a prediction."""
+        node = self._nodes[-1]
+        assert node.operator is not None
+        given = [*node.arguments, *node.keywords.values()]
+        flat = [item for value in given for item in (value if isinstance(value, list) else [value])]
+        tensors = [values[item.name] for item in flat if isinstance(item, Ref)]
+        most = bound(node.operator, tensors, {})
+        sizes = [value.numel() for value in found if isinstance(value, Tensor)]
+        if most is not None and max(sizes, default=0) > most:
+            os.write(2, f"{node.operator}: results of {sizes} elements, bound {most}\n".encode())
+            os.abort()
 
 
 def run_with_outputs(call: Call) -> tuple[Call, list[Tensor | int]]:
