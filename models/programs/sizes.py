@@ -54,9 +54,12 @@ def check_prediction(
     simple = bound(operator, arguments, keywords)
     if simple is not None and simple <= max_elements:
         return
+    given = _on_meta(dict(keywords))
+    if any(argument.name == "device" and argument.kwarg_only for argument in operator._schema.arguments):
+        given["device"] = META  # without it, one without tensors would make its result here
     with torch.no_grad():
         try:
-            found = operator(*_on_meta(list(arguments)), **_on_meta(dict(keywords)))
+            found = operator(*_on_meta(list(arguments)), **given)
         except Exception:
             # No sizes without values, or wrong arguments: of these the call itself complains, and plainly.
             return

@@ -16,7 +16,7 @@ from assay.models.programs import program as interpreter
 from assay.models.programs.guards import guarded
 from assay.models.programs.operators import find_operator
 from assay.models.programs.reading import UnsafeProgram
-from assay.models.programs.sizes import MAX_ELEMENTS
+from assay.models.programs.sizes import MAX_ELEMENTS, check_prediction
 from tests.support.programs import Net, export, load
 
 Answer = Callable[[Any, Tensor], Tensor]
@@ -104,6 +104,22 @@ def test_a_batch_may_have_as_much_more(plain: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(interpreter, "MAX_ELEMENTS", 6 * 8 * 8 - 1)
     with pytest.raises(UnsafeProgram, match=r"aten\.conv2d\.default"):
         program(torch.rand(4, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("zeros.default", [[2**20, 2**20]]),
+        ("full.default", [[2**40], 1]),
+        ("arange.default", [2**40]),
+        ("eye.default", [2**20]),
+        ("rand.default", [[2**40]]),
+        ("linspace.default", [0, 1, 2**40]),
+    ],
+)
+def test_sizes_are_found_without_a_stated_device(name: str, arguments: list[Any]) -> None:
+    with pytest.raises(UnsafeProgram, match="its node 'made' .* makes a tensor of shape"):
+        check_prediction(find_operator(f"torch.ops.aten.{name}"), arguments, {}, ["made"], MAX_ELEMENTS)
 
 
 BIG = torch.zeros(20_000).expand(20_000)
