@@ -118,7 +118,7 @@ def test_a_batch_may_have_as_much_more(plain: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_sizes_are_found_without_a_stated_device(name: str, arguments: list[Any]) -> None:
-    with pytest.raises(UnsafeProgram, match="its node 'made' .* makes a tensor of shape"):
+    with pytest.raises(UnsafeProgram, match=r"its node 'made' .* makes a tensor of shape"):
         check_prediction(find_operator(f"torch.ops.aten.{name}"), arguments, {}, ["made"], MAX_ELEMENTS)
 
 
