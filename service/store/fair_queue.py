@@ -20,8 +20,8 @@ WARM_SHARDS = 2
 CLOCK_STEP = 1.0
 
 
-# Device class of checks of uploads. They have workers of their own: no check waits behind hours of work, and no
-# work behind a check.
+# Device class of checks of uploads. They have workers of their own: no check waits behind hours of work, and
+# no work behind a check.
 CHECKS = "checks"
 
 
