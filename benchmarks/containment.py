@@ -2,8 +2,8 @@
 
 Small jobs one after another in one evaluator, each a plan and an evaluation of 40 digits by PGD: "off" in one
 process that keeps its data set (as before the containment), "auto" in a contained process for each job. The
-first job of each, which imports libraries, is not counted. Turns alternate; seconds are wall time per job, the
-median of all.
+first job of each, which imports libraries, is not counted. Turns alternate; seconds are wall time per job,
+the median of all.
 """
 
 from __future__ import annotations

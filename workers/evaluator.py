@@ -91,7 +91,14 @@ def main() -> None:
         return
     threads, gpu = int(os.environ.get("ASSAY_TORCH_THREADS", "1")), "cuda" in device_classes()
     template = Template(
-        chosen, requests, reports, prepare=_import_components, serve=serve, threads=threads, gpu=gpu
+        chosen,
+        requests,
+        reports,
+        prepare=_import_components,
+        serve=serve,
+        rehearse=_rehearse,
+        threads=threads,
+        gpu=gpu,
     )
     _import_everything()
     template.run()
@@ -124,6 +131,16 @@ def _import_everything() -> None:
     provenance.packages()
 
 
+def _rehearse() -> None:
+    """Touch what every job uses, in one thread: first calls of torch, and copies of shared memory."""
+    import torch
+
+    torch.set_num_threads(1)
+    layers = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(144, 4))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        layers(torch.zeros(2, 1, 8, 8)).softmax(1).argmax(1).tolist()
+
+
 def _import_components(request: ShardRequest) -> None:
     """Import the modules of the components that a spec names: Assay's own, never those of packages."""
     from assay.service.catalog.catalog import load
@@ -149,6 +166,8 @@ def _import_component(catalog: Catalog, component: Component, params: Params) ->
         importlib.import_module(module)
     if module in LATE_IMPORTS:
         importlib.import_module(LATE_IMPORTS[module])
+    if module == "assay.workers.data.digits":
+        importlib.import_module(module).load_all()  # of the library's own files
     for _, kind, reference in component.references(params):
         _import_component(catalog, catalog.find(kind, reference["name"]), reference["params"])
 

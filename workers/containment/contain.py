@@ -44,6 +44,8 @@ def contain(chosen: Policy) -> dict[str, str]:
     """
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
+    if len(os.listdir("/proc/self/task")) != 1:
+        return dict.fromkeys(PARTS, "the process has more than one thread, and only one would be contained")
     missing: dict[str, str] = {}
     private = False
     if chosen.loopback:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import site
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from assay.service.contract.messages import ShardRequest
@@ -60,13 +61,25 @@ class Policy:
     loopback: bool = False
     gpu: bool = False
 
-    def covers(self, request: ShardRequest, *, processes: bool) -> bool:
-        """Whether a process under this policy can serve a request: of the same job, with the same needs."""
-        return (
-            self.folder == Path(request["folder"])
-            and files_of(request) <= self.files
-            and self.processes >= processes
-            and self.loopback == needs_loopback(request)
+    def to_text(self) -> str:
+        """One line, for `from_text`."""
+        paths = {name: str(getattr(self, name)) for name in ("folder", "temporary")}
+        several = {name: sorted(map(str, getattr(self, name))) for name in ("files", "libraries")}
+        return json.dumps(asdict(self) | paths | several)
+
+    @staticmethod
+    def from_text(text: str) -> Policy:
+        """The policy of a line."""
+        values = json.loads(text)
+        return Policy(
+            **values
+            | {
+                "folder": Path(values["folder"]),
+                "temporary": Path(values["temporary"]),
+                "files": frozenset(map(Path, values["files"])),
+                "libraries": tuple(map(Path, values["libraries"])),
+                "limits": Limits(**values["limits"]),
+            }
         )
 
 

@@ -7,7 +7,8 @@ Landlock's restrictions cannot be lifted, and torch takes seconds to import. So 
 everything, stays unrestricted and touches no job; for each job it forks a child, which restricts itself to
 that job's files before it reads any of them. The memory of one tenant's job is never that of another's.
 
-The template has one thread, no CUDA context, and reads the request pipe alone. It passes requests on to the
+A child is forked before its job comes, so that it is ready when it does. The template has one thread, no CUDA
+context, and reads the request pipe alone. It passes requests on to the
 child, and the child's reports back, each marked with the request's ticket: what a child writes after its
 answer, or leaves unfinished, is never taken for the answer to another job. When the job changes, it ends the
 child with all that it has started. When the child dies, it dies in the same way: a supervisor sees one
@@ -66,10 +67,12 @@ class Child:
     """The evaluator of one job, and this process's ends of its pipes."""
 
     pid: int
-    policy: Policy
+    temporary: Path
     requests: int
     reports: int
     ended: int | None  # a descriptor that becomes readable when it ends; None on older kernels
+    modules: int  # that were imported at its fork
+    policy: Policy | None = None  # of its job; None while it waits for one
     ticket: int = 0
     buffer: bytearray = field(default_factory=bytearray)
 
@@ -83,6 +86,7 @@ class Template:
         reports: descriptor of the reports to it.
         prepare: imports what a request needs of Assay's own modules.
         serve: the evaluator proper; runs in the child.
+        rehearse: what a child does while it waits for a job, so that it is quick then; starts no thread.
         threads: of one evaluator.
         gpu: this machine has NVIDIA devices.
     """
@@ -95,6 +99,7 @@ class Template:
         *,
         prepare: Callable[[ShardRequest], None],
         serve: Serve,
+        rehearse: Callable[[], None] = lambda: None,
         threads: int,
         gpu: bool,
     ) -> None:
@@ -103,10 +108,12 @@ class Template:
         self._reports = reports
         self._prepare = prepare
         self._serve = serve
+        self._rehearse = rehearse
         self._threads = threads
         self._gpu = gpu
         self._pending = b""
         self._child: Child | None = None
+        self._spare: Child | None = None
         # Before any import reads it: the supervisor fetches weights (`supervision/pretrained.py`).
         os.environ["HF_HUB_OFFLINE"] = "1"
         self._libraries = libraries(os.environ, chosen.state)
@@ -143,7 +150,8 @@ class Template:
     def _read_requests(self) -> None:
         chunk = os.read(self._requests, CHUNK)
         if not chunk:
-            self._end_child()
+            self._end(self._child)
+            self._end(self._spare)
             os._exit(0)
         *lines, self._pending = (self._pending + chunk).split(b"\n")
         for line in lines:
@@ -152,20 +160,27 @@ class Template:
     def _hand_over(self, line: bytes) -> None:
         request: ShardRequest = json.loads(line)
         processes = needs_processes(request, self._threads)
-        if self._child is not None and not self._child.policy.covers(request, processes=processes):
-            self._end_child()
+        if self._child is not None and not covers(self._child.policy, request, processes=processes):
+            self._end(self._child)
+            self._child = None
         # Before the fork, so that the evaluators of later jobs have it already.
         self._prepare(request)
+        fresh = self._child is None
         if self._child is None:
-            self._child = self._fork(request, processes)
+            self._child = self._take_child()
+            self._child.policy = self._policy(request, processes, self._child.temporary)
+            self._send(self._child, self._child.policy.to_text().encode())
         self._child.ticket = request.get("ticket", 0)
-        with contextlib.suppress(BrokenPipeError):  # it has died: its end says how
-            _write(self._child.requests, line + b"\n")
+        self._send(self._child, line)
+        if fresh:
+            self._spare = self._fork()
 
-    def _fork(self, request: ShardRequest, processes: bool) -> Child:
-        temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
-        policy = Policy(
-            folder=Path(request["folder"]),
+    def _policy(self, request: ShardRequest, processes: bool, temporary: Path) -> Policy:
+        folder = Path(request["folder"])
+        with contextlib.suppress(OSError):  # the evaluator says so when it writes its first file
+            folder.mkdir(parents=True, exist_ok=True)
+        return Policy(
+            folder=folder,
             files=files_of(request),
             libraries=self._libraries,
             temporary=temporary,
@@ -174,8 +189,23 @@ class Template:
             loopback=needs_loopback(request),
             gpu=self._gpu,
         )
-        with contextlib.suppress(OSError):  # the evaluator says so when it writes its first file
-            policy.folder.mkdir(parents=True, exist_ok=True)
+
+    def _send(self, child: Child, line: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has died: its end says how
+            _write(child.requests, line + b"\n")
+
+    def _take_child(self) -> Child:
+        """The process that waits for a job; a new one if that lacks what has been imported since its fork."""
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.modules == len(sys.modules):
+            return spare
+        if spare is not None:
+            self._end(spare)
+        return self._fork()
+
+    def _fork(self) -> Child:
+        """A process that is ready to be contained."""
+        temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         request_read, request_write = os.pipe()
         report_read, report_write = os.pipe()
         gc.freeze()  # the collector would copy all pages that both share
@@ -183,7 +213,7 @@ class Template:
         sys.stderr.flush()
         template, pid = os.getpid(), os.fork()
         if pid == 0:
-            self._be_a_child(policy, template, request_read, report_write)
+            self._be_a_child(temporary, template, request_read, report_write)
         with contextlib.suppress(OSError):  # whoever of the two comes first
             os.setpgid(pid, pid)
         os.close(request_read)
@@ -191,10 +221,10 @@ class Template:
         ended = None
         with contextlib.suppress(AttributeError, OSError):
             ended = os.pidfd_open(pid)
-        return Child(pid, policy, request_write, report_read, ended)
+        return Child(pid, temporary, request_write, report_read, ended, len(sys.modules))
 
-    def _be_a_child(self, policy: Policy, template: int, requests: int, reports: int) -> None:
-        """Contain this process, and serve; never returns."""
+    def _be_a_child(self, temporary: Path, template: int, requests: int, reports: int) -> None:
+        """Get ready, wait for a job, contain this process, and serve; never returns."""
         status = 1
         try:
             # A group of its own, which it cannot leave: one signal ends all that it starts.
@@ -205,9 +235,10 @@ class Template:
             if os.getppid() != template:
                 os._exit(0)
             close_descriptors({requests, reports})
-            os.environ.update(dict.fromkeys(TEMPORARY, str(policy.temporary)))
+            os.environ.update(dict.fromkeys(TEMPORARY, str(temporary)))
             tempfile.tempdir = None
-            missing = contain.contain(policy)
+            self._rehearse()
+            missing = contain.contain(Policy.from_text(_first_line(requests)))
             if missing and self._chosen.mode == "required":
                 sys.stderr.write(f"ASSAY_SANDBOX=required, but missing: {contain.in_words(missing)}\n")
                 status = CAN_START_NONE
@@ -250,12 +281,12 @@ class Template:
         with contextlib.suppress(BlockingIOError):
             while self._forward(child):
                 pass
-        shutil.rmtree(child.policy.temporary, ignore_errors=True)
+        shutil.rmtree(child.temporary, ignore_errors=True)
+        self._end(self._spare)
         die_like(status)
 
-    def _end_child(self) -> None:
-        """End the child with all that it has started; what it wrote is dropped."""
-        child, self._child = self._child, None
+    def _end(self, child: Child | None) -> None:
+        """End a child with all that it has started; what it wrote is dropped."""
         if child is None:
             return
         _kill_group(child.pid)
@@ -263,13 +294,13 @@ class Template:
         for descriptor in (child.requests, child.reports, child.ended):
             if descriptor is not None:
                 os.close(descriptor)
-        shutil.rmtree(child.policy.temporary, ignore_errors=True)
+        shutil.rmtree(child.temporary, ignore_errors=True)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         del frame
-        if self._child is not None:
-            _kill_group(self._child.pid)
-            shutil.rmtree(self._child.policy.temporary, ignore_errors=True)
+        for child in filter(None, (self._child, self._spare)):
+            _kill_group(child.pid)
+            shutil.rmtree(child.temporary, ignore_errors=True)
         die_like(number)
 
 
@@ -289,6 +320,28 @@ def die_like(status: int) -> None:
         os.kill(os.getpid(), number)
         os._exit(128 + number)
     os._exit(os.waitstatus_to_exitcode(status))
+
+
+def covers(policy: Policy | None, request: ShardRequest, *, processes: bool) -> bool:
+    """Whether a process under a policy can serve a request: of the same job, with no further needs."""
+    return (
+        policy is not None
+        and policy.folder == Path(request["folder"])
+        and files_of(request) <= policy.files
+        and policy.processes >= processes
+        and policy.loopback == needs_loopback(request)
+    )
+
+
+def _first_line(descriptor: int) -> str:
+    """Up to the end of the line, and nothing behind it."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = os.read(descriptor, 1)
+        if not byte:
+            os._exit(0)  # there was no job for it
+        line += byte
+    return line.decode()
 
 
 def _write(descriptor: int, line: bytes) -> None:

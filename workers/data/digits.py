@@ -45,7 +45,7 @@ def digits(root: Path | None, split: Literal["train", "test"]) -> ArrayDataSet:
         The part; pixels are grey levels / 16, bilinear to the requested size.
     """
     del root
-    pixels, labels = _all()
+    pixels, labels = load_all()
     ids = [f"{index:04d}" for index in range(len(labels))]
     train, test = held_out_split("digits", ids, labels.tolist())
     chosen = torch.tensor(train if split == "train" else test, dtype=torch.int64)
@@ -64,7 +64,7 @@ def digits(root: Path | None, split: Literal["train", "test"]) -> ArrayDataSet:
 
 
 @cache
-def _all() -> tuple[Tensor, Tensor]:
+def load_all() -> tuple[Tensor, Tensor]:
     """All grey levels, uint8 (1797, 1, 8, 8), and labels, int64 (1797,)."""
     # Its file alone: scikit-learn's own reader takes a second to import, in every evaluator.
     installed = find_spec("sklearn")

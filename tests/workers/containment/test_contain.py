@@ -182,10 +182,11 @@ def test_an_evaluator_that_misses_a_part_ends_where_all_are_required(
             threads=1,
             gpu=False,
         )
-        policy_of_job = trial(tmp_path)
         pid = os.fork()
         if pid == 0:
-            template._be_a_child(policy_of_job, os.getppid(), requests, reports)
+            policy_read, policy_write = os.pipe()
+            os.write(policy_write, trial(tmp_path).to_text().encode() + b"\n")
+            template._be_a_child(tmp_path, os.getppid(), policy_read, reports)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     assert in_a_child(work) == 3

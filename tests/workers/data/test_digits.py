@@ -17,14 +17,14 @@ from assay.workers.data.formats.sampling import example_key
 
 def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callable[[str], DataSet]:
     """For tests/laws: the set, with one pixel or one label of each split changed."""
-    pixels, labels = (tensor.clone() for tensor in module._all())
+    pixels, labels = (tensor.clone() for tensor in module.load_all())
     for split in ("train", "test"):
         index = int(digits(None, split).ids[0])
         if change == "pixel":
             pixels[index, 0, 4, 4] = 16 - pixels[index, 0, 4, 4]
         if change == "label":
             labels[index] = (labels[index] + 1) % 10
-    monkeypatch.setattr(module, "_all", lambda: (pixels, labels))
+    monkeypatch.setattr(module, "load_all", lambda: (pixels, labels))
     return lambda split: digits(root, split)
 
 
