@@ -18,6 +18,7 @@ from assay.workers.containment.kernel import (
     machine,
 )
 from assay.workers.containment.policy import Policy
+from assay.workers.containment.system_calls import NUMBERS
 
 # What each part holds back; a missing one is reported under its name.
 PARTS = {
@@ -75,7 +76,7 @@ def _try(missing: dict[str, str], part: str, apply: Callable[[], None]) -> None:
 
 
 def _filter_calls(chosen: Policy) -> None:
-    if machine() not in seccomp.NUMBERS:
+    if machine() not in NUMBERS:
         seccomp.check()
     seccomp.install(
         seccomp.program(
