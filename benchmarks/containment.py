@@ -40,8 +40,9 @@ Mode = Literal["off", "auto"]
 def ask(evaluator: EvaluatorProcess, folder: Path, kind: str, plan: object = None) -> Any:
     """The answer to one request."""
     request: Any = {"kind": kind, "job": folder.name, "spec": SPEC, "plan": plan, "folder": str(folder)}
-    shard: dict[str, Any] = {"evaluation": 0, "start": 0, "stop": 40, "weights": None, "sources": {}, "cores": 1}
-    evaluator.send(request | shard | {"shard_seconds": 240.0, "checkpoint_seconds": 60.0})
+    shard: dict[str, Any] = {"evaluation": 0, "start": 0, "stop": 40, "cores": 1}
+    files: dict[str, Any] = {"weights": None, "sources": {}}
+    evaluator.send(request | shard | files | {"shard_seconds": 240.0, "checkpoint_seconds": 60.0})
     while (message := evaluator.receive(600)) is None or message["type"] == "progress":
         pass
     assert message["type"] != "error", message

@@ -32,6 +32,8 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "artifacts": "writable",
         "workers_online": {"auto": 2, "cpu": 2, "cuda": 1},
         "workers_with_another_catalog": 0,
+        "containment_missing": {},
+        "workers_refusing": 0,
     }
 
 
@@ -104,3 +106,14 @@ def test_a_database_that_is_away_at_the_start_is_opened_later(
         monkeypatch.undo()
         assert api.get("/readyz").status_code == 200
         assert (tmp_path / "assay.sqlite").exists()
+
+
+def test_readiness_says_what_evaluators_lack(api: httpx.Client, app_store: Any) -> None:
+    lacking = {"mode": "auto", "missing": ["files", "signals"]}
+    refusing = {"mode": "required", "missing": ["signals"]}
+    app_store.workers.beat("a", "box", ["cpu"], 1, {"containment": lacking})
+    app_store.workers.beat("b", "box", ["cpu"], 1, {"containment": refusing}, 0)
+    body = api.get("/readyz").json()
+    assert body["containment_missing"] == {"files": 1, "signals": 2}
+    assert body["workers_refusing"] == 1
+    assert body["workers_online"] == {"auto": 1, "cpu": 1, "cuda": 0}
