@@ -11,7 +11,7 @@ from assay.service.api.deps import SettingsDep, StoreDep, only
 from assay.service.api.errors import documented
 from assay.service.api.views import iso_or_none
 from assay.service.contract.limits import LimitStatus, QueueStatus, QuotaStatus
-from assay.service.store.allotments import Allotment, Place, Use
+from assay.service.store.allotments import Allotment, QueuePlace, Use
 
 router = APIRouter(prefix="/api/v1/quota", tags=["quota"])
 
@@ -48,7 +48,7 @@ def _limit(use: Use) -> LimitStatus:
     )
 
 
-def _queue(place: Place) -> QueueStatus:
+def _queue(place: QueuePlace) -> QueueStatus:
     return QueueStatus(
         device=cast(Literal["cpu", "cuda"], place.pool),
         queued=place.queued,

@@ -201,7 +201,7 @@ class TooManyRequests(AssayError):
         message: str,
         details: Sequence[ErrorDetail] = (),
         *,
-        retry_after: float = 60.0,
+        retry_after: float = 5.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, details)

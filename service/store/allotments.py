@@ -46,7 +46,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Place:
+class QueuePlace:
     """Place in one pool: own shards queued and running, shards of others before, and share of the workers."""
 
     pool: str
@@ -63,7 +63,7 @@ class Allotment:
     tenant: str
     weight: float
     uses: dict[str, Use]
-    places: list[Place]
+    places: list[QueuePlace]
     delayed_by: list[str]
 
 
@@ -173,7 +173,7 @@ def _uses(connection: Connection, tenant: str | None, limits: Limits, quota: Quo
     }
 
 
-def _place(connection: Connection, owner: str, name: str, defaults: Limits) -> Place:
+def _place(connection: Connection, owner: str, name: str, defaults: Limits) -> QueuePlace:
     devices = POOLS[name]
     pool = read_pool(connection, devices, MAX_DEVICES, defaults, owner)
     claimable = [str(state) for state in CLAIMABLE]
@@ -188,7 +188,7 @@ def _place(connection: Connection, owner: str, name: str, defaults: Limits) -> P
     lengths = [expected_seconds(shard.kind, shard.cost) for shard in running]
     mine = next((one for one in pool.standings if one.tenant == owner), Standing(owner))
     weights = sum(one.weight for one in pool.standings if one.backlogged and one.tenant != owner)
-    return Place(
+    return QueuePlace(
         name,
         int(connection.execute(counting).scalar_one()),
         sum(shard.tenant == owner for shard in running),

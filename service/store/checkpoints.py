@@ -27,8 +27,8 @@ from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
 from assay.service.store.tables import checkpoints, dependencies, jobs, reservations
 from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_check import BAD_WEIGHTS, end_check
+from assay.service.store.transactions.end_job import delete_job
 from assay.service.store.transactions.retry import retry_job
-from assay.service.store.transactions.standings import charge, running_shards
 from assay.service.store.transactions.submit_check import submit_check
 from assay.service.store.transactions.transitions import lock_job
 
@@ -102,6 +102,7 @@ class Checkpoints:
                         place(job_id)
                     if upload is not None:
                         connection.execute(delete(reservations).where(reservations.c.id == upload))
+                    if queued:
                         told = {"sha256": sha256, "size": size, "model": model["name"]}
                         record(connection, by, "checkpoint.upload", name, detail=told)
                     return _read(connection, name, tenant), queued
@@ -154,9 +155,7 @@ class Checkpoints:
             user = unfinished_dependent(connection, job_id)
             if user is not None:
                 raise InvalidState(f"job {user.id} is not finished and needs the checkpoint {name}")
-            stopped = connection.execute(running_shards(job_id)).all()
-            connection.execute(jobs.delete().where(jobs.c.id == job_id))
-            charge(connection, tenant, stopped)
+            delete_job(connection, job_id, tenant)
             record(connection, by, "checkpoint.delete", name, detail={"sha256": found.sha256})
         return job_id
 

@@ -25,6 +25,7 @@ from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import (
     cancel_queued_shards,
     cancel_when_idle,
+    delete_job,
     end_job,
     one_line,
     problem,
@@ -32,7 +33,6 @@ from assay.service.store.transactions.end_job import (
 from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.finish import not_done
 from assay.service.store.transactions.retry import retry_job
-from assay.service.store.transactions.standings import charge, running_shards
 from assay.service.store.transactions.submit import add_job, known_job
 from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, states_before, transition_job
 
@@ -237,10 +237,7 @@ class Jobs:
                 # An administrator's job may need this one, and its id must not be disclosed.
                 name = f"job {dependent.id}" if dependent.tenant == job.tenant else "a job of another tenant"
                 raise InvalidState(f"{name} is not finished and needs the weights of job {job_id}")
-            # Workers may still be stopping shards of a job that failed.
-            stopped = connection.execute(running_shards(job_id)).all()
-            connection.execute(jobs.delete().where(jobs.c.id == job_id))
-            charge(connection, job.tenant, stopped)
+            delete_job(connection, job_id, job.tenant)
             record(connection, by, "job.delete", job_id, detail=_owner(job.tenant, by))
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.tables import jobs, shards
 from assay.service.store.transactions.dependencies import dependencies_met, waiting_dependents
+from assay.service.store.transactions.standings import charge, running_shards
 from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
 
 ENDED_AS = {
@@ -104,3 +105,13 @@ def _described(connection: Connection, job_id: str, how: str) -> tuple[str, str]
     if job.kind != "check":
         return f"job {job_id}", how
     return f"checkpoint {job.spec['name']}", f"was rejected: {(job.error or {}).get('message', how)}"
+
+
+def delete_job(connection: Connection, job_id: str, tenant: str | None) -> None:
+    """Deletes a job with everything below it, and charges its tenant for what workers still held.
+
+    Workers may still be stopping shards of a job that failed. Nothing but the audit is written after this.
+    """
+    stopped = connection.execute(running_shards(job_id)).all()
+    connection.execute(jobs.delete().where(jobs.c.id == job_id))
+    charge(connection, tenant, stopped)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from assay.service.settings import Settings
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import Store
 from tests.support.tensors import tensor_file, with_header
 
@@ -25,7 +26,7 @@ def upload(api: httpx.Client, content: Any = FILE, **params: Any) -> httpx.Respo
 
 
 def check(store: Store, error: str | None = None, **verdict: Any) -> None:
-    claim = store.shards.claim("worker", ["cpu"], lease_seconds=60)
+    claim = store.shards.claim("worker", [CHECKS], lease_seconds=60)
     assert claim is not None
     assert store.checkpoints.checked(claim, VERDICT | verdict, error)
 

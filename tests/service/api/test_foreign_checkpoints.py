@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import Store
 from tests.support.tensors import tensor_file
 
@@ -42,7 +43,7 @@ def test_the_normalisation_is_part_of_the_checkpoint_and_of_its_jobs(
     answer = upload(api, normalization=text, positions="bicubic")
     assert answer.status_code == 202, answer.text
     assert (answer.json()["normalization"], answer.json()["positions"]) == (meant, "bicubic")
-    claim = app_store.shards.claim("worker", ["cpu"], lease_seconds=60)
+    claim = app_store.shards.claim("worker", [CHECKS], lease_seconds=60)
     assert claim is not None
     assert claim.spec["model"]["weights"]["normalization"] == meant
     assert app_store.checkpoints.checked(claim, READY, None)
@@ -152,7 +153,7 @@ def test_a_normalisation_that_nobody_stated_is_warned_of_before_the_job_runs(
 
     def checked(layout: str, name: str, **params: Any) -> str:
         upload(api, name=name, **params)
-        claim = app_store.shards.claim("worker", ["cpu"], lease_seconds=60)
+        claim = app_store.shards.claim("worker", [CHECKS], lease_seconds=60)
         assert claim is not None
         assert app_store.checkpoints.checked(claim, READY | {"layout": layout}, None)
         return name

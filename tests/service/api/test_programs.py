@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from assay.service.settings import Settings
+from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import Store
 from tests.support.archives import archive
 from tests.support.tensors import tensor_file
@@ -23,7 +24,7 @@ def upload(api: httpx.Client, content: bytes = FILE, **params: str) -> httpx.Res
 
 
 def check(store: Store, error: str | None = None, **verdict: Any) -> None:
-    claim = store.shards.claim("worker", ["cpu"], lease_seconds=60)
+    claim = store.shards.claim("worker", [CHECKS], lease_seconds=60)
     assert claim is not None
     found = {"layout": "program", "classes": 10, "channels": 1, "program": FACTS}
     assert store.checkpoints.checked(claim, found | verdict, error)

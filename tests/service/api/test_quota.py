@@ -89,15 +89,15 @@ def test_a_tenant_sees_its_own_limits_only(api: httpx.Client, key: Any, train_bo
     upload(api, "a", key("alice"))
     found = api.get(QUOTA, headers=key("alice")).json()
     assert (found["tenant"], found["weight"], found["delayed_by"]) == ("alice", 1.0, [])
-    # The upload's check is queued too.
+    # The upload's check is queued too, for workers of its own.
     assert found["limits"]["queued_jobs"] == {"limit": 3, "used": 2, "left": 1, "resets_at": None}
     assert found["limits"]["running_shards"] == {"limit": None, "used": 0, "left": None, "resets_at": None}
     assert found["limits"]["gpu_seconds"]["resets_at"].endswith("T00:00:00.000Z")
     assert found["limits"]["stored_bytes"]["used"] == len(FILE)
     assert found["limits"]["checkpoints"] == {"limit": 200, "used": 1, "left": 199, "resets_at": None}
     assert [(one["device"], one["queued"], one["share"]) for one in found["queue"]] == [
-        ("cpu", 2, 1.0),
-        ("cuda", 2, 1.0),
+        ("cpu", 1, 1.0),
+        ("cuda", 1, 1.0),
     ]
     other = api.get(QUOTA, headers=key("bob")).json()
     assert other["limits"]["queued_jobs"]["used"] == other["limits"]["stored_bytes"]["used"] == 0

@@ -14,6 +14,7 @@ from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.client import jobs as client_module
 from assay.service.contract.errors import InvalidState, NotFound
+from assay.service.store.fair_queue import CHECKS
 from tests.support.archives import archive
 from tests.support.tensors import tensor_file
 
@@ -41,7 +42,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, app_store: Any) -> Any:
 
     def checked(error: str | None = None, **verdict: Any) -> None:
         def check(seconds: float) -> None:
-            claim = app_store.shards.claim("worker", ["cpu"], lease_seconds=60)
+            claim = app_store.shards.claim("worker", [CHECKS], lease_seconds=60)
             app_store.checkpoints.checked(claim, VERDICT | verdict, error)
 
         monkeypatch.setattr(client_module.time, "sleep", check)

@@ -104,6 +104,7 @@ def test_a_check_that_takes_too_long_rejects_the_file_at_once(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_EVALUATOR", "check:hang")
+    monkeypatch.setenv("ASSAY_EVALUATOR_ENVIRONMENT", "FAKE_EVALUATOR")
     upload(store, tmp_path)
     with supervising(store, settings(tmp_path, max_check_seconds=0.3)) as (supervisor,):
         row = decided(store)
@@ -145,6 +146,7 @@ def test_work_does_not_wait_for_a_check(
     store: Store, both: list[Supervisor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_EVALUATOR", "check:hang")
+    monkeypatch.setenv("ASSAY_EVALUATOR_ENVIRONMENT", "FAKE_EVALUATOR")
     for number in range(3):
         upload(store, tmp_path, f"slow-{number}")
     for supervisor in both:

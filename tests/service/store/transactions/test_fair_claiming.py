@@ -108,10 +108,10 @@ def test_a_tenant_whose_shards_cost_more_than_planned_gets_no_more(store: Store)
         store,
         2,
         lambda tenant, held: 1.0 if held.kind == "plan" else actual[tenant],
-        cut=lambda tenant: plan({"alice": 20, "bob": 60}[tenant]),
+        cut=lambda tenant: plan({"alice": 40, "bob": 120}[tenant]),
     )
-    simulation.run(900)
-    assert shares(simulation, 0, 900) == pytest.approx({"alice": 0.5, "bob": 0.5}, rel=0.1)
+    simulation.run(1800)
+    assert shares(simulation, 0, 1800) == pytest.approx({"alice": 0.5, "bob": 0.5}, rel=0.1)
 
 
 def test_priority_orders_the_jobs_of_one_tenant_only(store: Store) -> None:
