@@ -117,8 +117,9 @@ def test_a_check_that_takes_too_long_rejects_the_file_at_once(
 
 
 @pytest.fixture
-def both(store: Store, tmp_path: Path) -> Iterator[list[Supervisor]]:
+def both(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Supervisor]]:
     """A worker for jobs, and one for checks."""
+    monkeypatch.setenv("ASSAY_EVALUATOR_ENVIRONMENT", "FAKE_EVALUATOR")
     found = [
         Supervisor(store, settings(tmp_path), device_classes=(one,), number=number)
         for number, one in enumerate(("cpu", CHECKS))
@@ -146,7 +147,6 @@ def test_work_does_not_wait_for_a_check(
     store: Store, both: list[Supervisor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_EVALUATOR", "check:hang")
-    monkeypatch.setenv("ASSAY_EVALUATOR_ENVIRONMENT", "FAKE_EVALUATOR")
     for number in range(3):
         upload(store, tmp_path, f"slow-{number}")
     for supervisor in both:
