@@ -28,7 +28,7 @@ from assay.service.catalog.catalog import load_with
 from assay.service.contract import logs
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
 from assay.service.settings import Settings
-from assay.service.store.connections import wrong_settings
+from assay.service.store.connections import unknown_variables, wrong_settings
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
@@ -41,8 +41,6 @@ from assay.workers.supervision.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 FILE = "extra-components.json"
 WALK_SECONDS = 300.0
 
@@ -71,6 +69,8 @@ def main() -> int:
         sys.stderr.write("".join(f"{line}\n" for line in dict.fromkeys(problems)))
         return WRONG_SETTINGS
     logs.set_up(settings.log_level, settings.log_format)
+    for line in unknown_variables({*Settings.model_fields, *WorkerSettings.model_fields}):
+        log.warning("%s", line)
     signal.signal(signal.SIGTERM, unwind)
     forbid_dumps()  # an evaluator of the same user must not read its secrets
     try:
@@ -171,7 +171,7 @@ def _exclusive(state: Path) -> Iterator[None]:
 
 def _lock_file(state: Path) -> IO[str]:
     try:
-        state.mkdir(parents=True, exist_ok=True)
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
         return (state / "lock").open("a+")
     except OSError as error:
         raise CannotStart(f"cannot use the state folder {state}: {error.strerror}") from None

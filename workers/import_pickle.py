@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,7 +78,9 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        # torch's own message goes on to say how to run the code that is in the file.
+        named = re.search(r"Unsupported (?:global|class|operand)[: ]+(?:GLOBAL )?([\w.]+)", str(error))
+        reason = f"it has {named[1]}" if named else "it is no PyTorch checkpoint, or is damaged"
         raise ValueError(f"{file} cannot be read as tensors and plain values alone: {reason}") from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{file} holds a {type(content).__name__}, allowed: a dict")

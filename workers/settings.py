@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from assay.service.store.connections import Connections, absolute
@@ -18,6 +19,22 @@ from assay.workers.devices import available_cores
 # With cancel hints through Redis, the database is asked less often; this limits the delay of a cancel whose
 # hint was lost.
 UNHINTED_SECONDS = 5.0
+
+
+MIN_EVALUATOR_BYTES = 16 * 1024**2
+
+
+def _enough_memory(size: int) -> int:
+    if 0 < size < MIN_EVALUATOR_BYTES:
+        raise ValueError(f"{size} given; allowed: 0, or at least {MIN_EVALUATOR_BYTES} bytes")
+    return size
+
+
+def _names(text: str) -> str:
+    for name in text.split(","):
+        if name.strip() and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.strip()):
+            raise ValueError(f"{name.strip()!r} given; allowed: names of variables, separated by commas")
+    return text
 
 
 class WorkerSettings(Connections):
@@ -61,7 +78,7 @@ class WorkerSettings(Connections):
         default="auto",
         description="containment of evaluators: none, what this machine allows, or no work without all of it",
     )
-    max_evaluator_bytes: int = Field(
+    max_evaluator_bytes: Annotated[int, AfterValidator(_enough_memory)] = Field(
         default=0, ge=0, description="memory of one evaluator; 0: its part of that of the machine"
     )
     max_processor_seconds: int = Field(
@@ -70,7 +87,7 @@ class WorkerSettings(Connections):
     max_file_bytes: int = Field(
         default=32 * 1024**3, ge=0, description="of each file that an evaluator writes; 0: no limit"
     )
-    evaluator_environment: str = Field(
+    evaluator_environment: Annotated[str, AfterValidator(_names)] = Field(
         default="", description="further variables that evaluators get, separated by commas"
     )
     keep_artifacts_days: float = Field(

@@ -1,4 +1,4 @@
-"""Components of other packages: the file of ASSAY_CATALOG, by `python -m assay.workers.catalog --out`.
+"""Components of other packages: the file of ASSAY_CATALOG, by `python -P -m assay.workers.catalog --out`.
 
     {"components": [entries as in catalog.json, each with "package": {"name", "version"}],
      "left_out": {"package 1.0": "why its components are not here"}}
@@ -38,7 +38,7 @@ def read(path: Path) -> PackageComponents:
     """The file's content; the entries themselves are checked by the catalog.
 
     Raises:
-        BadPackageComponents: it cannot be read, or is not what `python -m assay.workers.catalog --out`
+        BadPackageComponents: it cannot be read, or is not what `python -P -m assay.workers.catalog --out`
             writes.
     """
     try:
@@ -66,6 +66,6 @@ def text(components: list[dict[str, Any]], left_out: Mapping[str, str]) -> str:
 def how_to_write(path: Path | str) -> str:
     """Remedy for a file that is missing, broken or out of date."""
     return (
-        f"write it on a worker that has the packages: python -m assay.workers.catalog --out {path},"
+        f"write it on a worker that has the packages: python -P -m assay.workers.catalog --out {path},"
         " and start the service and the workers again"
     )

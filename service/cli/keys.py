@@ -25,6 +25,7 @@ from assay.service.cli import output
 from assay.service.cli.commands import OK, UsageError, connected
 from assay.service.client import DEFAULT_URL, KEY_VARIABLE, AssayClient
 from assay.service.contract.audit import at_text
+from assay.service.contract.errors import Unauthorized
 from assay.service.contract.keys import Key, KeyRequest, NewKey
 from assay.service.store.connections import Connections, wrong_settings
 from assay.service.store.rows import KeyRow
@@ -116,8 +117,12 @@ class Remote:
 
     def revoke(self, key_id: str) -> Key:
         """Ends one; the list has its row."""
+        before = [key for key in self._client.api_keys() if key.id == key_id]
         self._client.revoke_key(key_id)
-        return next(key for key in self._client.api_keys() if key.id == key_id)
+        try:
+            return next(key for key in self._client.api_keys() if key.id == key_id)
+        except Unauthorized:  # it was the key that asks
+            return before[0]
 
 
 class Direct:

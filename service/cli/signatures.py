@@ -72,20 +72,25 @@ def verify(options: argparse.Namespace) -> int:
         failed = failed or bool(problems)
     if is_signature:
         absent = [
-            name for name in (RESULTS_FILE, *sorted(signed.files)) if not (file.parent / name).is_file()
+            name for name in (RESULTS_FILE, *sorted(signed.files)) if not os.path.lexists(file.parent / name)
         ]
         if absent:
             _say(f"not here, and not checked: {', '.join(absent)}")
+        expected = {file.name, RESULTS_FILE, *signed.files}
+        others = sorted(path.name for path in file.parent.iterdir() if path.name not in expected)
+        if others and given.is_dir():
+            _say(f"here, but not signed: {', '.join(others)}")
     return DIFFERS if failed else OK
 
 
 def _beside(signed: Signed, folder: Path) -> Iterator[tuple[str, list[str]]]:
     """The results and files of a signature that are in a folder, each with what differs."""
-    if (folder / RESULTS_FILE).is_file():
-        yield from _one(signed, folder / RESULTS_FILE)
-    for name in sorted(signed.files):
-        if Path(name).name == name and (folder / name).is_file():
-            yield from _one(signed, folder / name)
+    for name in (RESULTS_FILE, *sorted(signed.files)):
+        path = folder / name
+        if path.is_file():
+            yield from _one(signed, path)
+        elif os.path.lexists(path):
+            yield str(path), ["is no regular file"]
 
 
 def _one(signed: Signed, path: Path) -> Iterator[tuple[str, list[str]]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import Any
 
 from assay.service.cli import output
 from assay.service.cli.commands import OK, UsageError, connected
 from assay.service.contract.limits import LIMITS, QuotaStatus, Tenant
+from assay.service.contract.problems import nearest
 
 DEFAULT = "default"
 
@@ -37,10 +39,18 @@ def set_one(options: argparse.Namespace) -> int:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in ("weight", *LIMITS))
         raise UsageError(f"nothing to set; allowed: {named}")
     with connected(options) as client:
+        known = [one.name for one in client.tenants()]
         present = client.tenant(options.name)
         settings: dict[str, Any] = {"weight": present.weight, **present.own}
         settings |= {name: _value(name, text) for name, text in given.items()}
         found = client.set_tenant(options.name, **settings)
+    if options.name not in known:
+        near = nearest(options.name, known)
+        hint = f"; did you mean {near}?" if near else ""
+        sys.stderr.write(
+            f"note: no key belongs to the tenant {output.printable(options.name)}{hint} A key's tenant is in"
+            " `assay keys list`; `assay keys create --tenant NAME` chooses it\n"
+        )
     _show(options, found.model_dump(mode="json"), tenants_table([found]))
     return OK
 
@@ -84,7 +94,10 @@ def _number(value: int | None) -> str:
 def _value(name: str, text: str) -> float | int | None:
     try:
         if name == "weight":
-            return float(text)
+            weight = float(text)
+            if not math.isfinite(weight):
+                raise ValueError
+            return weight
         return None if text == DEFAULT else int(text)
     except ValueError:
         allowed = (

@@ -7,7 +7,9 @@ Passwords may come from files instead of the environment: a file `assay_database
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -19,6 +21,7 @@ from sqlalchemy.exc import ArgumentError
 
 from assay.service.catalog.catalog import load_with
 from assay.service.contract.limits import Limits
+from assay.service.contract.problems import nearest
 from assay.service.submission.limits import JobLimits
 
 PREFIX = "ASSAY_"
@@ -29,6 +32,8 @@ NumberOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 # A week of one CPU worker, thirty days of one GPU.
 MAX_JOB_SECONDS: dict[DeviceClass, float | None] = {"cpu": 7 * 86400.0, "cuda": 30 * 86400.0}
 SECRETS = Path("/run/secrets")
+# Variables that are no settings of the service or its workers.
+OTHERS = ("key", "url", "commit")
 MIN_PASSWORD_LENGTH = 12
 # Passwords shipped with examples and images; a service that accepted them would only look safe.
 DEFAULT_PASSWORDS = frozenset(
@@ -221,3 +226,21 @@ def _guarded(name: str, host: str, password: str) -> None:
             f"{PREFIX}{name}_PASSWORD: too short or a well-known default;"
             f" allowed: at least {MIN_PASSWORD_LENGTH} characters, for example from `openssl rand -hex 24`"
         )
+
+
+def unknown_variables(settings: Iterable[str]) -> list[str]:
+    """A line for each variable of the environment that looks like a setting and is none.
+
+    Args:
+        settings: names of the settings that there are, without the prefix.
+    """
+    known = [f"{PREFIX}{name.upper()}" for name in (*settings, *OTHERS)]
+    given = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
+    lines = []
+    for name in given:
+        if name.upper() not in known:
+            near = nearest(name, known)
+            lines.append(
+                f"{name} is no setting and has no effect" + (f"; did you mean {near}?" if near else "")
+            )
+    return lines

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from assay.service.settings import Settings
-from assay.service.store.connections import Connections, is_loopback, wrong_settings
+from assay.service.store.connections import Connections, is_loopback, unknown_variables, wrong_settings
 
 
 def test_defaults_are_the_embedded_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -115,3 +116,15 @@ def test_trusted_proxies_are_addresses_and_networks() -> None:
     for wrong in ("*", "proxy.example.org", "10.0.0.1/8", ""):
         with pytest.raises(ValueError, match="trusted_proxies"):
             Settings(trusted_proxies=[wrong])
+
+
+def test_a_variable_that_is_no_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("ASSAY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ASSAY_KEY", "k")
+    monkeypatch.setenv("ASSAY_PORT", "1")
+    assert unknown_variables(Settings.model_fields) == []
+    monkeypatch.setenv("ASSAY_REQUIRE_KEYZ", "true")
+    assert unknown_variables(Settings.model_fields) == [
+        "ASSAY_REQUIRE_KEYZ is no setting and has no effect; did you mean ASSAY_REQUIRE_KEYS?"
+    ]

@@ -180,6 +180,22 @@ def test_an_admin_key_does_the_same_over_http(run: Run, remote: str, app_store: 
     assert {(entry.tenant, entry.key) for entry in entries} == {("ops", remote[6:14])}
 
 
+def test_an_admin_key_may_end_itself(run: Run, remote: str) -> None:
+    code, out, _ = run("keys", "revoke", remote[6:14])
+    assert (code, out) == (0, f"key {remote[6:14]} (root) is revoked; its jobs stay\n")
+    assert run("keys", "list")[0] == 2
+
+
+def test_a_tenant_without_a_key_is_told(run: Run, remote: str) -> None:
+    assert run("tenants", "set", "ops", "--weight", "2")[2].count("note:") == 0
+    code, out, err = run("tenants", "set", "opps", "--weight", "3")
+    assert (code, "opps" in out) == (0, True)
+    assert "no key belongs to the tenant opps; did you mean ops?" in err
+    code, _, err = run("tenants", "set", "ops", "--weight", "nan")
+    assert code == 2
+    assert "--weight: 'nan' given; allowed: a number from 0.01 to 1000" in err
+
+
 def test_a_key_that_is_no_admins_is_refused(
     run: Run, remote: str, app_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,23 @@ def test_what_is_not_there_is_said(run: Run, folder: Path, pinned: str) -> None:
     assert "not here, and not checked: results.json, outcomes-000-pgd.csv" in out
 
 
+def test_what_is_there_without_a_signature_is_said(run: Run, folder: Path, pinned: str) -> None:
+    (folder / "results.csv").write_text("top1,0.99")
+    code, out, _ = run("verify", str(folder), "--key", pinned)
+    assert code == 0
+    assert "here, but not signed: " in out
+    assert "results.csv" in out.partition("here, but not signed: ")[2]
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_file_does_not_pass(run: Run, folder: Path, pinned: str, make: Any) -> None:
+    (folder / "results.json").unlink()
+    make(folder / "results.json")
+    code, out, _ = run("verify", str(folder), "--key", pinned)
+    assert code == 1
+    assert "results.json: is no regular file" in out
+
+
 def test_the_signature_of_another_job_does_not_pass(run: Run, folder: Path, pinned: str) -> None:
     (folder / "signature.json").write_bytes(signature_of(RESULTS | {"job": "another"}))
     code, out, _ = run("verify", str(folder), "--key", pinned)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from assay.workers.containment import contain as containing
 from assay.workers.containment import landlock, limits, policy, seccomp
@@ -269,7 +270,11 @@ def signal_wait() -> None:
 
 
 def test_the_share_of_memory() -> None:
-    assert WorkerSettings(max_evaluator_bytes=5).memory_each(4) == 5
+    assert WorkerSettings(max_evaluator_bytes=1 << 26).memory_each(4) == 1 << 26
+    with pytest.raises(ValidationError, match="5 given; allowed: 0, or at least 16777216 bytes"):
+        WorkerSettings(max_evaluator_bytes=5)
+    with pytest.raises(ValidationError, match="'A B' given; allowed: names of variables"):
+        WorkerSettings(evaluator_environment="A B")
     assert WorkerSettings().memory_each(4) == limits.machine_memory() // 4 > 0
 
 

@@ -340,7 +340,7 @@ def test_a_file_that_cannot_be_used_says_how_to_write_it(
     with pytest.raises(extra_components.BadPackageComponents) as caught:
         load_with(str(path))
     assert reason in str(caught.value)
-    assert f"python -m assay.workers.catalog --out {path}" in str(caught.value)
+    assert f"python -P -m assay.workers.catalog --out {path}" in str(caught.value)
 
 
 def test_a_name_that_assay_has_taken_since_is_refused(file: Path) -> None:
