@@ -14,8 +14,8 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Compiling torch's bytecode again would take most of the time of many short processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Three test processes on two cores, as many tests wait for others; one thread of linear algebra in each.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+# Two test processes; one thread of linear algebra in each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all test-portable chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \

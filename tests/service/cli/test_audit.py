@@ -140,7 +140,8 @@ def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:
 
 
 def test_moments() -> None:
-    ago = datetime.now(UTC) - datetime.fromisoformat(moment("7d"))
+    made = moment("7d")
+    ago = datetime.now(UTC) - datetime.fromisoformat(made)
     assert timedelta(days=7) <= ago < timedelta(days=7, minutes=1)
     assert moment("2026-01-31") == "2026-01-31T00:00:00.000Z"
     assert moment("2026-01-31T12:00:00+02:00") == "2026-01-31T10:00:00.000Z"
