@@ -24,7 +24,7 @@ from pathlib import Path
 UNRESOLVED = "supply/unresolved-images.txt"
 HEADER = "# Base images without a digest. `make pin-images` resolves them; it needs network.\n"
 IMAGE = r"[a-z0-9][a-z0-9./_-]*:[A-Za-z0-9_][A-Za-z0-9_.-]*(?:@sha256:[0-9a-f]{64})?"
-# Where a file names an image that somebody else made.
+# Where a file names an image made elsewhere.
 PLACES = {
     "docker/*.Dockerfile": (
         rf"^(# syntax=)({IMAGE})()$",
@@ -85,7 +85,7 @@ def digest(image: str, registry: str | None = None) -> str:
     """The digest of `name:tag` at its registry, or at another one.
 
     Raises:
-        NoDigest: there is none, or it is not the hash of what was sent.
+        NoDigest: it is missing, or is not the hash of what was sent.
     """
     name, _, tag = image.rpartition(":")
     host, slash, path = name.partition("/")

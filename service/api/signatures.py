@@ -93,7 +93,7 @@ def _signed(settings: Settings, results: Results, rows: Sequence[ArtifactRow]) -
 
 
 def _kept(store: TenantStore, settings: Settings, results: Results, rows: Sequence[ArtifactRow]) -> bytes:
-    """The signature among the job's files; where there is none, a new one is put there."""
+    """The signature among the job's files; a new one is put there if it is missing."""
     path = settings.artifacts / results.job / SIGNATURE_FILE
     content = _found(settings, results.job, path)
     if content is None:

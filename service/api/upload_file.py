@@ -14,7 +14,7 @@ from pathlib import Path
 from assay.service.contract.errors import TooLarge, Unavailable
 from assay.service.store.artifacts import UPLOAD
 
-# Room beyond what has come, for a file whose size nobody declared.
+# Room beyond what has come, for a file of undeclared size.
 STEP = 16 * 1024**2
 SIGN_SECONDS = 5.0
 

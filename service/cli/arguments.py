@@ -105,7 +105,7 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         )
         json_argument(parser)
     create.add_argument(
-        "--init", action="store_true", help="with --state: make the database if there is none"
+        "--init", action="store_true", help="with --state: make the database if it is missing"
     )
 
 

@@ -37,7 +37,7 @@ class Limits:
         """These limits with a tenant's own; None keeps the default."""
         return replace(self, **{name: value for name, value in own.items() if value is not None})
 
-    def day_seconds(self, pool: str) -> int:
+    def max_day_seconds(self, pool: str) -> int:
         """The limit of device-seconds per day on a pool of workers; 0 for none, as for checks of uploads."""
         return {"cuda": self.gpu_seconds, "cpu": self.cpu_seconds}.get(pool, 0)
 
@@ -76,7 +76,7 @@ class Tenant(Answer):
 
 
 class LimitStatus(Answer):
-    """One limit: `limit` and `left` are null where there is none, `resets_at` for what has no clock."""
+    """One limit: `limit` and `left` are null without a limit, `resets_at` without a clock."""
 
     limit: int | None
     used: int

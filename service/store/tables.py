@@ -125,7 +125,7 @@ shards = Table(
     Column("cost", Double, nullable=False),
     # The job's tenant, empty for none: each tenant has a queue of its own.
     Column("tenant", Identifier, nullable=False, server_default=""),
-    # When and by which pool of workers the present claim was made; null while nobody runs it.
+    # When and by which pool of workers the present claim was made; null while it does not run.
     Column("claimed_at", Double),
     Column("pool", Text),
     UniqueConstraint("job_id", "kind", "evaluation", "number"),

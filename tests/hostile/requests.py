@@ -72,7 +72,7 @@ def all_are(statuses: Iterable[int], wanted: int) -> None:
 
 
 def milliseconds_of_others(target: Target) -> float:
-    """The time in which somebody else's request is answered."""
+    """The time in which another tenant's request is answered."""
     begun = time.monotonic()
     answer = httpx.get(f"{target.url}{JOBS}", headers={"Authorization": f"Bearer {target.bob}"}, timeout=10)
     assert answer.status_code == 200, answer.text

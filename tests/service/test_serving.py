@@ -34,7 +34,7 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_by_default_a_proxy_here_says_the_scheme_and_nobody_the_address(host: str) -> None:
+def test_by_default_a_local_proxy_sets_the_scheme_and_no_proxy_the_address(host: str) -> None:
     assert seen((host, 5), []) == ((host, 5), "https")
     assert seen((host, 5), [], x_forwarded_proto="ftp")[1] == "http"
 

@@ -18,7 +18,7 @@ from assay.service.store.transactions.transitions import CLAIMABLE
 
 
 def first_deadline(job: Row[Any]) -> ColumnElement[float] | None:
-    """The deadline of an attempt whose first shard is being claimed; None while there is none."""
+    """The deadline of an attempt whose first shard is being claimed; None without one."""
     timeout = job.spec.get("timeout_seconds")
     if timeout is None:
         timeout = (job.plan or {}).get("deadline_seconds")

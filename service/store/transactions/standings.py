@@ -232,7 +232,7 @@ def _reasons(limits: Limits, pool: str, running: int, used: float) -> list[str]:
     reasons = []
     if limits.running_shards and running >= limits.running_shards:
         reasons.append("running_shards")
-    if limits.day_seconds(pool) and used >= limits.day_seconds(pool):
+    if limits.max_day_seconds(pool) and used >= limits.max_day_seconds(pool):
         reasons.append("gpu_seconds" if pool == "cuda" else "cpu_seconds")
     return reasons
 
@@ -267,7 +267,7 @@ def charge(connection: Connection, tenant: str | None, ended: Sequence[Row[Any]]
     """Charges a tenant for shards that have just stopped running. The last statement of a transaction.
 
     The rows were read before the shards were moved, under their job's lock: so each claim is charged once,
-    whoever ends it. What a dead worker held is charged until its lease ended: the device was taken. No
+    however it ends. What a dead worker held is charged until its lease ended: the device was taken. No
     transaction waits for a job's lock while it holds an account, so none can deadlock.
     """
     held = [shard for shard in ended if shard.claimed_at is not None and shard.pool is not None]
