@@ -34,6 +34,7 @@ from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads
 __all__ = ["RPCAttention"]
 
 OFFERS = ("softmax",)
+FACTS = {"cost": "quadratic"}
 PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
     "analysis, NeurIPS 2024"

@@ -36,7 +36,7 @@ from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend, mer
 __all__ = ["AsymmetricRPCAttention"]
 
 OFFERS = ("softmax",)
-FACTS = {"causal_form": True, "layout": "qkv"}
+FACTS = {"causal_form": True, "layout": "qkv", "cost": "quadratic"}
 PAPER = rpc.PAPER
 
 

@@ -46,7 +46,7 @@ from assay.models.layers.heads import (
 __all__ = ["CausalRPCAttention"]
 
 PAPER = rpc.PAPER
-FACTS = {"causal_form": True, "layout": "kv"}
+FACTS = {"causal_form": True, "layout": "kv", "cost": "quadratic"}
 RULES = (
     (
         "model.prefix_tokens == 0 or model.layers != 'all' and "

@@ -27,7 +27,7 @@ __all__ = ["AlphaScaledAttention"]
 
 OFFERS = ("softmax",)
 # alpha is a weight of this mechanism alone, so no layout is stated.
-FACTS = {"causal_form": True}
+FACTS = {"causal_form": True, "cost": "quadratic"}
 PAPER = rpc.PAPER
 
 

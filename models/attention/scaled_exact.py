@@ -34,6 +34,7 @@ from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads
 __all__ = ["ExactScaledAttention"]
 
 OFFERS = ("softmax",)
+FACTS = {"cost": "quadratic"}
 PAPER = rpc.PAPER
 
 LogRange = Annotated[float, Interval(ge=0, le=80)]  # e^88 is float32's end

@@ -30,7 +30,7 @@ __all__ = ["LearnedScaledAttention"]
 
 OFFERS = ("softmax",)
 # S is a weight of this mechanism alone, so no layout is stated.
-FACTS = {"causal_form": True}
+FACTS = {"causal_form": True, "cost": "quadratic"}
 PAPER = rpc.PAPER
 RULES = (
     (

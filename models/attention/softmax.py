@@ -12,7 +12,7 @@ from assay.models.layers.dot_product import DotProductAttention
 __all__ = ["SoftmaxAttention"]
 
 OFFERS = ("softmax",)
-FACTS = {"causal_form": True, "layout": "qkv"}
+FACTS = {"causal_form": True, "layout": "qkv", "cost": "quadratic"}
 PAPER = "Vaswani et al., Attention is all you need, NeurIPS 2017"
 
 

@@ -22,7 +22,7 @@ from assay.models.layers.heads import Causal, Dropout, PrefixTokens
 __all__ = ["StandardizedSoftmaxAttention"]
 
 OFFERS = ("softmax",)
-FACTS = {"causal_form": True, "layout": "qkv"}
+FACTS = {"causal_form": True, "layout": "qkv", "cost": "quadratic"}
 PAPER = rpc.PAPER
 RULES = (("model.width > model.heads", "width must be more than heads: one feature cannot be standardised"),)
 

@@ -15,7 +15,7 @@ from assay.models.layers.dot_product import DotProductAttention
 __all__ = ["SymmetricAttention"]
 
 OFFERS = ("softmax",)
-FACTS = {"causal_form": True, "layout": "kv"}
+FACTS = {"causal_form": True, "layout": "kv", "cost": "quadratic"}
 PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
     "analysis, NeurIPS 2024"

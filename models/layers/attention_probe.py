@@ -1,9 +1,13 @@
-"""Probe of the queries, keys and values of softmax attention, layer by layer, during a forward pass.
+"""Probe of attention, layer by layer, during a forward pass: queries, keys and values, or matrices.
 
 A mechanism whose output is proj(softmax(q k^T / sqrt(D)) v), over all tokens, can report q, k and v: it has
 `queries_keys_values` and states `OFFERS = ("softmax",)` in its module. That covers more than softmax:
 RPC ends with q = k = Z, the points of its last iteration, and Scaled Attention with v = (I - S) V. A model
 states the same if `softmax_layers` finds its layers, so that the service knows without building it.
+
+Others can report their matrices, for analyses that need no more (`matrix_layers`): `attention_matrix`, the
+weights of all tokens for each (`OFFERS = ("attention_matrix",)`), or `kernel_factors`, L and R of a kernel
+matrix L R^T (`OFFERS = ("kernel_matrix",)`).
 
 Layers are observed by hooks: an unobserved model has no overhead.
 
@@ -20,11 +24,15 @@ from torch import Tensor, nn
 
 
 class QueriesKeysValues(NamedTuple):
-    """Queries, keys and values of one layer, each (B, H, N, D)."""
+    """Queries, keys and values of one layer, each (B, H, N, D).
+
+    `mask` is boolean (B, N), true for the tokens that take part; None = all.
+    """
 
     queries: Tensor
     keys: Tensor
     values: Tensor
+    mask: Tensor | None = None
 
 
 @runtime_checkable
@@ -36,15 +44,55 @@ class SoftmaxLayer(Protocol):
         ...
 
 
-def softmax_layers(model: nn.Module) -> list[nn.Module]:
+@runtime_checkable
+class MatrixLayer(Protocol):
+    """Attention that weighs tokens otherwise than by such a softmax."""
+
+    def attention_matrix(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Weight of token j for token i of each head, (B, H, N, N), for tokens (B, N, C)."""
+        ...
+
+
+@runtime_checkable
+class KernelLayer(Protocol):
+    """Attention in the primal form of a kernel matrix L R^T, which it does not compute."""
+
+    def kernel_factors(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """L and R of each head, (B, H, N, P) each, for tokens (B, N, C)."""
+        ...
+
+
+def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]:
     """Self-attention layers of a model's encoder, in order.
 
     In a model with an `encoder` (Segmenter), only that is searched. Other kinds of attention are skipped:
     class attention, whose only query is the class token.
 
+    Args:
+        model: with `blocks` that have `attn`.
+        causal: whether layers may hide later tokens; their q, k, v are those before the mask.
+
     Raises:
         ValueError: no such layers, or the mechanism of some cannot report its q, k and v.
     """
+    return _layers(model, (SoftmaxLayer,), "does not end in a softmax over all tokens", causal)
+
+
+def matrix_layers(model: nn.Module, *, kernels: bool) -> list[nn.Module]:
+    """Layers of a model whose attention matrix can be computed, as `softmax_layers` finds them.
+
+    Args:
+        model: the model.
+        kernels: also those with a kernel matrix.
+
+    Raises:
+        ValueError: no such layers, or the mechanism of some has no such matrix.
+    """
+    able: tuple[type, ...] = (SoftmaxLayer, MatrixLayer, *([KernelLayer] if kernels else []))
+    return _layers(model, able, "has no attention matrix to look at", causal=False)
+
+
+def _layers(model: nn.Module, able: tuple[type, ...], lack: str, causal: bool) -> list[nn.Module]:
     backbone = getattr(model, "backbone", model)
     encoder = getattr(backbone, "encoder", backbone)
     blocks = [block for block in getattr(encoder, "blocks", ()) if hasattr(block, "attn")]
@@ -52,38 +100,44 @@ def softmax_layers(model: nn.Module) -> list[nn.Module]:
     if not layers:
         raise ValueError(f"{type(encoder).__name__} has no layers of self-attention that can be looked at")
     for number, layer in enumerate(layers):
-        if not isinstance(layer, SoftmaxLayer) or getattr(layer, "causal", False):
+        if not isinstance(layer, able) or (getattr(layer, "causal", False) and not causal):
             name = getattr(layer, "name", type(layer).__name__)
-            raise ValueError(
-                f"the attention of layer {number}, {name!r}, does not end in a softmax over all tokens"
-            )
+            raise ValueError(f"the attention of layer {number}, {name!r}, {lack}")
     return layers
 
 
+def queries_keys_values(layer: nn.Module, x: Tensor, mask: Tensor | None = None) -> QueriesKeysValues:
+    """What a layer of `softmax_layers` attends with, for tokens (B, N, C) and their mask (B, N)."""
+    assert isinstance(layer, SoftmaxLayer)
+    return QueriesKeysValues(*layer.queries_keys_values(x, mask), mask)
+
+
+See = Callable[[int, nn.Module, Tensor, Tensor | None], None]
+"""Told a layer's number, the module, its tokens (B, N, C), and their mask (B, N) or None."""
+
+
 @contextmanager
-def observed(
-    layers: Sequence[tuple[int, nn.Module]], see: Callable[[int, QueriesKeysValues], None]
-) -> Iterator[None]:
-    """Reports q, k and v of the layers in every forward pass inside the block.
+def observed(layers: Sequence[tuple[int, nn.Module]], see: See, *, padding: bool = False) -> Iterator[None]:
+    """Reports what enters the layers in every forward pass inside the block.
 
     Args:
         layers: (number, module) of the observed layers.
-        see: called with the number and q, k, v, before that layer runs; under autocast these are what the
-            layer itself would compute.
+        see: called before that layer runs; under autocast what it computes of the tokens is what the layer
+            itself would.
+        padding: whether sequences may have padding; without it, a mask is an error.
     """
     with ExitStack() as hooks:
         for number, layer in layers:
-            handle = layer.register_forward_pre_hook(_hook(number, see), with_kwargs=True)
+            handle = layer.register_forward_pre_hook(_hook(number, see, padding), with_kwargs=True)
             hooks.callback(handle.remove)
         yield
 
 
-def _hook(number: int, see: Callable[[int, QueriesKeysValues], None]) -> Callable[..., None]:
+def _hook(number: int, see: See, padding: bool) -> Callable[..., None]:
     def tell(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        assert isinstance(layer, SoftmaxLayer)
-        x = args[0] if args else kwargs["x"]
-        if kwargs.get("mask") is not None:
+        mask = kwargs.get("mask")
+        if mask is not None and not padding:
             raise ValueError("sequences with padding cannot be looked at: the mask hides tokens")
-        see(number, QueriesKeysValues(*layer.queries_keys_values(x)))
+        see(number, layer, args[0] if args else kwargs["x"], mask)
 
     return tell

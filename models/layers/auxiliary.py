@@ -6,6 +6,10 @@ loss is expensive to compute, ask `wanted` first:
 
     if wanted():
         add_loss(self.eta * self.variance_loss(scores))
+
+Losses of several layers are summed, or averaged over the layers where a method says so:
+
+        add_loss(loss, averaged=("ksvd", self))
 """
 
 from __future__ import annotations
@@ -13,19 +17,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
-from torch import Tensor
+from torch import Tensor, nn
 
-_open: ContextVar[list[Tensor] | None] = ContextVar("auxiliary_losses", default=None)
+
+@dataclass
+class _Added:
+    """Losses in call order, and those that are averaged over layers: by name, of each layer."""
+
+    summed: list[Tensor] = field(default_factory=list)
+    averaged: dict[str, list[tuple[nn.Module, Tensor]]] = field(default_factory=dict)
+
+
+_open: ContextVar[_Added | None] = ContextVar("auxiliary_losses", default=None)
 
 
 @contextmanager
 def collected() -> Iterator[list[Tensor]]:
-    """Collect the losses added inside the block, scalars in call order."""
-    losses: list[Tensor] = []
-    token = _open.set(losses)
+    """Collect the losses added inside the block, scalars in call order.
+
+    The list is complete when the block ends: averages over layers come last, one for each name.
+    """
+    added = _Added()
+    token = _open.set(added)
     try:
-        yield losses
+        yield added.summed
+        for losses in added.averaged.values():
+            layers = len({id(layer) for layer, _ in losses})
+            added.summed.append(sum((loss for _, loss in losses[1:]), losses[0][1]) / layers)
     finally:
         _open.reset(token)
 
@@ -35,17 +55,24 @@ def wanted() -> bool:
     return _open.get() is not None
 
 
-def add_loss(loss: Tensor) -> None:
+def add_loss(loss: Tensor, *, averaged: tuple[str, nn.Module] | None = None) -> None:
     """Add a loss, already weighted, to the objective; a no-op outside `collected`.
 
     Args:
         loss: a scalar, the mean over the batch.
+        averaged: a name and the layer that adds the loss: the sum of the losses of that name is divided by
+            the number of different layers that add one. None: the loss counts as it is.
 
     Raises:
         ValueError: not a scalar.
     """
     if loss.dim() != 0:
         raise ValueError(f"an auxiliary loss must be a scalar: got shape {tuple(loss.shape)}")
-    losses = _open.get()
-    if losses is not None:
-        losses.append(loss)
+    added = _open.get()
+    if added is None:
+        return
+    if averaged is None:
+        added.summed.append(loss)
+    else:
+        name, layer = averaged
+        added.averaged.setdefault(name, []).append((layer, loss))

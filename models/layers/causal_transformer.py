@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
 from assay.models.layers.adaptive_softmax import AdaptiveSoftmax
-from assay.models.layers.heads import CausalFactory
+from assay.models.layers.heads import CausalFactory, make_attention
 
 INITIAL_STD = 0.02
 Initialization = Literal["released", "scaled"]
@@ -78,7 +78,12 @@ class CausalTransformer(nn.Module):
         self.embedding = nn.Embedding(vocabulary, width)
         self.blocks = nn.ModuleList(
             PostNormBlock(
-                _without_biases(make(width, heads, prefix_tokens=0, causal=True)), width, hidden, dropout
+                _without_biases(
+                    make_attention(make, width, heads, prefix_tokens=0, tokens=length, causal=True)
+                ),
+                width,
+                hidden,
+                dropout,
             )
             for make in attentions
         )

@@ -21,7 +21,7 @@ from assay.models.layers.channel_processing import ChannelProcessing
 from assay.models.layers.class_attention import ClassAttentionBlock
 from assay.models.layers.conv_stem import ConvStem
 from assay.models.layers.fourier_positions import FourierPositions
-from assay.models.layers.heads import AttentionFactory
+from assay.models.layers.heads import AttentionFactory, make_attention
 from assay.models.layers.layers import LAYER_NORM_EPSILON, DropPath
 
 CLASS_BLOCKS = 2
@@ -109,11 +109,12 @@ class FullyAttentionalNetwork(nn.Module):
         self.patch_embed = ConvStem(channels, patch_size, width)
         if image_size < patch_size or image_size % patch_size:
             raise ValueError(f"patch_size must divide image_size: got {patch_size} and {image_size}")
+        patches = (image_size // patch_size) ** 2
         self.pos_embed = FourierPositions(width)
         self.pos_drop = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
             FanBlock(
-                attention(width, heads, prefix_tokens=0),
+                make_attention(attention, width, heads, prefix_tokens=0, tokens=patches),
                 width,
                 heads,
                 mlp_ratio=mlp_ratio,

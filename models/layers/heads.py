@@ -16,6 +16,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 PrefixTokens = Annotated[int, "system"]
 Causal = Annotated[bool, "system"]
+Tokens = Annotated[int, "system"]
 Dropout = Annotated[float, Interval(ge=0, lt=1)]
 
 
@@ -38,6 +39,37 @@ class CausalFactory(Protocol):
     def __call__(self, dim: int, heads: int, *, prefix_tokens: int = 1, causal: bool = True) -> nn.Module:
         """Make the attention of one layer."""
         ...
+
+
+def make_attention(
+    factory: Callable[..., nn.Module],
+    dim: int,
+    heads: int,
+    *,
+    prefix_tokens: int,
+    tokens: int,
+    causal: bool | None = None,
+) -> nn.Module:
+    """Make one layer's attention, and tell it what its constructor asks for.
+
+    Args:
+        factory: the attention class, or one with the user's parameters bound.
+        dim: width C of the tokens.
+        heads: number of heads H.
+        prefix_tokens: tokens before the patches or words (CLS).
+        tokens: N of the longest sequence that the model is made for, the prefix included; for mechanisms
+            with weights or landmarks for places in the sequence, whose constructor takes `tokens`.
+        causal: true where a layer must not see later tokens; None for mechanisms that need no such form.
+
+    Raises:
+        ValueError: the mechanism refuses a value.
+    """
+    wanted: dict[str, int] = {"prefix_tokens": prefix_tokens}
+    if "tokens" in inspect.signature(factory).parameters:
+        wanted["tokens"] = tokens
+    if causal is not None:
+        wanted["causal"] = causal
+    return factory(dim, heads, **wanted)
 
 
 def has_causal_form(attention: Callable[..., nn.Module]) -> bool:

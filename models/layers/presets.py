@@ -10,6 +10,7 @@ from torch import nn
 
 # ViT's sizes, as DeiT has them.
 VIT_TINY = {"width": 192, "depth": 12, "heads": 3}
+VIT_SMALL = {"width": 384, "depth": 12, "heads": 6}
 VIT_BASE = {"width": 768, "depth": 12, "heads": 12}
 # What ViT's published sizes have in common.
 VIT_COMMON = {"mlp_ratio": 4.0, "dropout": 0.0, "attention_dropout": 0.0}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.models.layers.layers import Classifier
+from assay.models.layers.series_model import RegressionModel, SeriesModel
 
 
 class TokenModel(Classifier):
@@ -56,6 +57,23 @@ def reads_words(backbone: nn.Module) -> bool:
     return hasattr(backbone, "sequence_length")
 
 
-def wrap(backbone: nn.Module, mean: Sequence[float], std: Sequence[float]) -> Classifier:
-    """Wraps a backbone for its input: images with normalisation, words without."""
-    return TokenModel(backbone) if reads_words(backbone) else Classifier(backbone, mean, std)
+def reads_series(backbone: nn.Module) -> bool:
+    """Whether a model's input is time series, i.e. it has a `series_length`."""
+    return hasattr(backbone, "series_length")
+
+
+def wrap(
+    backbone: nn.Module,
+    mean: Sequence[float],
+    std: Sequence[float],
+    target: tuple[float, float] | None = None,
+) -> Classifier:
+    """Wraps a backbone for its input: images and time series with normalisation, words without.
+
+    `target` is the mean and the standard deviation of the targets of a regression.
+    """
+    if reads_words(backbone):
+        return TokenModel(backbone)
+    if target is not None:
+        return RegressionModel(backbone, mean, std, *target)
+    return (SeriesModel if reads_series(backbone) else Classifier)(backbone, mean, std)

@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.heads import AttentionFactory
+from assay.models.layers.heads import AttentionFactory, make_attention
 from assay.models.layers.layers import LAYER_NORM_EPSILON, Block, PatchEmbedding
 from assay.models.layers.position_embeddings import resize_positions
 
@@ -36,7 +36,7 @@ class VisionTransformer(nn.Module):
         drop_path: stochastic depth rate in the last layer; it rises linearly from 0 in the first.
 
     Raises:
-        ValueError: a size does not divide as stated, or causal attention in every layer.
+        ValueError: a size does not divide as stated, or the class token sees no patch in any layer.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
@@ -66,7 +66,7 @@ class VisionTransformer(nn.Module):
         last = max(len(attentions) - 1, 1)
         self.blocks = nn.ModuleList(
             Block(
-                attention(width, heads, prefix_tokens=1),
+                make_attention(attention, width, heads, prefix_tokens=1, tokens=1 + rows * columns),
                 width,
                 mlp_ratio=mlp_ratio,
                 dropout=dropout,
@@ -74,9 +74,9 @@ class VisionTransformer(nn.Module):
             )
             for layer, attention in enumerate(attentions)
         )
-        if self.blocks and all(getattr(block.attn, "causal", False) for block in self.blocks):
+        if self.blocks and all(map(_hides_patches, self.blocks)):
             raise ValueError(
-                "causal attention must not be in every layer: "
+                "causal attention, or one that mixes no tokens, must not be in every layer: "
                 "the class token comes first and would see no patch"
             )
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPSILON)
@@ -148,3 +148,8 @@ class VisionTransformer(nn.Module):
         """Replace the head by a new one (timm's name for it); 0 classes = no head."""
         self.num_classes = num_classes
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+
+
+def _hides_patches(block: nn.Module) -> bool:
+    """Whether the class token, the first, sees itself alone."""
+    return getattr(block.attn, "causal", False) or not getattr(block.attn, "mixes_tokens", True)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.attention_lookup import attentions
+from assay.models.layers.auxiliary import collected
 from assay.models.layers.heads import has_causal_form
 from assay.service.catalog.catalog import load
 from tests.support.components import foreign
@@ -81,7 +82,9 @@ def test_keeps_the_shape_at_any_length(attention: nn.Module, grid: tuple[int, in
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
 def test_gradients_are_finite(attention: nn.Module, scale: float) -> None:
     x = (scale * tokens()).requires_grad_()
-    gradients = torch.autograd.grad(attention(x, grid=GRID).square().sum(), [x, *attention.parameters()])
+    with collected() as losses:  # some parameters are in the auxiliary losses alone
+        total = attention(x, grid=GRID).square().sum()
+    gradients = torch.autograd.grad(sum(losses, total), [x, *attention.parameters()])
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
@@ -175,6 +178,103 @@ def test_a_causal_sequence_begins_as_its_beginnings_do(attention: nn.Module) -> 
     whole = attention(x)
     for count in (1, 2, TOKENS - 1):
         assert_near(attention(x[:, :count]), whole[:, :count], 1e-10)
+
+
+def holes(count: int) -> Tensor:
+    """Masks (4, N): padding at the end, at the beginning, in the middle, and at every third token."""
+    places = torch.arange(count)
+    middle = (places > 0.3 * count) & (places < 0.6 * count)
+    return torch.stack([places < 0.7 * count, places > 0.3 * count, ~middle, places % 3 != 1])
+
+
+@pytest.mark.parametrize("count", [7, 33])
+def test_what_padding_holds_changes_nothing_wherever_it_is(attention: nn.Module, count: int) -> None:
+    if not getattr(attention, "padding_invariant", True):
+        pytest.skip("sees padding")
+    grid, mask = (1, count - 1), holes(count)
+    x, other = tokens(4, grid), 10 * tokens(4, grid, seed=4)
+    changed = torch.where(mask[..., None], x, other)
+    before, after = attention(x, grid=grid, mask=mask), attention(changed, grid=grid, mask=mask)
+    assert torch.isfinite(after).all()
+    assert_near(after[mask], before[mask], 1e-10)
+
+
+@pytest.mark.parametrize("count", [7, 33])
+def test_masked_tokens_are_as_if_they_were_not_there(attention: nn.Module, count: int) -> None:
+    invariant = getattr(attention, "padding_invariant", True)
+    if not invariant or not getattr(attention, "permutation_equivariant", True):
+        pytest.skip("depends on the place or the number of tokens")
+    grid, mask = (1, count - 1), holes(count)
+    x = tokens(4, grid)
+    together = attention(x, grid=grid, mask=mask)
+    for row in range(4):
+        alone = attention(x[row : row + 1, mask[row]], grid=(1, int(mask[row].sum()) - 1))
+        assert_near(together[row : row + 1, mask[row]], alone, 1e-10)
+
+
+def test_masks_differ_by_example_without_mixing_them(attention: nn.Module) -> None:
+    x, mask = tokens(4), holes(TOKENS)
+    together = attention(x, grid=GRID, mask=mask)
+    for row in range(4):
+        part = slice(row, row + 1)
+        assert_near(
+            attention(x[part], grid=GRID, mask=mask[part])[:, mask[row]], together[part, mask[row]], 1e-10
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_masks_in_shorter_types(attention: nn.Module, dtype: torch.dtype) -> None:
+    x, mask = 0.5 * tokens(4), holes(TOKENS)
+    expected = attention(x, grid=GRID, mask=mask)
+    output = attention.to(dtype)(x.to(dtype), grid=GRID, mask=mask)
+    assert output.dtype == dtype
+    assert torch.isfinite(output).all()
+    assert_near(output[mask], expected[mask], TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+def test_gradient_equals_finite_differences(attention: nn.Module, masked: bool) -> None:
+    grid = (2, 3)
+    x = tokens(2, grid).requires_grad_()
+    mask = holes(7)[1:3] if masked else None
+    attention.requires_grad_(False)
+
+    def present(given: Tensor) -> Tensor:
+        output: Tensor = attention(given, grid=grid, mask=mask)
+        return output if mask is None else output[mask]
+
+    assert torch.autograd.gradcheck(present, (x,), fast_mode=True, atol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+@pytest.mark.parametrize("count", [TOKENS, 131])
+def test_no_gradient_reaches_later_tokens_in_a_causal_form(
+    attention: nn.Module, count: int, masked: bool
+) -> None:
+    if not getattr(attention, "causal", False):
+        pytest.skip("every token sees every other")
+    mask = holes(count)[:2] if masked else None
+    x = tokens(2, (1, count - 1)).requires_grad_()
+    output = attention(x, mask=mask)
+    for last in (0, 1, count // 2, count - 2):
+        rows = output[:, : last + 1] if mask is None else output[:, : last + 1][mask[:, : last + 1]]
+        if not len(rows):
+            continue
+        (gradient,) = torch.autograd.grad(rows.square().sum(), x, retain_graph=True)
+        assert gradient[:, : last + 1].abs().max() > 0
+        assert not gradient[:, last + 1 :].any()
+
+
+@pytest.mark.parametrize("count", [TOKENS, 131])
+def test_no_causal_output_depends_on_a_later_token(attention: nn.Module, count: int) -> None:
+    if not getattr(attention, "causal", False):
+        pytest.skip("every token sees every other")
+    grid = (1, count - 1)
+    x, other = tokens(1, grid), 3 * tokens(1, grid, seed=6)
+    before = attention(x)
+    for last in (0, 1, count // 2, count - 2):
+        changed = torch.cat([x[:, : last + 1], other[:, last + 1 :]], dim=1)
+        assert_near(attention(changed)[:, : last + 1], before[:, : last + 1], 1e-10)
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

@@ -10,6 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from assay.models.attention.attention_bn import AttentionBN
+from assay.models.attention.attention_bn_sh import AttentionBNSH
+from assay.models.attention.attention_sh import AttentionSH
+from assay.models.attention.conv1d_attention import Conv1DAttention
+from assay.models.attention.linear import LinearAttention
+from assay.models.attention.linear_bn import LinearAttentionBN
+from assay.models.attention.linear_bn_sh import LinearAttentionBNSH
+from assay.models.attention.linear_sh import LinearAttentionSH
+from assay.models.attention.primal import PrimalAttention
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from assay.models.attention.rpc_causal import CausalRPCAttention
@@ -22,6 +31,14 @@ from assay.models.attention.symmetric import SymmetricAttention
 BATCH, TOKENS, WIDTH, HEADS = 2, 512, 16, 2
 MATRIX = BATCH * HEADS * TOKENS * TOKENS
 FUSED = (
+    AttentionBN,
+    AttentionBNSH,
+    AttentionSH,
+    Conv1DAttention,
+    LinearAttention,
+    LinearAttentionBN,
+    LinearAttentionBNSH,
+    LinearAttentionSH,
     RPCAttention,
     AsymmetricRPCAttention,
     CausalRPCAttention,
@@ -53,13 +70,13 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def largest_made(attention: nn.Module, **options: Any) -> int:
+def largest_made(attention: nn.Module, tokens: int = TOKENS, **options: Any) -> int:
     with torch.no_grad(), LargestTensor() as seen:
-        attention(torch.randn(BATCH, TOKENS, WIDTH), **options)
+        attention(torch.randn(BATCH, tokens, WIDTH), **options)
     return seen.elements
 
 
-def largest_saved(attention: nn.Module) -> int:
+def largest_saved(attention: nn.Module, tokens: int = TOKENS) -> int:
     sizes = [0]
 
     def pack(tensor: Tensor) -> Tensor:
@@ -67,7 +84,7 @@ def largest_saved(attention: nn.Module) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        attention(torch.randn(BATCH, TOKENS, WIDTH, requires_grad=True))
+        attention(torch.randn(BATCH, tokens, WIDTH, requires_grad=True))
     return max(sizes)
 
 
@@ -76,6 +93,18 @@ def test_inference_makes_no_matrix_of_tokens(mechanism: Callable[..., nn.Module]
     attention = mechanism(WIDTH, HEADS).eval()
     assert largest_made(attention) <= 3 * BATCH * TOKENS * WIDTH
     assert largest_saved(attention) <= 3 * BATCH * TOKENS * WIDTH
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_primal_attention_grows_with_the_tokens_alone(causal: bool) -> None:
+    """At TOKENS and four times as many: the largest tensor, in inference and for the backward pass."""
+    attention = PrimalAttention(WIDTH, HEADS, rank=4, tokens=4 * TOKENS, causal=causal)
+    for measure in (largest_made, largest_saved):
+        few, many = (measure(attention, tokens=count) for count in (TOKENS, 4 * TOKENS))
+        assert many <= 4 * few
+        assert many <= 8 * BATCH * TOKENS * WIDTH
+    mask = torch.ones(BATCH, TOKENS, dtype=torch.bool)
+    assert largest_made(attention, mask=mask) <= 2 * BATCH * TOKENS * WIDTH
 
 
 def test_neither_does_a_padding_mask() -> None:

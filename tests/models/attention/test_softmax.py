@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.heads import attend
+from tests.models.attention.conftest import Vector
 
 
 def explicit(attention: SoftmaxAttention, x: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
@@ -47,6 +51,13 @@ def test_masked_keys_get_no_weight(attention: SoftmaxAttention) -> None:
     expected = explicit(attention, x.numpy(), mask.numpy())
     np.testing.assert_allclose(attention(x, mask=mask).detach(), expected, atol=1e-12)
     assert not np.allclose(attention(x).detach()[0], expected[0])
+
+
+def test_masks_as_long_range_arena_does(vector: Callable[[str], Vector]) -> None:
+    """Scores of padding are lowered by 1e9 there: the same weights of exactly 0."""
+    stored = vector("softmax_lra")
+    out = attend(stored["Q"], stored["K"], stored["V"], stored["mask"].bool(), 0.0)
+    torch.testing.assert_close(out, stored["out64"], rtol=0, atol=1e-9)
 
 
 def test_gradient_equals_finite_differences(attention: SoftmaxAttention) -> None:

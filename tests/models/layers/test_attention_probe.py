@@ -9,9 +9,13 @@ from torch import nn
 from assay.models.fan_vit import fan_vit
 from assay.models.layers.attention_lookup import attentions
 from assay.models.layers.attention_probe import (
+    KernelLayer,
+    MatrixLayer,
     QueriesKeysValues,
     SoftmaxLayer,
+    matrix_layers,
     observed,
+    queries_keys_values,
     softmax_layers,
 )
 from assay.models.layers.heads import attend, merge_heads
@@ -46,6 +50,40 @@ def test_those_that_can_be_looked_at_say_so() -> None:
     assert {"rpc", "softmax", "symmetric"} <= set(OFFERED)
 
 
+@pytest.mark.parametrize(
+    ("capability", "protocol"), [("attention_matrix", MatrixLayer), ("kernel_matrix", KernelLayer)]
+)
+def test_those_whose_matrix_can_be_computed_say_so(capability: str, protocol: type) -> None:
+    able = [name for name, mechanism in attentions().items() if issubclass(mechanism, protocol)]  # type: ignore[arg-type]
+    assert sorted(able) == sorted(c.name for c in load().list("attention") if capability in c.offers)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(c.name for c in load().list("attention") if "attention_matrix" in c.offers)
+)
+def test_the_output_follows_from_the_attention_matrix(name: str) -> None:
+    layer, x = mechanism(name), torch.randn(2, TOKENS, WIDTH, dtype=torch.float64)
+    assert isinstance(layer, MatrixLayer)
+    with torch.no_grad():
+        matrix = layer.attention_matrix(x)
+        assert matrix.shape == (2, HEADS, TOKENS, TOKENS)
+        torch.testing.assert_close(matrix.sum(dim=-1), torch.ones(2, HEADS, TOKENS).double())
+        values = layer.qkv(x)[..., -WIDTH:].unflatten(2, (HEADS, -1)).transpose(1, 2)
+        torch.testing.assert_close(layer(x), layer.proj(merge_heads(matrix @ values)), rtol=0, atol=1e-12)
+
+
+def test_a_kernel_matrix_counts_where_it_is_asked_for() -> None:
+    model = vit(5, 3, **SMALL, attention="primal", layers="last")
+    assert [type(layer) for layer in matrix_layers(model, kernels=True)] == [
+        attentions()["softmax"],
+        attentions()["primal"],
+    ]
+    with pytest.raises(ValueError, match="layer 1, 'primal', has no attention matrix to look at"):
+        matrix_layers(model, kernels=False)
+    with pytest.raises(ValueError, match="layer 1, 'primal', does not end in a softmax over all tokens"):
+        softmax_layers(model)
+
+
 @pytest.mark.parametrize("name", OFFERED)
 def test_the_output_follows_from_what_is_seen(name: str) -> None:
     layer, x = mechanism(name), torch.randn(2, TOKENS, WIDTH, dtype=torch.float64)
@@ -71,7 +109,8 @@ def test_models_that_offer_it_have_layers_of_it(name: str) -> None:
     component = load().find("model", name)
     own = {key: value for key, value in SMALL.items() if key in component.parameters["properties"]}
     with torch.device("meta"):
-        layers = softmax_layers(Classifier(build("model", name, own)(5, 3), (0.5,), (0.5,)))
+        model = Classifier(build("model", name, own)(5, 3), (0.5,), (0.5,))
+        layers = softmax_layers(model, causal="language" in component.tasks)
     stated = (component.facts or {}) | own
     assert len(layers) == stated.get("depth", 12)  # Segmenter has its default backbone's
 
@@ -81,10 +120,15 @@ def test_a_look_changes_nothing_and_ends_with_its_block() -> None:
     model = vit(5, 3, **SMALL, attention="rpc").eval()
     images = torch.rand(2, 3, 32, 32)
     seen: list[tuple[int, QueriesKeysValues]] = []
+
+    def see(number: int, layer: nn.Module, x: torch.Tensor, mask: torch.Tensor | None) -> None:
+        assert mask is None
+        seen.append((number, queries_keys_values(layer, x)))
+
     layers = softmax_layers(model)
     with torch.no_grad():
         plain = model(images)
-        with observed([(1, layers[1])], lambda number, layer: seen.append((number, layer))):
+        with observed([(1, layers[1])], see):
             looked = model(images)
         again = model(images)
     assert [number for number, _ in seen] == [1]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from assay.models.layers.auxiliary import add_loss, collected, wanted
 
@@ -37,3 +38,14 @@ def test_a_failure_ends_the_block() -> None:
 def test_a_loss_for_each_example_is_refused() -> None:
     with pytest.raises(ValueError, match=r"must be a scalar: got shape \(3,\)"):
         add_loss(torch.ones(3))
+
+
+def test_losses_of_one_name_are_averaged_over_the_layers_that_add_them() -> None:
+    first, second = nn.Identity(), nn.Identity()
+    with collected() as losses:
+        add_loss(torch.tensor(1.0), averaged=("ksvd", first))
+        add_loss(torch.tensor(100.0))
+        add_loss(torch.tensor(2.0), averaged=("ksvd", second))
+        add_loss(torch.tensor(7.0), averaged=("other", second))
+        add_loss(torch.tensor(5.0), averaged=("ksvd", first))  # a second pass of the same layer
+    assert [loss.item() for loss in losses] == [100.0, 4.0, 7.0]

@@ -1,0 +1,75 @@
+"""Attention-BN: softmax attention of queries and keys that are centred by the mean of the keys.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, definition 1 and
+equations 22, 23 and 26; see `layers/key_normalization.py`. In the form "beta" every term that does not depend
+on the key cancels in the softmax: centring the keys changes nothing, and the mechanism is
+softmax((q - beta mu) k^T / sqrt(D)) v. The residual form of appendix F (equation 36) is the residual
+connection that every block has around its attention. No code was released.
+
+Causal: the mean, and the variance, of query i are those of the keys up to i.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens
+from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
+
+__all__ = ["AttentionBN"]
+
+OFFERS = ("softmax",)
+# A learned beta is a weight of this mechanism alone, so no layout is stated.
+FACTS = {"causal_form": True, "cost": "quadratic"}
+PAPER = "Nguyen et al., A primal-dual framework for transformers and neural networks, ICLR 2023"
+
+
+class AttentionBN(DotProductAttention):
+    """Softmax attention whose queries and keys are normalised by the statistics of the keys.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
+    learned beta is `normalization.beta`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
+        beta: weight of the mean; the authors use 1 on ImageNet and 0.1 to 1.2 elsewhere.
+        learn_beta: learn beta, one for the layer; it starts at `beta`.
+        prefix_tokens: tokens before the patches; their keys count in the statistics.
+        causal: each token attends to itself and to those before it.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "attention_bn"
+    permutation_equivariant: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        form: Form = "beta",
+        beta: Beta = 1.0,
+        learn_beta: bool = False,
+        prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
+        self.normalization = KeyNormalization(form, beta, learn_beta=learn_beta)
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Operands of the softmax, each (B, H, N, D), q and k normalised; if causal, all of it in q."""
+        queries, keys, values = self.project(x)
+        if self.causal:
+            return self.normalization.folded(queries, keys, mask), keys, values
+        return (*self.normalization(queries, keys, mask), values)

@@ -1,0 +1,61 @@
+"""Attention-SH: softmax attention whose heads see the keys and values at several resolutions.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, definition 2
+(equation 25); pooling and what the paper leaves open: `layers/scaled_heads.py`. No code was released.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from assay.models.attention import attention_bn
+from assay.models.layers.heads import Dropout, PrefixTokens, attend
+from assay.models.layers.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
+
+__all__ = ["AttentionSH"]
+
+OFFERS = ("attention_matrix",)
+FACTS = {"layout": "qkv", "cost": "quadratic"}
+PAPER = attention_bn.PAPER
+RULES = FACTOR_RULES
+
+
+class AttentionSH(ScaledHeads):
+    """Softmax attention with keys and values of average-pooled tokens, each head with its own factor.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
+            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
+        prefix_tokens: tokens before the patches; they are not pooled.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or the factors do not suit.
+    """
+
+    name: ClassVar[str] = "attention_sh"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        factors: Factors = None,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(dim, heads, factors=factors, prefix_tokens=prefix_tokens, dropout=dropout)
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
+        """softmax(q k^T / sqrt(D)) v of the heads of one factor, (B, h, N, D)."""
+        del factor
+        return attend(queries, keys, values, mask, self.dropout if self.training else 0.0)

@@ -1,0 +1,90 @@
+"""Attention-Conv1D: softmax attention of queries and keys that are convolved along the tokens.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, appendix H,
+definition 4 (equation 45): q' = Conv1D(q, s), k' = Conv1D(k, s), a depth-wise convolution with identical
+kernel channels; the values stay. s = 5 on LRA. Not stated there, and chosen here: one kernel in a layer, for
+queries, keys and all heads; zeros beyond the ends and at padding, so that the length stays; no bias; the
+kernel starts as the identity, i.e. as softmax attention; the class token is left out of the convolution. No
+code was released.
+
+Causal: the kernel covers the token and the s - 1 tokens before it.
+
+B = batch, N = tokens, P = prefix tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, pad
+
+from assay.models.attention import attention_bn
+from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens, split_heads
+
+__all__ = ["Conv1DAttention"]
+
+OFFERS = ("softmax",)
+# The kernel is a weight of this mechanism alone, so no layout is stated.
+FACTS = {"causal_form": True, "cost": "quadratic"}
+PAPER = attention_bn.PAPER
+
+
+class Conv1DAttention(DotProductAttention):
+    """Softmax attention whose queries and keys are weighted sums of those of neighbouring tokens.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`; and
+    `kernel` (s,), from the earliest token to the latest.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        size: tokens s of the kernel; of an even number one more comes after the token than before it.
+        prefix_tokens: tokens before the patches; they are not convolved.
+        causal: each token attends to itself and to those before it.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or `size` is below 1.
+    """
+
+    name: ClassVar[str] = "conv1d_attention"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        size: Annotated[int, Interval(ge=1, le=255)] = 5,
+        prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
+        if size < 1:
+            raise ValueError(f"size must be at least 1: got {size}")
+        self.before = size - 1 if causal else (size - 1) // 2
+        self.kernel = nn.Parameter(torch.zeros(size))
+        nn.init.ones_(self.kernel.data[self.before])
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Operands of the softmax, each (B, H, N, D), q and k convolved."""
+        queries_keys, values = self.qkv(x).split([2 * x.shape[-1], x.shape[-1]], dim=-1)
+        queries, keys = split_heads(self._convolved(queries_keys, mask), 2, self.heads)
+        (values,) = split_heads(values, 1, self.heads)
+        return queries, keys, values
+
+    def _convolved(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """The kernel applied to all features (B, N, 2C), without the prefix."""
+        prefix, rest = features[:, : self.prefix_tokens], features[:, self.prefix_tokens :]
+        if not rest.shape[1]:
+            return features
+        if mask is not None:
+            rest = rest.masked_fill(~mask[:, self.prefix_tokens :, None], 0.0)
+        filled = pad(rest, (0, 0, self.before, len(self.kernel) - 1 - self.before))
+        kernel = self.kernel.to(features.dtype)[None, None, :, None]  # (1, 1, s, 1)
+        return torch.cat([prefix, conv2d(filled[:, None], kernel)[:, 0]], dim=1)

@@ -1,0 +1,115 @@
+"""Attention-Conv2D: softmax attention of queries and keys that are convolved on the image plane.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, appendix G,
+definition 3 (equation 43): q' = Conv2D(q, s), k' = Conv2D(k, s), a depth-wise convolution on the grid of
+patches with an s x s kernel and identical kernel channels; the values stay. s = 2 in DeiT. Not stated there,
+and chosen here: one kernel in a layer, for queries, keys and all heads; zeros beyond the edges and at masked
+patches, so that the grid stays; no bias; the kernel starts as the identity, i.e. as softmax attention; the
+class token is left out of the convolution. No code was released.
+
+There is no causal form: patches have no order that a plane keeps.
+
+B = batch, N = P + h w tokens, P = prefix tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, pad
+
+from assay.models.attention import attention_bn
+from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+
+__all__ = ["Conv2DAttention"]
+
+FACTS = {"cost": "quadratic"}
+RULES = (("model.image_plane != False", "conv2d_attention needs the image plane: sequences have none"),)
+PAPER = attention_bn.PAPER
+
+
+class Conv2DAttention(nn.Module):
+    """Softmax attention whose queries and keys are weighted sums of those of neighbouring patches.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`; and
+    `kernel` (s, s), from the patch above and to the left.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        size: patches s along each side of the kernel; of an even number one more comes below, and to the
+            right of, the patch than before it.
+        prefix_tokens: tokens before the patches; they are not convolved.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or `size` is below 1.
+    """
+
+    name: ClassVar[str] = "conv2d_attention"
+    permutation_equivariant: ClassVar[bool] = False
+    # Padding at the end of a sequence is no part of a grid.
+    padding_invariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        size: Annotated[int, Interval(ge=1, le=31)] = 2,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        if size < 1:
+            raise ValueError(f"size must be at least 1: got {size}")
+        self.heads = heads
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.before = (size - 1) // 2
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.kernel = nn.Parameter(torch.zeros(size, size))
+        nn.init.ones_(self.kernel.data[self.before, self.before])
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C).
+
+        Args:
+            x: (B, N, C), the patches row by row.
+            grid: (h, w) of the patches.
+            mask: boolean (B, N), true for tokens that take part.
+
+        Raises:
+            ValueError: there is no grid, or not one of N - P patches.
+        """
+        patches = x.shape[1] - self.prefix_tokens
+        if grid is None:
+            raise ValueError("conv2d_attention needs the grid of an image's patches: got a sequence")
+        if grid[0] * grid[1] != patches:
+            raise ValueError(f"grid must have the {patches} patches of the sequence: got {tuple(grid)}")
+        queries_keys, values = self.qkv(x).split([2 * x.shape[-1], x.shape[-1]], dim=-1)
+        queries, keys = split_heads(self._convolved(queries_keys, grid, mask), 2, self.heads)
+        (values,) = split_heads(values, 1, self.heads)
+        attended = attend(queries, keys, values, mask, self.dropout if self.training else 0.0)
+        output: Tensor = self.proj(merge_heads(attended))
+        return output
+
+    def _convolved(self, features: Tensor, grid: tuple[int, int], mask: Tensor | None) -> Tensor:
+        """The kernel applied to all features (B, N, 2C), without the prefix."""
+        prefix, rest = features[:, : self.prefix_tokens], features[:, self.prefix_tokens :]
+        if not rest.shape[1]:
+            return features
+        if mask is not None:
+            rest = rest.masked_fill(~mask[:, self.prefix_tokens :, None], 0.0)
+        after = len(self.kernel) - 1 - self.before
+        plane = rest.transpose(1, 2).flatten(0, 1).unflatten(1, grid)  # (B * 2C, h, w)
+        filled = pad(plane, (self.before, after, self.before, after))
+        convolved = conv2d(filled[:, None], self.kernel.to(features.dtype)[None, None])  # (B * 2C, 1, h, w)
+        return torch.cat([prefix, convolved.flatten(1).unflatten(0, (features.shape[0], -1)).mT], dim=1)

@@ -1,0 +1,108 @@
+"""Kernelized attention: a Gaussian kernel in place of the softmax, without normalisation of rows.
+
+Chen et al., "Skyformer: Remodel self-attention with Gaussian kernel and Nystrom method", NeurIPS 2021,
+equation 3; and their released code:
+
+    output = proj(G(q D^-1/4, k D^-1/4) v),    G(x, y) = exp(-|x - y|^2 / 2)
+
+Of masked tokens q, k and the columns of G are zero, and dropout acts on G, as released. A causal form was not
+published: here it is the lower triangle of G.
+
+Where no gradients are wanted, G is made for a few queries at a time, so that no N x N matrix is held; these
+are the same products.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens
+from assay.models.layers.nystrom import gaussian
+from assay.models.layers.projected_attention import ProjectedAttention, without_padding
+
+__all__ = ["KernelizedAttention"]
+
+FACTS = {"causal_form": True, "layout": "qkv", "cost": "quadratic"}
+PAPER = "Chen et al., Skyformer: Remodel self-attention with Gaussian kernel and Nystrom method, NeurIPS 2021"
+
+QUERIES_AT_A_TIME = 256
+
+
+class KernelizedAttention(ProjectedAttention):
+    """Attention whose weights are a Gaussian kernel of query and key.
+
+    The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        prefix_tokens: tokens before the patches; not used here.
+        causal: each token attends to itself and to those before it.
+        dropout: share of the kernel matrix that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`.
+    """
+
+    name: ClassVar[str] = "kernelized"
+    permutation_equivariant: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        self.causal = causal
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """G v, (B, H, N, D); see `ProjectedAttention.mix`."""
+        return kernelized(queries, keys, values, mask, causal=self.causal, dropout=self.training_rate())
+
+
+def kernelized(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """G(q D^-1/4, k D^-1/4) v.
+
+    Args:
+        queries: (B, H, N, D), as are the others.
+        keys: before the scale.
+        values: v.
+        mask: boolean (B, N), true for tokens that take part; None = all.
+        causal: whether G is lower triangular.
+        dropout: share of G that is dropped.
+
+    Returns:
+        (B, H, N, D).
+    """
+    scale = queries.shape[-1] ** -0.25
+    x, y = (without_padding(part, mask) * scale for part in (queries, keys))
+    values = without_padding(values, mask)
+
+    def rows(first: int, stop: int) -> Tensor:
+        kernel = gaussian(x[:, :, first:stop], y)  # (B, H, rows, N)
+        if causal:
+            kernel = kernel.tril(first)
+        return drop(kernel, dropout) @ values
+
+    length = x.shape[2]
+    size = length if torch.is_grad_enabled() else QUERIES_AT_A_TIME
+    parts = [rows(first, min(first + size, length)) for first in range(0, length, max(size, 1))]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)

@@ -1,0 +1,80 @@
+"""Linear Attention-BN: linear attention of queries and keys normalised by the statistics of the keys.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, end of section 2.3:
+the linear kernel in place of the softmax kernel of equation 22; in the experiments equation 26, with the beta
+of table 12. Here centring the keys does change the result, unlike in softmax attention. No code was released.
+
+Causal (not in the paper): the features of a key are shared by all later queries, so each token, as query and
+as key, is normalised once, by the statistics of the keys up to itself. The last token's output therefore is
+not that of the form without the mask.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from assay.models.attention import attention_bn
+from assay.models.attention.linear import linear_attend
+from assay.models.layers.heads import Causal, PrefixTokens
+from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
+from assay.models.layers.scaled_heads import ScaledHeads
+
+__all__ = ["LinearAttentionBN"]
+
+# A learned beta is a weight of this mechanism alone, so no layout is stated.
+OFFERS = ("attention_matrix",)
+FACTS = {"causal_form": True, "cost": "linear"}
+PAPER = attention_bn.PAPER
+
+
+class LinearAttentionBN(ScaledHeads):
+    """Linear attention whose queries and keys are normalised by the statistics of the keys.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
+    learned beta is `normalization.beta`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
+        beta: weight of the mean; the authors use 0.15 to 0.75.
+        learn_beta: learn beta, one for the layer; it starts at `beta`.
+        prefix_tokens: tokens before the patches; their keys count in the statistics.
+        causal: each token attends to itself and to those before it.
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "linear_bn"
+    permutation_equivariant: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        form: Form = "beta",
+        beta: Beta = 0.6,
+        learn_beta: bool = False,
+        prefix_tokens: PrefixTokens = 1,
+        causal: Causal = False,
+    ) -> None:
+        normalization = KeyNormalization(form, beta, learn_beta=learn_beta)
+        super().__init__(
+            dim,
+            heads,
+            factors=[1],
+            normalization=normalization,
+            prefix_tokens=prefix_tokens,
+            causal=causal,
+        )
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
+        """Linear attention of the heads of one factor, (B, h, N, D)."""
+        del factor
+        return linear_attend(queries, keys, values, mask, causal=self.causal)

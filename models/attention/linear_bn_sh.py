@@ -1,0 +1,72 @@
+"""Linear Attention-BN+SH: Linear Attention-BN whose heads see the keys and values at several resolutions.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 5: the linear
+kernel in place of the softmax kernel of equations 49 (form "full") and 51 (form "beta"). The statistics of a
+head are those of its own pooled keys. No code was released.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from assay.models.attention import attention_bn
+from assay.models.attention.linear import linear_attend
+from assay.models.layers.heads import PrefixTokens
+from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
+from assay.models.layers.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
+
+__all__ = ["LinearAttentionBNSH"]
+
+OFFERS = ("attention_matrix",)
+FACTS = {"cost": "linear"}
+PAPER = attention_bn.PAPER
+RULES = FACTOR_RULES
+
+
+class LinearAttentionBNSH(ScaledHeads):
+    """Linear attention of normalised queries and keys, with keys and values of average-pooled tokens.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
+    learned beta is `normalization.beta`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
+        beta: weight of the mean; the authors use 0.15 to 0.95.
+        learn_beta: learn beta, one for the layer; it starts at `beta`.
+        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
+            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
+        prefix_tokens: tokens before the patches; they are not pooled, and their keys count in the statistics.
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "linear_bn_sh"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        form: Form = "beta",
+        beta: Beta = 0.6,
+        learn_beta: bool = False,
+        factors: Factors = None,
+        prefix_tokens: PrefixTokens = 1,
+    ) -> None:
+        normalization = KeyNormalization(form, beta, learn_beta=learn_beta)
+        super().__init__(
+            dim, heads, factors=factors, normalization=normalization, prefix_tokens=prefix_tokens
+        )
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
+        """Linear attention of the heads of one factor, (B, h, N, D)."""
+        del factor
+        return linear_attend(queries, keys, values, mask)

@@ -1,0 +1,56 @@
+"""Linear Attention-SH: linear attention whose heads see the keys and values at several resolutions.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, end of section 2.3:
+the linear kernel in place of the softmax kernel of equation 25; pooling and what the paper leaves open:
+`layers/scaled_heads.py`. No code was released.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from assay.models.attention import attention_bn
+from assay.models.attention.linear import linear_attend
+from assay.models.layers.heads import PrefixTokens
+from assay.models.layers.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
+
+__all__ = ["LinearAttentionSH"]
+
+OFFERS = ("attention_matrix",)
+FACTS = {"layout": "qkv", "cost": "linear"}
+PAPER = attention_bn.PAPER
+RULES = FACTOR_RULES
+
+
+class LinearAttentionSH(ScaledHeads):
+    """Linear attention with keys and values of average-pooled tokens, each head with its own factor.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
+            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
+        prefix_tokens: tokens before the patches; they are not pooled.
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or the factors do not suit.
+    """
+
+    name: ClassVar[str] = "linear_sh"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self, dim: int, heads: int, *, factors: Factors = None, prefix_tokens: PrefixTokens = 1
+    ) -> None:
+        super().__init__(dim, heads, factors=factors, prefix_tokens=prefix_tokens)
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
+        """Linear attention of the heads of one factor, (B, h, N, D)."""
+        del factor
+        return linear_attend(queries, keys, values, mask)

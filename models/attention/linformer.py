@@ -1,0 +1,99 @@
+"""Linformer: softmax attention to learned combinations of the tokens.
+
+Wang et al., "Linformer: Self-attention with linear complexity", 2020, equation 7, as in the released code of
+Chen et al. (Skyformer, NeurIPS 2021): one E (H, L, N) of a layer for keys and values alike, drawn normal with
+standard deviation 0.02.
+
+    output = proj(softmax(q (E k)^T D^-1/2) (E v))
+
+k and v of padding are zeros; the softmax is over the L combinations.
+
+Deviation: that code moves E to the GPU in a way that leaves it out of the model's parameters, so that it is
+never trained; `projection` = "released" is that, with E stored among the weights, since a model that is
+loaded would have another one. Here it is trained. Dropout acts on the softmax.
+
+There is no causal form: a combination has later tokens, too. No N x N matrix is made. E belongs to places in
+the sequence: a shorter one uses its first columns.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H, L = combinations.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
+
+from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
+from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of, without_padding
+
+__all__ = ["LinformerAttention"]
+
+FACTS = {"cost": "linear"}
+PAPER = "Wang et al., Linformer: Self-attention with linear complexity, 2020"
+
+INITIAL_STD = 0.02
+
+
+class LinformerAttention(ProjectedAttention):
+    """Softmax attention to a fixed number of combinations of keys, and of values.
+
+    The weights have the layout of softmax attention, `qkv` (3C, C) with the row blocks q, k, v, and `proj`;
+    and `e` (H, L, N).
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        features: L, the number of combinations; 128 in Skyformer's tables, 256 in those of Primal-Attention.
+        projection: whether E is trained ("trained"), or stays as drawn ("released").
+        prefix_tokens: tokens before the patches; not used here.
+        tokens: N of the longest sequence.
+        dropout: share of the softmax's weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "linformer"
+    permutation_equivariant: ClassVar[bool] = False
+
+    e: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        features: Annotated[int, Interval(ge=1, le=4096)] = 128,
+        projection: Literal["trained", "released"] = "trained",
+        prefix_tokens: PrefixTokens = 1,
+        tokens: Tokens = 197,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        at_least("features", features, 1)
+        at_least("tokens", tokens, 1)
+        one_of("projection", projection, ("trained", "released"))
+        self.tokens = tokens
+        drawn = INITIAL_STD * torch.randn(heads, features, tokens)
+        if projection == "trained":
+            self.e = nn.Parameter(drawn)
+        else:
+            self.register_buffer("e", drawn)
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention to the combinations, (B, H, N, D); see `ProjectedAttention.mix`.
+
+        Raises:
+            ValueError: the sequence is longer than N.
+        """
+        length = keys.shape[2]
+        if length > self.tokens:
+            raise ValueError(f"this attention has E for {self.tokens} tokens: got a sequence of {length}")
+        combine = self.e[:, :, :length].to(keys.dtype)  # (H, L, N)
+        keys, values = combine @ without_padding(keys, mask), combine @ without_padding(values, mask)
+        weights = (queries @ keys.mT * queries.shape[-1] ** -0.5).softmax(dim=-1)  # (B, H, N, L)
+        return drop(weights, self.training_rate()) @ values

@@ -1,0 +1,186 @@
+"""Modified Nystrom method on the raw scores of softmax attention, for analyses.
+
+Chen et al., "Skyformer: Remodel self-attention with Gaussian kernel and Nystrom method", NeurIPS 2021,
+equations 4 to 6 with the softmax kernel, section 4.5 and figure 1 (where it is labelled "Skyformer"). X_S has
+L rows, the landmarks, of [q; k] D^-1/4:
+
+    S(x, y) = exp(x . y),    M = S(X_S, X_S) + gamma I,    d_i = sum_j M_ij
+    A~ = S(q, X_S) d^-1/2 W d^-1/2 S(X_S, k),    W ~ (d^-1/2 M d^-1/2)^-1 by products
+    output = proj(diag(A~ 1)^-1 A~ v)
+
+The authors advise against training with it: gradients explode, since M has the condition of the scores. A
+training with it gets the warning `analysis_only`.
+
+Deviations: exponentials are taken of differences of logarithms, so that none overflows; row sums of A~ below
+1e-12 of the largest weight of their row, which a poor approximation can have, are replaced by that; the draw
+is that of `skyformer`. Dropout acts on the output before its projection.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H, L = landmarks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+
+from assay.models.attention import kernelized
+from assay.models.attention.skyformer import Gamma
+from assay.models.layers.heads import Dropout, PrefixTokens
+from assay.models.layers.nystrom import (
+    DRAWS,
+    NORMALISERS,
+    Draw,
+    Iterations,
+    LandmarkCount,
+    Landmarks,
+    Normaliser,
+    Seed,
+    draw_halves,
+    iterative_inverse,
+)
+from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of, without_padding
+
+__all__ = ["NystromScoresAttention"]
+
+FACTS = {
+    "layout": "qkv",
+    "cost": "linear",
+    "analysis_only": "the gradients of its inverse explode (Chen et al., NeurIPS 2021, section 4.5)",
+}
+PAPER = kernelized.PAPER
+
+MIN_ROW_SUM = 1e-12
+
+
+class NystromScoresAttention(ProjectedAttention):
+    """Softmax attention with its scores approximated from landmarks; for analyses, not for training.
+
+    The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
+        draw: how landmarks are drawn: places by seed and number of tokens alone ("fixed"); so in evaluation,
+            and anew in each pass of a training ("training"); anew in every pass, with replacement, so that
+            answers are random ("released").
+        gamma: what is added to the diagonal of the landmarks' scores.
+        iterations: steps of the inverse.
+        normaliser: where the inverse starts: from the largest column sum of each matrix ("matrix"), or of
+            the whole batch, so that answers depend on it ("tensor", as released).
+        seed: of the draw.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: rate of dropout of the output before its projection, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "nystrom_scores"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        landmarks: LandmarkCount = 128,
+        draw: Draw = "fixed",
+        gamma: Gamma = 0.1,
+        iterations: Iterations = 6,
+        normaliser: Normaliser = "matrix",
+        seed: Seed = 0,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        at_least("landmarks", landmarks, 2)
+        at_least("gamma", gamma, 0)
+        at_least("iterations", iterations, 1)
+        one_of("draw", draw, DRAWS)
+        one_of("normaliser", normaliser, NORMALISERS)
+        self.landmarks, self.draw, self.seed = landmarks, draw, seed
+        self.gamma, self.iterations, self.normaliser = gamma, iterations, normaliser
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """The approximation of softmax attention, (B, H, N, D); see `ProjectedAttention.mix`."""
+        of_queries, of_keys = draw_halves(
+            queries, mask, self.landmarks, draw=self.draw, seed=self.seed, training=self.training
+        )
+        mixed = approximated(
+            queries,
+            keys,
+            values,
+            mask,
+            of_queries,
+            of_keys,
+            gamma=self.gamma,
+            iterations=self.iterations,
+            normaliser=self.normaliser,
+        )
+        return drop(mixed, self.training_rate())
+
+
+def approximated(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    of_queries: Landmarks,
+    of_keys: Landmarks,
+    *,
+    gamma: float,
+    iterations: int,
+    normaliser: Normaliser,
+) -> Tensor:
+    """diag(A~ 1)^-1 A~ v with given landmarks.
+
+    Args:
+        queries: (B, H, N, D), without any scale, as are the keys.
+        keys: (B, H, N, D).
+        values: (B, H, N, D).
+        mask: boolean (B, N), true for tokens that take part; None = all.
+        of_queries: the landmarks among the queries.
+        of_keys: those among the keys.
+        gamma: added to the diagonal of M.
+        iterations: steps of the inverse.
+        normaliser: of the inverse.
+
+    Returns:
+        (B, H, N, D).
+    """
+    scale = queries.shape[-1] ** -0.25
+    x, y = (without_padding(part, mask) * scale for part in (queries, keys))
+    landmarks = torch.cat([of_queries.of(x), of_keys.of(y)], dim=2)  # (B, H, L, D)
+    used = torch.cat([of_queries.used, of_keys.used], dim=1)[:, None]  # (B, 1, L)
+    log_matrix = _regularized(landmarks @ landmarks.mT, used, gamma)
+    half = log_matrix.logsumexp(dim=-1) / 2  # (B, H, L), log d^1/2
+    balanced = (log_matrix - half[..., None] - half[..., None, :]).exp()
+    inverse = iterative_inverse(
+        balanced.where(used[..., None] & used[..., None, :], 0.0), iterations, normaliser
+    )
+    of_rows = (x @ landmarks.mT - half[..., None, :]).masked_fill(~used[..., None, :], -math.inf)
+    left = (of_rows - of_rows.detach().amax(dim=-1, keepdim=True)).exp()  # (B, H, N, L)
+    of_columns = (landmarks @ y.mT - half[..., None]).masked_fill(~used[..., None], -math.inf)
+    if mask is not None:
+        of_columns = of_columns.masked_fill(~mask[:, None, None, :], -math.inf)
+    right = (of_columns - of_columns.detach().amax(dim=(-2, -1), keepdim=True)).exp()  # (B, H, L, N)
+    sums = inverse @ right.sum(dim=-1, keepdim=True)  # (B, H, L, 1)
+    row_sums = left @ sums
+    small = row_sums.abs() < MIN_ROW_SUM
+    mixed: Tensor = left @ (inverse @ (right @ values)) / row_sums.masked_fill(small, MIN_ROW_SUM)
+    return mixed
+
+
+def _regularized(scores: Tensor, used: Tensor, gamma: float) -> Tensor:
+    """log(exp(scores) + gamma I), (B, H, L, L); landmarks that are not used have the identity."""
+    diagonal = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
+    log_gamma = math.log(gamma) if gamma > 0 else -math.inf
+    raised = torch.logaddexp(scores, torch.full_like(scores, log_gamma)) if gamma > 0 else scores
+    known = torch.where(diagonal, raised, scores)
+    pairs = used[..., None] & used[..., None, :]
+    return known.masked_fill(~pairs, -math.inf).masked_fill(diagonal & ~used[..., None], 0.0)

@@ -1,0 +1,246 @@
+"""Reformer: attention among tokens that locality-sensitive hashing puts into one bucket.
+
+Kitaev et al., "Reformer: The Efficient Transformer", ICLR 2020, section 2. Queries are also keys. In each of
+R rounds, with a random matrix W (D, b / 2) for each head,
+
+    bucket(x) = argmax([x W; -x W])
+    s = place of a token when all are sorted by bucket, then by position; chunk = floor(s / m)
+    A_ij over the tokens j of i's chunk and of the one before:  softmax_j(q_i . q_j / |q_j|)
+
+A token sees itself only if it sees no other. The rounds are weighted by their sums of exponentials. As
+released (Trax, Hugging Face's `LSHSelfAttention`): a token seen in two rounds counts twice, where the paper
+divides by the count; the chunk before the first is the last one of the round before (of the last, for the
+first); tokens of a chunk see each other even across buckets; and up to m tokens see all others without
+hashing. Padding has a bucket of its own, the last.
+
+Deviations. b is 2^floor(log2(2 N / m)) as released, with N the longest sequence of the model and not the
+first that comes along. W is drawn at construction and stored (rotations = "stored"), since the outputs of the
+released code (rotations = "each_pass") are random. In the causal form the chunks' borders move with later
+tokens, so they decide which earlier ones are seen. There chunks = "past", the default, has token i see the m
+tokens before it in its bucket, those with the same bucket and 0 < s_i - s_j <= m, which later tokens don't
+change; chunks = "released" is the released rule.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H, R = rounds, m = tokens of a chunk, G = chunks of all
+rounds, P = N rounded up to whole chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn.functional import dropout, pad
+
+from assay.models.layers.heads import (
+    Causal,
+    Dropout,
+    PrefixTokens,
+    Tokens,
+    check_heads,
+    merge_heads,
+    split_heads,
+)
+
+__all__ = ["ReformerAttention"]
+
+FACTS = {"causal_form": True, "cost": "n log n"}
+PAPER = "Kitaev et al., Reformer: The Efficient Transformer, ICLR 2020"
+
+Rounds = Annotated[int, Interval(ge=1, le=64)]
+BucketLength = Annotated[int, Interval(ge=1, le=8192)]
+
+ALONE = -1e5  # the released logit of a token with itself
+MIN_SQUARE = 1e-6  # added to the mean square of a key, as released
+
+
+class ReformerAttention(nn.Module):
+    """Attention of hashed neighbours with shared queries and keys; N log N in the tokens, by the sort.
+
+    The weights are `qkv` (2C, C) with the row blocks q = k and v, and `proj`; the buffer `rotations` is
+    stored with them. The order of the tokens matters, since chunks are cut by position where a bucket is
+    larger. Padding changes nothing.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        hashes: number R of rounds; Skyformer's tables have 2.
+        bucket_length: tokens m of a chunk; no more tokens than this see all others.
+        rotations: "stored" with the weights, or drawn anew in "each_pass", which makes outputs random.
+        chunks: whom a token sees in the causal form: the m tokens before it in its bucket ("past"), or those
+            of its chunk and the one before ("released"), which depends on later tokens.
+        prefix_tokens: tokens before the patches; not used here.
+        tokens: longest sequence of the model, which decides the number of buckets.
+        causal: each token attends to tokens before it, and to itself where it sees no other.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "reformer"
+    permutation_equivariant: ClassVar[bool] = False
+    padding_invariant: ClassVar[bool] = True
+    rotations: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        hashes: Rounds = 2,
+        bucket_length: BucketLength = 64,
+        rotations: Literal["stored", "each_pass"] = "stored",
+        chunks: Literal["past", "released"] = "past",
+        prefix_tokens: PrefixTokens = 1,
+        tokens: Tokens = 197,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        for name, value in (("hashes", hashes), ("bucket_length", bucket_length)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        if rotations not in ("stored", "each_pass"):
+            raise ValueError(f"rotations must be 'stored' or 'each_pass': got {rotations!r}")
+        if chunks not in ("past", "released"):
+            raise ValueError(f"chunks must be 'past' or 'released': got {chunks!r}")
+        self.heads = heads
+        self.bucket_length = bucket_length
+        self.factors = bucket_factors(tokens, bucket_length)
+        self.drawn_anew = rotations == "each_pass"
+        self.past_only = causal and chunks == "past"
+        self.sees_later_tokens = causal and chunks == "released"
+        # Causal outputs may not depend on how long the sequence happens to be.
+        self.hashed_beyond = 0 if self.past_only and tokens > bucket_length else bucket_length
+        self.prefix_tokens = prefix_tokens
+        self.causal = causal
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, 2 * dim)
+        self.proj = nn.Linear(dim, dim)
+        seed = int(torch.randint(2**31 - 1, (), device="cpu"))
+        shape = (heads, dim // heads, hashes, sum(self.factors) // 2)
+        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu")
+        self.register_buffer("rotations", drawn)
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        queries, values = split_heads(self.qkv(x), 2, self.heads)  # (B, H, N, D) each
+        wide = torch.promote_types(values.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            q, v = queries.to(wide), values.to(wide)
+            present = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+            hashed = x.shape[1] > self.hashed_beyond
+            attended = self._attend_hashed(q, v, present) if hashed else self._attend_all(q, v, present)
+        output: Tensor = self.proj(merge_heads(attended).to(queries.dtype))
+        return output
+
+    def _attend_all(self, queries: Tensor, values: Tensor, present: Tensor) -> Tensor:
+        """Attention of at most m tokens to all others, (B, H, N, D)."""
+        places = torch.arange(queries.shape[2], device=queries.device).expand(*queries.shape[:3])
+        seen = present[:, None, None, :].expand(*queries.shape[:3], -1)  # (B, H, N, N)
+        mixed, _ = self._mix(queries, unit(queries), values, seen, places, places)
+        return mixed
+
+    def _attend_hashed(self, queries: Tensor, values: Tensor, present: Tensor) -> Tensor:
+        """Attention within the chunks of all rounds, (B, H, N, D)."""
+        batch, heads, count, _ = queries.shape
+        length = self.bucket_length
+        filled = -count % length
+        queries, values = (pad(one, (0, 0, 0, filled)) for one in (queries, values))  # (B, H, P, D)
+        present = pad(present, (0, filled))  # (B, P)
+        buckets = self._buckets(queries.detach()).masked_fill(~present[:, None, None], 2**30)  # (B, H, R, P)
+        order = buckets.sort(dim=-1, stable=True).indices  # (B, H, R, P): token at each sorted place
+        rounds, total = order.shape[2:]
+        chunked = (batch, heads, -1, length)
+        place = order.flatten(2)  # (B, H, R P)
+        bucket = buckets.gather(-1, order) + torch.arange(rounds, device=order.device)[:, None] * 2**31
+        rows = present[:, None].expand(-1, heads, -1).gather(-1, place).view(chunked)  # (B, H, G, m)
+        index = place[..., None].expand(-1, -1, -1, values.shape[-1])
+        q, v = (one.gather(2, index).unflatten(2, (-1, length)) for one in (queries, values))
+        before = chunk_before(present, rounds, length)  # (B, G)
+        by_chunk = (place.view(chunked), bucket.flatten(2).view(chunked), rows)
+        places, own_bucket, _ = by_chunk
+        key_places, key_bucket, seen = (beside(one, before) for one in by_chunk)  # (B, H, G, 2m)
+        seen = seen[..., None, :].expand(-1, -1, -1, length, -1)  # (B, H, G, m, 2m)
+        if self.past_only:
+            sorted_place = torch.arange(rounds * total, device=order.device).view(1, 1, -1, length)
+            distance = (
+                sorted_place[..., None] - beside(sorted_place.expand(batch, -1, -1, -1), before)[..., None, :]
+            )
+            seen = seen & (own_bucket[..., None] == key_bucket[..., None, :]) & (distance <= length)
+        mixed, weight = self._mix(q, beside(unit(q), before), beside(v, before), seen, places, key_places)
+        back = order.argsort(dim=-1)  # (B, H, R, P)
+        weight = weight.view(order.shape).gather(-1, back).softmax(dim=2)  # (B, H, R, P)
+        mixed = mixed.reshape(*order.shape, -1).gather(3, back[..., None].expand(-1, -1, -1, -1, v.shape[-1]))
+        return (weight[..., None] * mixed).sum(dim=2)[:, :, :count]
+
+    def _buckets(self, points: Tensor) -> Tensor:
+        """Bucket of each token in each round: (B, H, P, D) to int64 (B, H, R, P)."""
+        rotations = self.rotations.to(points.dtype)
+        if self.drawn_anew:
+            rotations = torch.randn_like(rotations)
+        rotated = torch.einsum("bhnd,hdrk->bhrnk", points, rotations)
+        buckets, product = torch.zeros(rotated.shape[:-1], dtype=torch.int64, device=points.device), 1
+        parts = rotated.split([factor // 2 for factor in self.factors], dim=-1)
+        for factor, part in zip(self.factors, parts, strict=True):
+            buckets = buckets + product * torch.cat([part, -part], dim=-1).argmax(dim=-1)
+            product *= factor
+        return buckets
+
+    def _mix(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        seen: Tensor,
+        places: Tensor,
+        key_places: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Values mixed by softmax over the seen keys (..., m, D), and the log of its denominator (..., m)."""
+        here, there = places[..., None], key_places[..., None, :]
+        if self.causal:
+            seen = seen & (there <= here)
+        logits = (queries @ keys.transpose(-2, -1)).masked_fill(~seen, -torch.inf)
+        logits = logits.masked_fill(here == there, ALONE)
+        weights = dropout(logits.softmax(dim=-1), self.dropout, self.training)
+        return weights @ values, logits.logsumexp(dim=-1)
+
+
+def bucket_factors(tokens: int, length: int) -> list[int]:
+    """Numbers of buckets, as one factor or two whose product it is, all even.
+
+    Two where there would be more than 2 max(sqrt(tokens / length), length), as released: each is a hash of
+    its own, so that hashing costs the square root.
+    """
+    power = max((2 * (tokens // length)).bit_length() - 1, 1)
+    if 2**power <= 2 * max(int((tokens // length) ** 0.5), length) or power < 2:
+        return [2**power]
+    return [2 ** (power // 2), 2 ** (power - power // 2)]
+
+
+def chunk_before(present: Tensor, rounds: int, length: int) -> Tensor:
+    """The chunk that each sees beside itself, (B, G): the one before, without chunks of padding only."""
+    chunks = present.shape[1] // length
+    last = (present.sum(dim=1).clamp(min=1) - 1) // length  # (B,)
+    index = torch.arange(rounds * chunks, device=present.device)  # (G,)
+    wrapped = (index // chunks - 1) % rounds * chunks + last[:, None]  # (B, G)
+    return torch.where(index % chunks == 0, wrapped, index - 1)
+
+
+def beside(chunked: Tensor, before: Tensor) -> Tensor:
+    """Each chunk and the one that it sees beside itself: (B, H, G, m, ...) to (B, H, G, 2m, ...)."""
+    index = before[:, None].reshape(len(before), 1, -1, *[1] * (chunked.dim() - 3))
+    return torch.cat([chunked, chunked.take_along_dim(index, dim=2)], dim=3)
+
+
+def unit(points: Tensor) -> Tensor:
+    """Points (..., D) divided by their lengths."""
+    size = points.shape[-1]
+    shrunk: Tensor = points * (points.square().mean(dim=-1, keepdim=True) + MIN_SQUARE).rsqrt()
+    return shrunk / math.sqrt(size)

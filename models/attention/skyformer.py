@@ -1,0 +1,164 @@
+"""Skyformer: kernelized attention by the Nystrom method on queries and keys together.
+
+Chen et al., "Skyformer: Remodel self-attention with Gaussian kernel and Nystrom method", NeurIPS 2021,
+equations 4 to 6 and section 4.4; and their released code. X_S has L rows, the landmarks, of [q; k] D^-1/4:
+
+    M = G(X_S, X_S) + gamma I,    d_i = sum_j M_ij,    W ~ (d^-1/2 M d^-1/2)^-1 by 6 steps of products
+    output = proj(G(q, X_S) d^-1/2 W d^-1/2 G(X_S, k) v),    G(x, y) = exp(-|x - y|^2 / 2)
+
+Deviations from the released code, each of which has its form there by name:
+
+- It draws landmarks in every pass, evaluation included, half of them from the queries and half from the keys,
+  with replacement (`draw` = "released"; the paper: uniformly from the 2N rows). Here their places are fixed
+  by `seed` and the number of tokens, without replacement.
+- Its inverse starts from a number of the whole batch (`normaliser` = "tensor"). Here from each matrix's own.
+- It scales by 32^-1/4 at any D (`scale` = "released").
+- It has no dropout; here it acts on the output before its projection.
+
+There is no causal form: landmarks are later tokens, too. No N x N matrix is made.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H, L = landmarks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+
+from assay.models.attention import kernelized
+from assay.models.layers.heads import Dropout, PrefixTokens
+from assay.models.layers.nystrom import (
+    DRAWS,
+    NORMALISERS,
+    Draw,
+    Iterations,
+    LandmarkCount,
+    Landmarks,
+    Normaliser,
+    Seed,
+    draw_halves,
+    gaussian,
+    iterative_inverse,
+)
+from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of, without_padding
+
+__all__ = ["SkyformerAttention"]
+
+FACTS = {"layout": "qkv", "cost": "linear"}
+PAPER = kernelized.PAPER
+
+RELEASED_WIDTH = 32  # of a head, in the released scale
+Gamma = Annotated[float, Interval(ge=0, le=1000)]
+
+
+class SkyformerAttention(ProjectedAttention):
+    """Kernelized attention in time and memory linear in the number of tokens.
+
+    The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
+        draw: how landmarks are drawn: places by seed and number of tokens alone ("fixed"); so in evaluation,
+            and anew in each pass of a training ("training"); anew in every pass, with replacement, so that
+            answers are random ("released").
+        gamma: what is added to the diagonal of the landmarks' kernel matrix.
+        iterations: steps of the inverse.
+        normaliser: where the inverse starts: from the largest column sum of each matrix ("matrix"), or of
+            the whole batch, so that answers depend on it ("tensor", as released).
+        scale: of q and k: D^-1/4 ("head"), or 32^-1/4 ("released").
+        seed: of the draw.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: rate of dropout of the output before its projection, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "skyformer"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        landmarks: LandmarkCount = 128,
+        draw: Draw = "fixed",
+        gamma: Gamma = 0.1,
+        iterations: Iterations = 6,
+        normaliser: Normaliser = "matrix",
+        scale: Literal["head", "released"] = "head",
+        seed: Seed = 0,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        at_least("landmarks", landmarks, 2)
+        at_least("gamma", gamma, 0)
+        at_least("iterations", iterations, 1)
+        one_of("draw", draw, DRAWS)
+        one_of("normaliser", normaliser, NORMALISERS)
+        one_of("scale", scale, ("head", "released"))
+        self.landmarks, self.draw, self.seed = landmarks, draw, seed
+        self.gamma, self.iterations, self.normaliser = gamma, iterations, normaliser
+        self.scale = (RELEASED_WIDTH if scale == "released" else dim // heads) ** -0.25
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """The approximation of G v, (B, H, N, D); see `ProjectedAttention.mix`."""
+        of_queries, of_keys = draw_halves(
+            queries, mask, self.landmarks, draw=self.draw, seed=self.seed, training=self.training
+        )
+        mixed = sketched(
+            without_padding(queries, mask) * self.scale,
+            without_padding(keys, mask) * self.scale,
+            without_padding(values, mask),
+            of_queries,
+            of_keys,
+            gamma=self.gamma,
+            iterations=self.iterations,
+            normaliser=self.normaliser,
+        )
+        return drop(mixed, self.training_rate())
+
+
+def sketched(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    of_queries: Landmarks,
+    of_keys: Landmarks,
+    *,
+    gamma: float,
+    iterations: int,
+    normaliser: Normaliser,
+) -> Tensor:
+    """Nystrom approximation of G(q, k) v with given landmarks.
+
+    Args:
+        queries: (B, H, N, D), scaled, as are the keys.
+        keys: (B, H, N, D).
+        values: (B, H, N, D), zero where a token takes no part.
+        of_queries: the landmarks among the queries.
+        of_keys: those among the keys.
+        gamma: added to the diagonal of M.
+        iterations: steps of the inverse.
+        normaliser: of the inverse.
+
+    Returns:
+        (B, H, N, D).
+    """
+    landmarks = torch.cat([of_queries.of(queries), of_keys.of(keys)], dim=2)  # (B, H, L, D)
+    used = torch.cat([of_queries.used, of_keys.used], dim=1)[:, None]  # (B, 1, L)
+    pairs = used[..., None] & used[..., None, :]  # (B, 1, L, L)
+    identity = torch.eye(landmarks.shape[2], dtype=landmarks.dtype, device=landmarks.device)
+    matrix = (gaussian(landmarks, landmarks) + gamma * identity).where(pairs, 0.0)
+    root = matrix.sum(dim=-1).masked_fill(~used, 1.0).rsqrt().where(used, 0.0)  # (B, H, L), d^-1/2
+    inverse = iterative_inverse(root[..., None] * matrix * root[..., None, :], iterations, normaliser)
+    summary = root[..., None] * (gaussian(landmarks, keys) @ values)  # (B, H, L, D)
+    return gaussian(queries, landmarks) @ (root[..., None] * (inverse @ summary))

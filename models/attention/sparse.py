@@ -1,0 +1,79 @@
+"""Sparse attention: softmax attention over the strided or the fixed pattern of the Sparse Transformer.
+
+Child et al., "Generating long sequences with sparse transformers", 2019, as the baseline of Nguyen et al., "A
+primal-dual framework for transformers and neural networks", ICLR 2023, equation 16. The patterns, their
+two-way form, the class token, and memory: `layers/sparse_patterns.py`. The time and memory of a sequence grow
+with N sqrt(N), not linearly; no N x N matrix is made unless the stride asks for it.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
+from assay.models.layers.sparse_patterns import (
+    PATTERN_RULES,
+    Pattern,
+    PatternName,
+    SparseHeads,
+    Stride,
+    Summary,
+)
+
+__all__ = ["SparseAttention"]
+
+OFFERS = ("attention_matrix",)
+FACTS = {"causal_form": True, "layout": "qkv", "cost": "n sqrt n"}
+PAPER = "Child et al., Generating long sequences with sparse transformers, 2019"
+RULES = PATTERN_RULES
+
+
+class SparseAttention(SparseHeads):
+    """Softmax attention in which a token sees the tokens around it and every l-th, or some of every block.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l
+            places, and the last c places of each.
+        stride: l, in places; the square root of their number in the longest sequence if absent.
+        summary: c, for "fixed"; a 16th of l, at least 1, if absent.
+        prefix_tokens: tokens before the patches; all see them, and they see all.
+        tokens: length of the longest sequence, prefix included.
+        causal: each token attends to itself and to those before it.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "sparse"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: PatternName = "strided",
+        stride: Stride = None,
+        summary: Summary = None,
+        prefix_tokens: PrefixTokens = 1,
+        tokens: Tokens = 197,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(
+            dim,
+            heads,
+            factors=[1],
+            pattern=Pattern(pattern, stride, summary),
+            prefix_tokens=prefix_tokens,
+            tokens=tokens,
+            causal=causal,
+            dropout=dropout,
+        )

@@ -1,0 +1,90 @@
+"""Sparse Attention-BN: sparse attention of queries centred by the mean of the keys.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10, with the
+beta of table 12. The statistics are those of all keys, not of the keys that a query sees (not stated). As in
+softmax attention, centring the keys changes nothing. Patterns: `layers/sparse_patterns.py`. No code was
+released. Causal: the statistics of query i are those of the keys up to i.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from assay.models.attention import attention_bn
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
+from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
+from assay.models.layers.sparse_patterns import (
+    PATTERN_RULES,
+    Pattern,
+    PatternName,
+    SparseHeads,
+    Stride,
+    Summary,
+)
+
+__all__ = ["SparseAttentionBN"]
+
+# A learned beta is a weight of this mechanism alone, so no layout is stated.
+OFFERS = ("attention_matrix",)
+FACTS = {"causal_form": True, "cost": "n sqrt n"}
+PAPER = attention_bn.PAPER
+RULES = PATTERN_RULES
+
+
+class SparseAttentionBN(SparseHeads):
+    """Sparse attention whose queries and keys are normalised by the statistics of the keys.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
+    learned beta is `normalization.beta`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
+        beta: weight of the mean; the authors use 0.1 to 0.9.
+        learn_beta: learn beta, one for the layer; it starts at `beta`.
+        pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l
+            places, and the last c places of each.
+        stride: l, in places; the square root of their number in the longest sequence if absent.
+        summary: c, for "fixed"; a 16th of l, at least 1, if absent.
+        prefix_tokens: tokens before the patches; all see them, and they see all.
+        tokens: length of the longest sequence, prefix included.
+        causal: each token attends to itself and to those before it.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "sparse_bn"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        form: Form = "beta",
+        beta: Beta = 0.6,
+        learn_beta: bool = False,
+        pattern: PatternName = "strided",
+        stride: Stride = None,
+        summary: Summary = None,
+        prefix_tokens: PrefixTokens = 1,
+        tokens: Tokens = 197,
+        causal: Causal = False,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(
+            dim,
+            heads,
+            factors=[1],
+            pattern=Pattern(pattern, stride, summary),
+            normalization=KeyNormalization(form, beta, learn_beta=learn_beta),
+            prefix_tokens=prefix_tokens,
+            tokens=tokens,
+            causal=causal,
+            dropout=dropout,
+        )

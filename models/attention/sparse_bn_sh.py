@@ -1,0 +1,89 @@
+"""Sparse Attention-BN+SH: Sparse Attention-BN whose heads see the keys at several resolutions.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10, with the
+beta of table 12. The statistics of a head are those of all of its own pooled keys. See `sparse_bn.py` and
+`sparse_sh.py` for what is not stated. No code was released.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from assay.models.attention import attention_bn
+from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
+from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
+from assay.models.layers.scaled_heads import FACTOR_RULES, Factors
+from assay.models.layers.sparse_patterns import (
+    PATTERN_RULES,
+    Pattern,
+    PatternName,
+    SparseHeads,
+    Stride,
+    Summary,
+)
+
+__all__ = ["SparseAttentionBNSH"]
+
+OFFERS = ("attention_matrix",)
+FACTS = {"cost": "n sqrt n"}
+PAPER = attention_bn.PAPER
+RULES = (*FACTOR_RULES, *PATTERN_RULES)
+
+
+class SparseAttentionBNSH(SparseHeads):
+    """Sparse attention of normalised queries and keys, with keys and values of average-pooled tokens.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
+    learned beta is `normalization.beta`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
+        beta: weight of the mean; the authors use 0.1 to 0.9.
+        learn_beta: learn beta, one for the layer; it starts at `beta`.
+        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
+            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
+        pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l
+            places, and the last c places of each.
+        stride: l, in pooled keys; the square root of their number in the longest sequence if absent.
+        summary: c, for "fixed"; a 16th of l, at least 1, if absent.
+        prefix_tokens: tokens before the patches; all see them, and they see all.
+        tokens: length of the longest sequence, prefix included.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "sparse_bn_sh"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        form: Form = "beta",
+        beta: Beta = 0.6,
+        learn_beta: bool = False,
+        factors: Factors = None,
+        pattern: PatternName = "strided",
+        stride: Stride = None,
+        summary: Summary = None,
+        prefix_tokens: PrefixTokens = 1,
+        tokens: Tokens = 197,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(
+            dim,
+            heads,
+            factors=factors,
+            pattern=Pattern(pattern, stride, summary),
+            normalization=KeyNormalization(form, beta, learn_beta=learn_beta),
+            prefix_tokens=prefix_tokens,
+            tokens=tokens,
+            dropout=dropout,
+        )

@@ -1,0 +1,80 @@
+"""Sparse Attention-SH: sparse attention whose heads see the keys and values at several resolutions.
+
+Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10. How a
+pattern meets pooled keys is not stated: here it is that of the shorter sequence, in which f queries share the
+place of their window. `layers/sparse_patterns.py`, `layers/scaled_heads.py`. No code was released.
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from assay.models.attention import attention_bn
+from assay.models.layers.heads import Dropout, PrefixTokens, Tokens
+from assay.models.layers.scaled_heads import FACTOR_RULES, Factors
+from assay.models.layers.sparse_patterns import (
+    PATTERN_RULES,
+    Pattern,
+    PatternName,
+    SparseHeads,
+    Stride,
+    Summary,
+)
+
+__all__ = ["SparseAttentionSH"]
+
+OFFERS = ("attention_matrix",)
+FACTS = {"layout": "qkv", "cost": "n sqrt n"}
+PAPER = attention_bn.PAPER
+RULES = (*FACTOR_RULES, *PATTERN_RULES)
+
+
+class SparseAttentionSH(SparseHeads):
+    """Sparse attention with keys and values of average-pooled tokens, each head with its own factor.
+
+    The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
+            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
+        pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l
+            places, and the last c places of each.
+        stride: l, in pooled keys; the square root of their number in the longest sequence if absent.
+        summary: c, for "fixed"; a 16th of l, at least 1, if absent.
+        prefix_tokens: tokens before the patches; all see them, and they see all.
+        tokens: length of the longest sequence, prefix included.
+        dropout: share of the attention weights that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    name: ClassVar[str] = "sparse_sh"
+    permutation_equivariant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        factors: Factors = None,
+        pattern: PatternName = "strided",
+        stride: Stride = None,
+        summary: Summary = None,
+        prefix_tokens: PrefixTokens = 1,
+        tokens: Tokens = 197,
+        dropout: Dropout = 0.0,
+    ) -> None:
+        super().__init__(
+            dim,
+            heads,
+            factors=factors,
+            pattern=Pattern(pattern, stride, summary),
+            prefix_tokens=prefix_tokens,
+            tokens=tokens,
+            dropout=dropout,
+        )

@@ -1,0 +1,172 @@
+"""Parts of the Nystrom methods: Gaussian kernel, iterative inverse, landmarks.
+
+Chen et al., "Skyformer: Remodel self-attention with Gaussian kernel and Nystrom method", NeurIPS 2021 [S];
+Xiong et al., "Nystromformer", AAAI 2021; Razavi et al., the inverse by products (cited by both).
+
+    kernel     G(x, y) = exp(-|x - y|^2 / 2)                                                  [S] section 4.1
+    inverse    Z_0 = M^T / c,    Z <- 1/4 Z (13 I - P (15 I - P (7 I - P))),    P = M Z        [S] section 4.4
+
+c is the largest column sum of |M|. The released code takes it over the whole tensor, batch and heads
+("tensor"), so that an output depends on the other examples of the batch; "matrix" is one c for each matrix.
+
+Landmarks, here, are rows of an example that take part: the first of them has rank 0, whether or not there is
+padding before or between them. Every example has its own number of ranks.
+
+B = batch, H = heads, N = tokens, D = features of a head, L = landmarks.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+
+Normaliser = Literal["matrix", "tensor"]
+NORMALISERS: tuple[Normaliser, ...] = ("matrix", "tensor")
+Draw = Literal["fixed", "training", "released"]
+DRAWS: tuple[Draw, ...] = ("fixed", "training", "released")
+Iterations = Annotated[int, Interval(ge=1, le=100)]
+LandmarkCount = Annotated[int, Interval(ge=2, le=4096)]
+Seed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
+
+
+def gaussian(x: Tensor, y: Tensor) -> Tensor:
+    """exp(-|x_i - y_j|^2 / 2) of (..., n, D) and (..., m, D): (..., n, m), at most 1."""
+    squares = x.square().sum(dim=-1)[..., None] + y.square().sum(dim=-1)[..., None, :]
+    return (x @ y.mT - squares / 2).clamp(max=0.0).exp()
+
+
+def iterative_inverse(matrix: Tensor, iterations: int, normaliser: Normaliser) -> Tensor:
+    """Approximate inverse of (..., L, L) by products of matrices.
+
+    Args:
+        matrix: M. Rows and columns that are zero stay so, and do not change the rest.
+        iterations: steps; it converges if |I - M| < 1, fast once near.
+        normaliser: "matrix", c of each matrix; "tensor", one c, as released.
+
+    Returns:
+        Z, (..., L, L).
+    """
+    sums = matrix.abs().sum(dim=-2)  # (..., L), of columns
+    largest = sums.amax() if normaliser == "tensor" else sums.amax(dim=-1)[..., None, None]
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    inverse = matrix.mT / largest
+    for _ in range(iterations):
+        product = matrix @ inverse
+        inner = 15 * identity - product @ (7 * identity - product)
+        inverse = inverse @ (13 * identity - product @ inner) / 4
+    return inverse
+
+
+class Landmarks(NamedTuple):
+    """Rows of queries or keys that stand for all.
+
+    Attributes:
+        places: positions in the sequence, int64 (B, L) or (1, L).
+        used: boolean of the same shape; false where an example has fewer rows than L.
+    """
+
+    places: Tensor
+    used: Tensor
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Those rows of (B, H, N, D): (B, H, L, D)."""
+        batch, heads, _, features = rows.shape
+        at = self.places[:, None, :, None].expand(batch, heads, -1, features)
+        return rows.gather(2, at)
+
+
+def draw_landmarks(
+    rows: Tensor, mask: Tensor | None, count: int, *, draw: Draw, key: str, training: bool
+) -> Landmarks:
+    """Draw positions of landmarks, for all heads the same.
+
+    Args:
+        rows: (B, H, N, D), for its size and device.
+        mask: boolean (B, N), true for tokens that take part; None = all.
+        count: the most landmarks.
+        draw: "fixed": without replacement, by `key` and the number of the example's tokens alone; neither
+            content, batch, padding nor device matters. "training": anew in every pass of a training, as
+            "fixed" otherwise. "released": anew in every pass, with replacement.
+        key: distinguishes draws of one sequence.
+        training: whether it is one.
+    """
+    batch, _, length, _ = rows.shape
+    if draw == "released":
+        return _with_replacement(batch, length, mask, count, rows.device)
+    if draw == "training" and training:
+        order = torch.rand(batch, length, device=rows.device)
+        shown = order if mask is None else order.masked_fill(~mask, -1.0)
+        found = shown.topk(min(count, length), dim=1)
+        return Landmarks(found.indices, found.values >= 0)
+    lengths = [length] if mask is None else mask.sum(dim=1).tolist()
+    ranks = [fixed_ranks(key, present, count) for present in lengths]
+    most = min(count, length)
+    filled = torch.tensor([[*row, *(0 for _ in range(most - len(row)))] for row in ranks], device=rows.device)
+    taken = torch.tensor([len(row) for row in ranks], device=rows.device)[:, None]
+    used = torch.arange(most, device=rows.device) < taken  # (B, L)
+    return Landmarks(_places(filled, mask), used)
+
+
+def draw_halves(
+    rows: Tensor, mask: Tensor | None, count: int, *, draw: Draw, seed: int, training: bool
+) -> tuple[Landmarks, Landmarks]:
+    """Landmarks among the queries, half of `count` or one more, and among the keys; see `draw_landmarks`."""
+
+    def drawn(part: str, half: int) -> Landmarks:
+        return draw_landmarks(rows, mask, half, draw=draw, key=f"{part}/{seed}", training=training)
+
+    return drawn("queries", (count + 1) // 2), drawn("keys", count // 2)
+
+
+@functools.lru_cache(maxsize=4096)
+def fixed_ranks(key: str, length: int, count: int) -> tuple[int, ...]:
+    """min(count, length) different ranks below `length`, in order; on every machine the same."""
+    chosen = random.Random(f"landmarks/{key}/{length}").sample(range(length), min(count, length))
+    return tuple(sorted(chosen))
+
+
+def _with_replacement(
+    batch: int, length: int, mask: Tensor | None, count: int, device: torch.device
+) -> Landmarks:
+    present = length if mask is None else mask.sum(dim=1, keepdim=True)
+    ranks = (torch.rand(batch, count, device=device) * present).long()
+    return Landmarks(_places(ranks, mask), torch.ones_like(ranks, dtype=torch.bool))
+
+
+def _places(ranks: Tensor, mask: Tensor | None) -> Tensor:
+    """Positions of the tokens of these ranks (B, L) among those that take part."""
+    if mask is None:
+        return ranks
+    order = mask.to(torch.int8).argsort(dim=1, descending=True, stable=True)  # (B, N), present ones first
+    return order.gather(1, ranks)
+
+
+def segment_weights(length: int, count: int, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Means over contiguous segments of the tokens that take part, as a matrix.
+
+    An example of n tokens has min(count, n) segments; token of rank r is in segment r min(count, n) // n, so
+    that sizes differ by one at most.
+
+    Args:
+        length: N.
+        count: the most segments.
+        mask: boolean (B, N), or (1, N) for all examples.
+
+    Returns:
+        The weights (B, L, N), whose rows sum to 1, or to 0 for a segment that is not; and which are, boolean
+        (B, L). L = min(count, N).
+    """
+    most = min(count, length)
+    present = mask.sum(dim=1, keepdim=True)  # (B, 1)
+    segments = present.clamp(max=most)
+    rank = mask.long().cumsum(dim=1) - 1
+    segment = (rank * segments // present.clamp(min=1)).masked_fill(~mask, -1)  # (B, N)
+    number = torch.arange(most, device=mask.device)
+    inside = segment[:, None, :] == number[:, None]  # (B, L, N)
+    weights = inside / inside.sum(dim=-1, keepdim=True).clamp(min=1)
+    return weights, number < segments

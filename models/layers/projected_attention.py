@@ -1,0 +1,93 @@
+"""Attention that is not a softmax over all tokens: output = proj(mix(q, k, v)).
+
+B = batch, N = tokens, C = width, H = heads, D = C / H.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from assay.models.layers.heads import check_heads, merge_heads, split_heads
+
+
+class ProjectedAttention(nn.Module, ABC):
+    """Projections of the tokens around `mix`, which computes in float32 at least, also under autocast.
+
+    The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: rate of what the mechanism drops in training, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`.
+    """
+
+    def __init__(self, dim: int, heads: int, *, prefix_tokens: int, dropout: float) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        self.heads = heads
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    @abstractmethod
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """The mechanism without its projections.
+
+        Args:
+            queries: (B, H, N, D), float32 at least, as are the others.
+            keys: (B, H, N, D).
+            values: (B, H, N, D).
+            mask: boolean (B, N), true for tokens that take part; None = all.
+
+        Returns:
+            (B, H, N, D).
+        """
+
+    def forward(
+        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+        projected = self.qkv(x)
+        wide = projected.to(torch.promote_types(projected.dtype, torch.float32))
+        with torch.autocast(x.device.type, enabled=False):
+            queries, keys, values = split_heads(wide, 3, self.heads)
+            mixed = self.mix(queries, keys, values, mask)
+        output: Tensor = self.proj(merge_heads(mixed).to(projected.dtype))
+        return output
+
+    def training_rate(self) -> float:
+        """The dropout rate in the present mode."""
+        return self.dropout if self.training else 0.0
+
+
+def without_padding(values: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, H, N, D) with zeros in the rows of tokens that take no part."""
+    return values if mask is None else values.masked_fill(~mask[:, None, :, None], 0.0)
+
+
+def at_least(name: str, given: float, low: float) -> None:
+    """Rejects a parameter below its lowest value.
+
+    Raises:
+        ValueError: names the parameter, the value and the range.
+    """
+    if not given >= low:
+        raise ValueError(f"{name} must be at least {low}: got {given}")
+
+
+def one_of(name: str, given: str, allowed: tuple[str, ...]) -> None:
+    """Rejects a name that is not among those allowed.
+
+    Raises:
+        ValueError: names the parameter, the value and the names.
+    """
+    if given not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}: got {given!r}")
