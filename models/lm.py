@@ -29,6 +29,7 @@ from assay.models.layers.parameters import (
 __all__ = ["lm"]
 
 TASKS = ("language",)
+OFFERS = ("softmax",)
 RULES = (
     *LANGUAGE_RULES,
     layer_rule("layers", "model.depth"),

@@ -27,6 +27,7 @@ from assay.models.layers.presets import Preset
 __all__ = ["symmlm"]
 
 TASKS = ("language",)
+OFFERS = ("softmax",)
 RULES = LANGUAGE_RULES
 FACTS = LANGUAGE_FACTS | {"layout": "kv"}
 PAPER = symmetric.PAPER

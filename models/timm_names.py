@@ -15,7 +15,7 @@ from typing import Any
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import nn
 
-from assay.models import rpc_asymvit, rpc_symvit, symvit
+from assay.models import primal_vit, rpc_asymvit, rpc_symvit, symvit
 from assay.models.layers.presets import Preset
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -33,10 +33,12 @@ PREPROCESSING = {
     "classifier": "head",
 }
 
+# Primal.+ is what the builder has by default, with which timm begins.
+PRIMAL = {"primal_plus_deit_small": primal_vit.PRESETS["primal_plus_deit_small"]}
 # timm's name to the published size.
 NAMED = {
     f"{name}_patch16_224": preset
-    for presets in (symvit.PRESETS, rpc_symvit.PRESETS, rpc_asymvit.PRESETS)
+    for presets in (symvit.PRESETS, rpc_symvit.PRESETS, rpc_asymvit.PRESETS, PRIMAL)
     for name, preset in presets.items()
 }
 

@@ -24,6 +24,7 @@ from assay.models.layers.parameters import (
     layer_rule,
     select_layers,
 )
+from assay.models.layers.presets import VIT_SMALL, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
 __all__ = ["vit"]
@@ -88,3 +89,26 @@ def vit(
         dropout=dropout,
         drop_path=drop_path,
     )
+
+
+COMMON = {"mlp_ratio": 4.0, "dropout": 0.0}
+PRESETS = {
+    "deit_tiny": Preset(
+        vit,
+        "DeiT-tiny: 12 layers of width 192 with 3 heads; 5,717,416 parameters for 1000 classes.",
+        VIT_TINY,
+        COMMON,
+    ),
+    "deit_tiny_4heads": Preset(
+        vit,
+        "DeiT-tiny with 4 heads, as in Nguyen et al., ICLR 2023; 5,717,416 parameters for 1000 classes.",
+        VIT_TINY | {"heads": 4},
+        COMMON,
+    ),
+    "deit_small": Preset(
+        vit,
+        "DeiT-small: 12 layers of width 384 with 6 heads; 22,050,664 parameters for 1000 classes.",
+        VIT_SMALL,
+        COMMON,
+    ),
+}

@@ -31,6 +31,7 @@ SMALL = {
     "heads": 4,
     "hidden": 32,
     "length": 16,
+    "context": 5,
     "rpc_layers": "first",
 }
 SMALL_PARAMETERS = 300_000
@@ -43,6 +44,7 @@ DRAWN: Mapping[str, Sequence[Any]] = {
     "depth": (1, 2, 3),
     "decoder_depth": (1, 2),
     "rpc_layers": ("all", "first", "last", [0], [1], [0, 1], [0, 0], [-1], [5], []),
+    "primal_layers": ("all", "first", "last", [0], [1], [0, 1], [0, 0], [-1], [5], []),
     "layers": ("all", "first", "last", [0], [1], [0, 1], [0, 0], [-1], [5], []),
     "patches": (16, 17, 4, 9),
     "length": (8, 16, 17),
@@ -51,14 +53,29 @@ DRAWN: Mapping[str, Sequence[Any]] = {
     "architecture": ("vit_tiny_patch16_224", "resnet18"),
     "tag": (None,),
 }
-DATA = {"classification": "digits", "segmentation": "shapes", "language": "pydoc", "sequence": "sst"}
-# A vocabulary is known only where the data are.
-WORDS = {"language": {"classes": 50, "channels": 50}, "sequence": {"classes": 3, "channels": 50}}
+DATA = {
+    "classification": "digits",
+    "segmentation": "shapes",
+    "language": "pydoc",
+    "sequence": "sst",
+    "series": "motions",
+    "series_regression": "pulses",
+    "control": "classic_control",
+}
+# A vocabulary or an environment is known only where the data are.
+WORDS = {
+    "language": {"classes": 50, "channels": 50},
+    "sequence": {"classes": 3, "channels": 50},
+    "control": {"classes": 2, "channels": 4},
+}
 RECIPES = {
     "classification": "small_vit",
     "segmentation": "small_segmenter",
     "language": "small_lm",
     "sequence": "finetune_text",
+    "series": "small_series",
+    "series_regression": "small_series_regression",
+    "control": "small_control",
 }
 
 
@@ -116,6 +133,16 @@ def check(model: str, task: str, params: Mapping[str, Any], classes: int, channe
     if task == "sequence":
         assert answer(torch.arange(10).view(2, -1)[:, : module.sequence_length]).shape == (2, classes)
         return
+    if task in ("series", "series_regression"):
+        series = torch.randn(2, channels + 1, module.series_length)
+        series[:, -1] = 1.0
+        assert answer(series).shape == (2, classes)
+        return
+    if task == "control":
+        contexts = torch.zeros(2, module.context_length, channels + classes + 3)
+        contexts[..., -1] = 1.0  # every step exists
+        assert answer(contexts).shape == (2, module.context_length, classes)
+        return
     size = params.get("image_size") or module.image_size
     assert answer(torch.zeros(2, channels, size, size)).shape[:2] == (2, classes)
 
@@ -128,6 +155,9 @@ def test_what_is_accepted_can_be_built_and_answers(model: str) -> None:
     facts = WORDS.get(task) or load().find("data", DATA[task]).facts
     assert facts is not None
     draws = [drawn("model", model, rng) for _ in range(DRAWS.get(model, MAX_DRAWS))]
+    if task in ("series", "series_regression"):  # of which some have 48 or 64 steps
+        longest = facts["longest"]
+        draws = [draw | {"length": rng.choice((longest, longest + 2, longest + 5))} for draw in draws]
     kept = [params for params in (accepted(model, draw, task) for draw in draws) if params is not None]
     for params in kept:
         try:

@@ -148,13 +148,17 @@ def test_every_weight_and_pixel_has_a_gradient(backbone: Any) -> None:
     assert images.grad.all()
 
 
+# Classes and channels with which a model of a task can be built.
+OUTPUTS = {"classification": (0, 3), "series_regression": (1, 3)}
+
+
 def test_models_that_state_patch_tokens_have_them_and_no_others() -> None:
     stated = {entry.name for entry in load().list("model") if (entry.facts or {}).get("patch_tokens")}
     assert {"vit", "rpc_symvit_tiny", "rpc_asymvit", "fan_vit", "rpc_fan_vit_tiny"} <= stated
     for component in load().list("model"):
         if not component.parameters.get("required") and component.name != "exported":
             with torch.device("meta"):
-                built = catalog.resolve(component)(0, 3)
+                built = catalog.resolve(component)(*OUTPUTS.get(component.tasks[0], (3, 3)))
             assert hasattr(built, "patch_tokens") == (component.name in stated), component.name
 
 

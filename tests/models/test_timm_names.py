@@ -33,6 +33,12 @@ def test_parameter_counts(name: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
+def test_primal_attention_is_in_the_last_layer() -> None:
+    with torch.device("meta"):
+        model = timm.create_model("primal_plus_deit_small_patch16_224")
+    assert sum(parameter.numel() for parameter in model.parameters()) == 22_142_696
+
+
 def test_understands_timms_arguments_and_our_parameters() -> None:
     model = timm.create_model(
         "rpc_symvit_tiny_patch16_224",

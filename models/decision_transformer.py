@@ -1,0 +1,117 @@
+"""Decision Transformer with any causal attention of the catalog in chosen layers.
+
+The sizes are those of Chen et al., "Primal-Attention", NeurIPS 2023, and its released code: 3 layers of width
+256 with 4 heads and windows of 20 steps. The Decision Transformer's own code has width 128 and 1 head.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any, cast
+
+from annotated_types import Interval
+from torch import nn
+
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.heads import AttentionFactory, CausalFactory, Dropout, has_causal_form
+from assay.models.layers.parameters import (
+    WIDTH_RULES,
+    Depth,
+    DropRate,
+    Heads,
+    Layers,
+    MlpRatio,
+    Width,
+    layer_rule,
+    select_layers,
+)
+from assay.models.layers.policy_network import PolicyNetwork
+
+__all__ = ["decision_transformer"]
+
+TASKS = ("control",)
+RULES = (
+    *WIDTH_RULES,
+    layer_rule("layers", "model.depth"),
+    ("data.max_steps <= model.timesteps", "timesteps must not be less than the steps of an episode"),
+    (
+        "part.attention_patches >= 3 * model.context",
+        "patches, the size of S, must not be less than 3 context: a step has three tokens",
+    ),
+    (
+        "part.attention_projection != 'data_dependent'",
+        "the attention's projection must be data_independent in a causal model: sampled rows of later tokens"
+        " would leak",
+    ),
+)
+FACTS = {"prefix_tokens": 0}
+PAPER = (
+    "Chen et al. 2021, Decision Transformer: Reinforcement Learning via Sequence Modeling; Chen et al. 2023,"
+    " Primal-Attention (sizes, and Primal-Attention in the last layer)"
+)
+
+Window = Annotated[int, Interval(ge=1, le=1024)]  # steps
+Timesteps = Annotated[int, Interval(ge=1, le=100_000)]
+
+
+def decision_transformer(
+    classes: int,
+    channels: int,
+    *,
+    width: Width = 256,
+    depth: Depth = 3,
+    heads: Heads = 4,
+    mlp_ratio: MlpRatio = 4.0,
+    context: Window = 20,
+    timesteps: Timesteps = 1000,
+    attention: Annotated[AttentionFactory | str, "attention:causal_form"] = "softmax",
+    layers: Layers = "all",
+    dropout: DropRate = 0.1,
+    attention_dropout: Dropout = 0.1,
+    discrete: Annotated[bool, "system"] = True,
+) -> nn.Module:
+    """Decision Transformer with any causal attention in all or some layers, softmax in the others.
+
+    Args:
+        classes: number of discrete actions, or numbers of a continuous one.
+        channels: numbers of an observation.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
+        context: the most steps that the policy looks back on, this one included; three tokens each.
+        timesteps: the most steps of an episode; each has an embedding.
+        attention: the attention mechanism with its parameters, or its name; one with a causal form.
+        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
+        dropout: dropout rate of the embedding, after the attention and after the MLP.
+        attention_dropout: dropout rate of the attention weights of softmax layers, in place of their own
+            parameter `dropout`.
+        discrete: whether an action is one of `classes`.
+
+    Returns:
+        Module from standardised contexts (B, K, S + A + 3) to actions (B, K, A); a
+        `models.layers.policy_network.PolicyNetwork`.
+
+    Raises:
+        ValueError: a rule is broken, no attention has that name, or it has no causal form.
+    """
+    factory = find_attention(attention) if isinstance(attention, str) else attention
+    if not has_causal_form(factory):
+        raise ValueError(f"attention must have a causal form: {attention!r} has none")
+    softmax: CausalFactory = functools.partial(SoftmaxAttention, dropout=attention_dropout)
+    own: Any = factory.func if isinstance(factory, functools.partial) else factory
+    causal = softmax if own is SoftmaxAttention else cast(CausalFactory, factory)
+    chosen = select_layers(layers, depth)
+    return PolicyNetwork(
+        [causal if layer in chosen else softmax for layer in range(depth)],
+        observations=channels,
+        actions=classes,
+        discrete=discrete,
+        context=context,
+        timesteps=timesteps,
+        width=width,
+        heads=heads,
+        mlp_ratio=mlp_ratio,
+        dropout=dropout,
+    )

@@ -1,0 +1,147 @@
+"""Primal-ViT: the usual vision transformer, with Primal-Attention in the last layer or in any others."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import nn
+
+from assay.models.attention import primal
+from assay.models.attention.primal import PrimalAttention
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.parameters import (
+    ENCODER_FACTS,
+    PATCH_RULES,
+    WIDTH_RULES,
+    Depth,
+    DropRate,
+    Heads,
+    ImageSize,
+    Layers,
+    MlpRatio,
+    PatchSize,
+    Width,
+    layer_rule,
+    select_layers,
+)
+from assay.models.layers.presets import VIT_COMMON, VIT_SMALL, Preset
+from assay.models.layers.transformer import VisionTransformer
+
+__all__ = ["primal_vit"]
+
+TASKS = ("classification",)
+OFFERS = ("kernel_matrix",)
+FACTS = ENCODER_FACTS
+RULES = (
+    *PATCH_RULES,
+    *WIDTH_RULES,
+    layer_rule("primal_layers", "model.depth"),
+    (
+        "model.projection != 'data_independent' or model.primal_layers != 'all' and "
+        "(len(model.primal_layers) < model.depth or model.primal_layers in ('first', 'last') and "
+        "model.depth > 1)",
+        "projection must not be data_independent in every layer: the class token would see no patch",
+    ),
+)
+PAPER = primal.PAPER
+
+
+def primal_vit(
+    classes: int,
+    channels: int,
+    *,
+    image_size: ImageSize = 224,
+    patch_size: PatchSize = 16,
+    width: Width = 384,
+    depth: Depth = 12,
+    heads: Heads = 6,
+    mlp_ratio: MlpRatio = 4.0,
+    primal_layers: Layers = "last",
+    rank: primal.Rank = 96,
+    rank_multi: primal.RankMulti = 10,
+    projection: primal.Projection = "data_dependent",
+    r_scores: bool = True,
+    eta: primal.Eta = 0.05,
+    ksvd_form: primal.KsvdForm = "code",
+    ksvd_reduction: primal.KsvdReduction = "batch",
+    ksvd_trace: primal.KsvdTrace = "parameters",
+    dropout: DropRate = 0.0,
+    attention_dropout: Dropout = 0.0,
+    drop_path: DropRate = 0.1,
+) -> nn.Module:
+    """Vision transformer with Primal-Attention in the last or other layers, and softmax in the rest.
+
+    The defaults are the published Primal.+DeiT-Small/16; primal_layers = "all" is Primal.
+
+    Args:
+        classes: number of classes.
+        channels: channels of the images.
+        image_size: height and width of the images in pixels.
+        patch_size: height and width of a patch in pixels; must divide `image_size`.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
+        primal_layers: the layers with Primal-Attention: all, first, last, or a list of layer numbers from 0.
+        rank: projection directions s of each head; the paper has 32, 64 and 96.
+        rank_multi: s rank_multi rows of the layer's input are sampled, at most all.
+        projection: projection weights of sampled rows ("data_dependent"), or parameters ("data_independent").
+        r_scores: whether the output has the scores of the keys; without is the paper's ablation.
+        eta: weight of the KSVD loss in training.
+        ksvd_form: the loss as released ("code") or as printed ("paper").
+        ksvd_reduction: the square of the batch's mean ("batch"), as released for images, or the mean of each
+            image's square ("example").
+        ksvd_trace: whether its trace has W_e and W_r ("parameters") or W_e|X and W_r|X ("projected").
+        dropout: dropout rate of embedding, attention output and MLP.
+        attention_dropout: dropout rate of the attention weights; with Primal-Attention, of its output.
+        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
+
+    Returns:
+        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
+
+    Raises:
+        ValueError: a rule is broken.
+    """
+    chosen = select_layers(primal_layers, depth)
+    projected: AttentionFactory = functools.partial(
+        PrimalAttention,
+        rank=rank,
+        rank_multi=rank_multi,
+        projection=projection,
+        r_scores=r_scores,
+        eta=eta,
+        ksvd_form=ksvd_form,
+        ksvd_reduction=ksvd_reduction,
+        ksvd_trace=ksvd_trace,
+        dropout=attention_dropout,
+    )
+    softmax: AttentionFactory = functools.partial(SoftmaxAttention, dropout=attention_dropout)
+    return VisionTransformer(
+        [projected if layer in chosen else softmax for layer in range(depth)],
+        classes=classes,
+        channels=channels,
+        image_size=image_size,
+        patch_size=patch_size,
+        width=width,
+        heads=heads,
+        mlp_ratio=mlp_ratio,
+        dropout=dropout,
+        drop_path=drop_path,
+    )
+
+
+PRESETS = {
+    "primal_plus_deit_small": Preset(
+        primal_vit,
+        "Primal.+DeiT-Small/16: Primal-Attention in the last layer; 22,142,696 parameters for 1000 classes.",
+        VIT_SMALL,
+        VIT_COMMON | {"primal_layers": "last"},
+    ),
+    "primal_deit_small": Preset(
+        primal_vit,
+        "Primal.DeiT-Small/16: Primal-Attention in all 12 layers; 23,155,048 parameters for 1000 classes.",
+        VIT_SMALL,
+        VIT_COMMON | {"primal_layers": "all"},
+    ),
+}

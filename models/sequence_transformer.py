@@ -1,0 +1,224 @@
+"""A classifier of token sequences, or of pairs of them: the transformer of Long Range Arena.
+
+Tay et al., "Long Range Arena", ICLR 2021, in the small form of Xiong et al., "Nystromformer", AAAI 2021,
+whose code the papers of Primal-Attention (Chen et al., NeurIPS 2023) and Skyformer (Chen et al., NeurIPS
+2021) use, with any attention:
+
+    x = E[token] + positions;  the encoder (models/layers/sequence_encoder.py);  u = mean over the places
+    logits = W2 relu(W1 u), of a pair W2 relu(W1 [u, v, u * v, u - v])
+
+Token 0 is padding and takes no part. Vectors of tokens and places are initialised normal with standard
+deviation 0.02, linear layers as PyTorch has them. Deviations: the mean is over the tokens that are there
+(`pooling` "released" divides by the full length); a sequence of padding alone counts as one token.
+
+The text of the Primal-Attention paper has "hidden dimension 128 with 2 heads and embedding dimension 64";
+its code and its supplement (2 heads of 32) have tokens of width 64 and MLPs of width 128. The preset
+`lra_transformer` is the code's, `lra_transformer_as_printed` reads the text as tokens of width 128 whose
+vectors are projected from 64.
+
+B = batch, N = tokens, C = width, K = classes.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.language import PAD
+from assay.models.layers.parameters import (
+    Depth,
+    DropRate,
+    Heads,
+    Hidden,
+    Layers,
+    SequenceLength,
+    Width,
+    layer_rule,
+    select_layers,
+)
+from assay.models.layers.presets import Preset
+from assay.models.layers.sequence_encoder import SequenceEncoder, SequencePooling, pool
+
+__all__ = ["sequence_transformer"]
+
+TASKS = ("sequence",)
+FACTS = {"prefix_tokens": 0, "image_plane": False}
+RULES = (
+    ("model.width % model.heads == 0", "heads must divide width"),
+    layer_rule("layers", "model.depth"),
+    ("model.pairs == data.pairs", "pairs must be true for data of pairs of sequences, and for no other"),
+    ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
+)
+PAPER = (
+    "Tay et al., Long Range Arena, ICLR 2021; Xiong et al., Nystromformer, AAAI 2021; Chen et al., Skyformer,"
+    " NeurIPS 2021; Chen et al., Primal-Attention, NeurIPS 2023"
+)
+VECTOR_STD = 0.02
+
+
+def sequence_transformer(
+    classes: int,
+    channels: int,
+    *,
+    width: Width = 64,
+    depth: Depth = 2,
+    heads: Heads = 2,
+    hidden: Hidden = 128,
+    length: SequenceLength = 256,
+    embedding: Width | None = None,
+    attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
+    layers: Layers = "all",
+    pooling: SequencePooling = "mean",
+    pairs: bool = False,
+    dropout: DropRate = 0.1,
+    attention_dropout: Dropout = 0.1,
+) -> nn.Module:
+    """Transformer classifier of token sequences, any attention in all or some layers, softmax in the others.
+
+    The defaults are the sizes of Long Range Arena's small models.
+
+    Args:
+        classes: number of classes K.
+        channels: number of tokens, padding included.
+        width: width of the tokens.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        hidden: hidden width of the MLPs, and of the head.
+        length: the most tokens of a sequence; longer ones are cut by the data.
+        embedding: width of the tokens' vectors before a projection to `width`; null has no projection.
+        attention: the attention mechanism with its parameters, or its name.
+        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
+        pooling: the vector of a sequence: the mean over its tokens; "released", their sum divided by
+            `length`; or that of the last token.
+        pairs: classify pairs of sequences.
+        dropout: dropout rate of embedding, attention output and MLP.
+        attention_dropout: dropout rate of the attention weights in the layers without `attention`, which has
+            its own.
+
+    Returns:
+        Module from tokens, int64 (B, N), or (B, 2, N) for pairs, with 0 for padding, to logits (B, classes).
+
+    Raises:
+        ValueError: a rule is broken, or no attention has that name.
+    """
+    chosen = select_layers(layers, depth)
+    factory = find_attention(attention) if isinstance(attention, str) else attention
+    softmax = functools.partial(SoftmaxAttention, dropout=attention_dropout)
+    encoder = SequenceEncoder(
+        [factory if layer in chosen else softmax for layer in range(depth)],
+        width=width,
+        heads=heads,
+        hidden=hidden,
+        length=length,
+        dropout=dropout,
+    )
+    return SequenceTransformer(
+        encoder,
+        classes=classes,
+        vocabulary=channels,
+        hidden=hidden,
+        embedding=embedding,
+        pooling=pooling,
+        pairs=pairs,
+    )
+
+
+class SequenceTransformer(nn.Module):
+    """Vectors of tokens, an encoder, pooling, and a head of two linear layers.
+
+    Args:
+        encoder: of width C.
+        classes: number of classes K.
+        vocabulary: number of tokens, padding included.
+        hidden: hidden width of the head.
+        embedding: width of the tokens' vectors before a projection to C; None has no projection.
+        pooling: "mean", "released" or "last".
+        pairs: the input is pairs of sequences.
+    """
+
+    def __init__(
+        self,
+        encoder: SequenceEncoder,
+        *,
+        classes: int,
+        vocabulary: int,
+        hidden: int,
+        embedding: int | None = None,
+        pooling: SequencePooling = "mean",
+        pairs: bool = False,
+    ) -> None:
+        super().__init__()
+        width = encoder.num_features
+        self.pooling = pooling
+        self.pairs = pairs
+        self.embedding = nn.Embedding(vocabulary, embedding or width)
+        self.widen = nn.Identity() if embedding is None else nn.Linear(embedding, width)
+        self.encoder = encoder
+        self.head = nn.Sequential(
+            nn.Linear(4 * width if pairs else width, hidden), nn.ReLU(), nn.Linear(hidden, classes)
+        )
+        nn.init.normal_(self.embedding.weight, std=VECTOR_STD)
+
+    @property
+    def sequence_length(self) -> int:
+        """Maximum number of tokens of a sequence."""
+        return self.encoder.sequence_length
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (B, K) of tokens, int64 (B, N), or (B, 2, N) for pairs.
+
+        Raises:
+            ValueError: another shape, or N is 0 or more than `sequence_length`.
+        """
+        wanted = "(batch, 2, " if self.pairs else "(batch, "
+        if (
+            tokens.dim() != 2 + self.pairs
+            or not 1 <= tokens.shape[-1] <= self.sequence_length
+            or (self.pairs and tokens.shape[1] != 2)
+        ):
+            raise ValueError(
+                f"tokens must be {wanted}1 to {self.sequence_length}): got {tuple(tokens.shape)}"
+            )
+        if self.pairs:
+            # One batch of 2 B: an auxiliary loss of the attention is then the mean over both, as released.
+            first, second = self._pooled(tokens.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1)  # (B, C) each
+            pooled = torch.cat([first, second, first * second, first - second], dim=-1)  # (B, 4 C)
+        else:
+            pooled = self._pooled(tokens)  # (B, C)
+        logits: Tensor = self.head(pooled)
+        return logits
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the parameters exempt from weight decay, besides vectors."""
+        return {"embedding.weight", "encoder.positions"}
+
+    def _pooled(self, tokens: Tensor) -> Tensor:
+        """One vector (B, C) for each sequence (B, N)."""
+        mask = tokens != PAD
+        features = self.encoder(self.widen(self.embedding(tokens)), mask)  # (B, N, C)
+        return pool(features, mask, self.pooling, self.sequence_length)
+
+
+RELEASED = {"width": 64, "depth": 2, "heads": 2, "hidden": 128}
+PRESETS = {
+    "lra_transformer": Preset(
+        sequence_transformer,
+        "The transformer of Long Range Arena as released: 2 layers of width 64 with 2 heads, MLPs of 128;"
+        " 354,242 parameters for bytes, 2 classes and 4096 tokens.",
+        RELEASED,
+        defaults={"length": 4096},
+    ),
+    "lra_transformer_as_printed": Preset(
+        sequence_transformer,
+        "The same read from the text of the Primal-Attention paper: width 128, projected from vectors of 64;"
+        " 765,250 parameters for bytes, 2 classes and 4096 tokens.",
+        {"width": 128, "depth": 2, "heads": 2, "hidden": 128, "embedding": 64},
+        defaults={"length": 4096},
+    ),
+}

@@ -1,0 +1,95 @@
+"""A regression on multivariate time series: the network of `series_transformer` with one output.
+
+Nguyen et al., "A Primal-Dual Framework for Transformers and Neural Networks", ICLR 2023, appendix B.3
+(regression archive of Tan et al. 2021), whose text states neither the sizes of the network nor its head; here
+the head is linear on the pooled vector, as for classification. See `models/series_transformer.py`.
+
+B = batch, F = features, T = steps of a row.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import nn
+
+from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.parameters import Depth, DropRate, Heads, Hidden, Layers, SequenceLength, Width
+from assay.models.layers.sequence_encoder import Normalization
+from assay.models.series_transformer import FACTS as SERIES_FACTS
+from assay.models.series_transformer import RULES as SERIES_RULES
+from assay.models.series_transformer import SeriesPooling, series_transformer
+
+__all__ = ["series_regressor"]
+
+TASKS = ("series_regression",)
+FACTS = SERIES_FACTS
+RULES = SERIES_RULES
+PAPER = (
+    "Nguyen et al., A Primal-Dual Framework for Transformers and Neural Networks, ICLR 2023; Tan et al., Time"
+    " Series Extrinsic Regression, DMKD 2021"
+)
+
+
+def series_regressor(
+    classes: int,
+    channels: int,
+    *,
+    width: Width = 64,
+    depth: Depth = 2,
+    heads: Heads = 4,
+    hidden: Hidden = 128,
+    length: SequenceLength = 128,
+    attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
+    layers: Layers = "all",
+    pooling: SeriesPooling = "mean",
+    norm: Normalization = "layer",
+    norm_first: bool = True,
+    dropout: DropRate = 0.1,
+    attention_dropout: Dropout = 0.0,
+) -> nn.Module:
+    """Transformer that predicts a number from a time series, any attention in all or some layers.
+
+    Args:
+        classes: number of outputs, 1.
+        channels: number of features F.
+        width: width of the tokens, one for each step.
+        depth: number of layers.
+        heads: attention heads; must divide `width`.
+        hidden: hidden width of the MLPs.
+        length: steps of a row; no series of the data may have more.
+        attention: the attention mechanism with its parameters, or its name.
+        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
+        pooling: the vector of a series: the mean over its steps; "released", their sum divided by `length`;
+            that of the last step; or "flatten", all places one after another.
+        norm: LayerNorm ("layer"), or BatchNorm over batch and places ("batch").
+        norm_first: normalise what enters attention and MLP; false: what leaves their sum.
+        dropout: dropout rate of embedding, attention output, MLP and what enters the head.
+        attention_dropout: dropout rate of the attention weights in the layers without `attention`, which has
+            its own.
+
+    Returns:
+        Module from standardised series (B, F + 1, T), the last channel 1 where a step exists and 0 where not,
+        to the standardised target (B, 1).
+
+    Raises:
+        ValueError: `classes` is not 1, a rule is broken, or no attention has that name.
+    """
+    if classes != 1:
+        raise ValueError(f"a regression has 1 output: got {classes}")
+    return series_transformer(
+        classes,
+        channels,
+        width=width,
+        depth=depth,
+        heads=heads,
+        hidden=hidden,
+        length=length,
+        attention=attention,
+        layers=layers,
+        pooling=pooling,
+        norm=norm,
+        norm_first=norm_first,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+    )
