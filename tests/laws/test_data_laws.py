@@ -1,4 +1,4 @@
-"""Laws of every data set of images; `test_text_laws.py` has those of text.
+"""Laws of every data set of images; `test_text_laws.py` has those of text, `test_control_laws.py` of control.
 
 A new data set is found by its module's `__all__`. Its own test, tests/workers/data/test_MODULE.py, brings
 `law_case(root, monkeypatch, change)`: it writes a tiny set below `root` (with one pixel or one label of each
@@ -38,10 +38,11 @@ def components() -> Iterator[tuple[str, str]]:
 
 
 TEXT = ("language", "sequence")
+NO_IMAGES = (*TEXT, "series", "series_regression", "control")
 COMPONENTS = [
     (module, name)
     for module, name in components()
-    if not set(TEXT) & set(importlib.import_module(f"assay.workers.data.{module}").TASKS)
+    if not set(NO_IMAGES) & set(importlib.import_module(f"assay.workers.data.{module}").TASKS)
 ]
 each_set = pytest.mark.parametrize("component", COMPONENTS, ids=[name for _, name in COMPONENTS])
 Build = Callable[..., Callable[[str], Any]]

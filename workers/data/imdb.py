@@ -20,7 +20,7 @@ __all__ = ["imdb"]
 
 TASKS = ("sequence",)
 PAPER = "Maas et al. 2011, Learning Word Vectors for Sentiment Analysis"
-FACTS = {"classes": 2, "words": True, "train": 25_000, "test": 25_000}
+FACTS = {"classes": 2, "words": True, "sentences": True, "pairs": False, "train": 25_000, "test": 25_000}
 
 CLASS_NAMES = ("negative", "positive")
 FOLDERS = ("neg", "pos")
@@ -59,12 +59,12 @@ def imdb(
     where = resolve_folder(root, folder)
     assert root is not None
     base = root.resolve()
-    files = _files(where, base, split)
+    files = review_files(where, base, split)
     texts = [_text(path) for path, _ in files]
     if vocabulary is not None:
         train: list[str] = []
     else:
-        train = texts if split == "train" else [_text(path) for path, _ in _files(where, base, "train")]
+        train = texts if split == "train" else [_text(path) for path, _ in review_files(where, base, "train")]
     return Sentences(
         name="imdb",
         class_names=CLASS_NAMES,
@@ -75,7 +75,7 @@ def imdb(
     )
 
 
-def _files(where: Path, base: Path, part: str) -> list[tuple[Path, int]]:
+def review_files(where: Path, base: Path, part: str) -> list[tuple[Path, int]]:
     """Reviews of a part with their labels, sorted by name."""
     found: list[tuple[Path, int]] = []
     for label, name in enumerate(FOLDERS):

@@ -19,7 +19,7 @@ __all__ = ["sst"]
 
 TASKS = ("sequence",)
 PAPER = "Socher et al. 2013, Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank"
-FACTS = {"words": True}
+FACTS = {"words": True, "sentences": True, "pairs": False}
 
 CLASS_NAMES = {
     2: ("negative", "positive"),

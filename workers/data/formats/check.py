@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from assay.service.contract.corruption_cells import SEVERITIES
+from assay.workers import catalog
 from assay.workers.data.ade20k import ARCHIVE, ade20k
 from assay.workers.data.camvid import camvid
 from assay.workers.data.cifar10 import BINARY, PYTHON, cifar10
@@ -22,13 +23,21 @@ from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions, corruption_names
+from assay.workers.data.formats.ts_files import is_for_regression, series_files
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.imagenet_c import imagenet_c
 from assay.workers.data.imdb import imdb
+from assay.workers.data.motions import motions
 from assay.workers.data.pydoc import pydoc
-from assay.workers.data.shapes import shapes
 from assay.workers.data.sst import sst
 from assay.workers.data.wikitext import wikitext
+
+# Long Range Arena's sets, by their folders in lra_release.
+LRA = {
+    "lra_listops": "listops-1000",
+    "lra_retrieval": "tsv_data",
+    "pathfinder": "pathfinder32/curv_contour_length_14",
+}
 
 
 @dataclass(frozen=True)
@@ -59,14 +68,17 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
         hashes: read every file for its content hash.
 
     Returns:
-        `digits`, `shapes` and `pydoc`, then the reports of each visible folder of the root, recognised as
-        `cifar10`, `ade20k`, `camvid`, `wikitext`, `sst`, `imdb`, one of ImageNet's sets or stored corrupted
-        images, or else taken as an `image_folder`.
+        `digits`, `shapes`, `pydoc`, `motions` and `pulses`, then those of each visible folder of the root,
+        recognised as `cifar10`, `ade20k`, `camvid`, `wikitext`, `sst`, `imdb`, `uea` and `tser` (each set),
+        Long Range Arena's release, one of ImageNet's sets or stored corrupted images, or else taken as an
+        `image_folder`.
     """
     reports = [
         _report("digits", None, lambda split: digits(root, split), hashes),
-        _report("shapes", None, lambda split: shapes(root, split), hashes),
+        _report("shapes", None, functools.partial(catalog.build("data", "shapes", {}), root), hashes),
         _report("pydoc", None, lambda split: pydoc(root, split), hashes),
+        _report("motions", None, lambda split: motions(root, split), hashes),
+        _report("pulses", None, functools.partial(catalog.build("data", "pulses", {}), root), hashes),
     ]
     if root is None or not root.is_dir():
         return reports
@@ -74,13 +86,18 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
     return reports + [
         report
         for name in names
-        for report in _text_reports(root, name, hashes) or [_folder_report(root, name, hashes)]
+        for report in _file_reports(root, name, hashes) or [_folder_report(root, name, hashes)]
     ]
 
 
-def _text_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
-    """Text sets in a folder: none, or one per number of classes with files there."""
+def _file_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
+    """Sets of text or time series in a folder: none, or one per number of classes or file of series."""
     folder, found = root / name, []
+    for dataset in series_files(folder):
+        place = f"{name}/{dataset}" if (folder / dataset).is_dir() else name
+        title = "tser" if is_for_regression(root / place / f"{dataset}_TRAIN.ts") else "uea"
+        build = catalog.build("data", title, {"folder": place, "dataset": dataset})
+        found += [_report(title, place, functools.partial(build, root), hashes)]
     if next(folder.glob("wiki.*.tokens"), None) is not None:
         found.append(_report("wikitext", name, lambda split: wikitext(root, split, folder=name), hashes))
     numbers: tuple[Literal[2, 5], ...] = (2, 5)
@@ -90,6 +107,11 @@ def _text_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
             found.append(_report("sst", name, load, hashes))
     if (folder / "train" / "neg").is_dir() and (folder / "train" / "pos").is_dir():
         found.append(_report("imdb", name, lambda split: imdb(root, split, folder=name), hashes))
+    for title, inner in LRA.items():
+        if (folder / inner).is_dir():
+            place = f"{name}/{inner}"
+            load = functools.partial(catalog.build("data", title, {"folder": place}), root)
+            found.append(_report(title, place, load, hashes))
     return found
 
 

@@ -30,14 +30,15 @@ class ExampleSet(Protocol):
 
     @property
     def task(self) -> str:
-        """`classification`, `segmentation`, `language` or `sequence`.
+        """`classification`, `segmentation`, `language`, `sequence` or `control`.
 
-        For image classifiers also `anomaly_detection` or `stored_corruptions`.
+        For time series `series` or `series_regression`; for image classifiers also `anomaly_detection` or
+        `stored_corruptions`.
         """
 
     @property
     def classes(self) -> int:
-        """Number of classes; for a language, V, the vocabulary size."""
+        """Number of classes; for a language, V, the vocabulary size; for control, A, those of an action."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ class ExampleSet(Protocol):
 
     @property
     def channels(self) -> int:
-        """C; for text, V."""
+        """C; for text, V; for time series, the features; for control, the numbers of an observation."""
 
     @property
     def ids(self) -> Sequence[str]:
@@ -143,6 +144,24 @@ def checked_indices(indices: Sequence[int], n: int) -> list[int]:
         if not 0 <= index < n:
             raise IndexError(f"example index {index} is outside [0, {n})")
     return chosen
+
+
+def check_length(data: ExampleSet, length: int) -> None:
+    """Refuse time series, of which some are longer than what a model reads.
+
+    Args:
+        data: has an attribute `longest`, the steps of its longest series.
+        length: steps that the model reads.
+
+    Raises:
+        ValueError: they are; names the length that would do.
+    """
+    longest: int = data.longest  # type: ignore[attr-defined]
+    if longest > length:
+        raise ValueError(
+            f"the longest series of {data.name!r} has {longest} steps, the model reads {length}:"
+            f" give the model's parameter length at least {longest}"
+        )
 
 
 def checked_size(size: int) -> int:

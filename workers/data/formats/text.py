@@ -52,26 +52,36 @@ class LanguageSet(TextSet, Protocol):
         """Offsets of the documents in the stream, and its end, (n + 1,)."""
 
 
-class SentenceSet(TextSet, Protocol):
-    """Texts with one label each; words are separated by single spaces."""
+class SequenceSet(TextSet, Protocol):
+    """Sequences of tokens with one label each: of words, bytes or anything else, or pairs of sequences."""
 
     @property
     def labels(self) -> Tensor:
         """int64 (n,), in [0, classes)."""
 
-    @property
-    def sentences(self) -> Sequence[str]:
-        """The texts, (n,)."""
-
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
-        """The words' ids, int64 (B, N), padding on the right; N is the longest text's, at most `length`.
+        """The tokens' ids, int64 (B, N), padding on the right; N is the longest sequence's, at most `length`.
 
-        Longer texts are truncated to `length` words.
+        Longer sequences are truncated to `length` tokens. Of pairs (B, 2, N).
 
         Raises:
             IndexError: an index is outside [0, n).
             ValueError: the length is not positive.
         """
+
+
+class SentenceSet(SequenceSet, Protocol):
+    """Texts with one label each, for attacks that change words; a token is a word or a byte.
+
+    Where tokens are words, these are separated by single spaces.
+    """
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """The texts, (n,)."""
+
+    def encode(self, text: str) -> Tensor:
+        """Ids of any text's tokens, int64 (n,), in [1, V); empty for a text without tokens."""
 
 
 def is_text(data: ExampleSet) -> bool:
@@ -189,6 +199,10 @@ class Sentences:
     def mean_tokens(self) -> float:
         """Mean number of words per text."""
         return sum(text.count(" ") + 1 for text in self.sentences) / max(len(self), 1)
+
+    def encode(self, text: str) -> Tensor:
+        """Ids of a text's words, int64 (n,)."""
+        return self.vocabulary.ids(text.split())
 
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
         """Word ids, int64 (B, N), right-padded."""

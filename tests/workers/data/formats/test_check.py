@@ -16,6 +16,7 @@ from assay.workers.data.pydoc import pydoc
 from tests.support.imagenet_trees import write_flat, write_set
 from tests.support.stored_trees import write_cells
 from tests.support.texts import write_imdb, write_sst, write_wikitext
+from tests.workers.data.test_uea import TEST, TRAIN, write
 
 
 @pytest.fixture
@@ -37,6 +38,8 @@ def test_every_visible_folder_is_reported(root: Path) -> None:
         ("digits", None, 10),
         ("shapes", None, 5),
         ("pydoc", None, len(pydoc(None, "test").vocabulary)),
+        ("motions", None, 6),
+        ("pulses", None, 1),
         ("image_folder", "birds", 2),
         ("cifar10", "cifar", None),
         ("image_folder", "notes", None),
@@ -46,17 +49,17 @@ def test_every_visible_folder_is_reported(root: Path) -> None:
     train, test = reports[0].splits
     assert (train.split, train.examples, train.problem) == ("train", 1442, None)
     assert test.sha256 == digits(None, "test").content_sha256()
-    birds = reports[3].splits
+    birds = reports[5].splits
     assert birds[0].problem is not None
     assert (birds[1].examples, birds[1].problem) == (2, None)
-    assert "data_batch_1.bin is missing" in (reports[4].splits[0].problem or "")
-    assert "missing: train/" in (reports[6].splits[0].problem or "")
-    assert "objectInfo150.txt" in (reports[7].splits[1].problem or "")
+    assert "data_batch_1.bin is missing" in (reports[6].splits[0].problem or "")
+    assert "missing: train/" in (reports[8].splits[0].problem or "")
+    assert "objectInfo150.txt" in (reports[9].splits[1].problem or "")
 
 
 def test_no_hash_reads_no_image(root: Path) -> None:
     (root / "birds" / "val" / "crow" / "0.png").chmod(0)
-    report = list_sets(root, hashes=False)[3].splits[1]
+    report = list_sets(root, hashes=False)[5].splits[1]
     assert (report.examples, report.sha256) == (2, None)
 
 
@@ -76,7 +79,8 @@ def test_json_for_a_program(
     assert main(["--json", "--no-hash"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["root"] == str(root)
-    names = ["digits", "shapes", "pydoc", "image_folder", "cifar10", "image_folder", "camvid", "ade20k"]
+    names = ["digits", "shapes", "pydoc", "motions", "pulses"]
+    names += ["image_folder", "cifar10", "image_folder", "camvid", "ade20k"]
     assert [entry["name"] for entry in body["sets"]] == names
     assert body["sets"][0]["splits"][1] == {"split": "test", "examples": 355, "sha256": None, "problem": None}
 
@@ -133,6 +137,15 @@ def test_stored_corrupted_images_are_recognised(tmp_path: Path) -> None:
     assert "(frost/5: bee/bee_0.png)" in (half.splits[1].problem or "")
 
 
+def test_every_set_of_series_is_recognised(tmp_path: Path) -> None:
+    write(tmp_path, train=TRAIN, test=TEST)
+    write(tmp_path, train=TRAIN, test=TEST, folder="more")
+    reports = [report for report in list_sets(tmp_path) if report.folder]
+    found = [(one.folder, one.name, one.classes) for one in reports]
+    assert found == [("more", "uea", 2), ("uea/Tiny", "uea", 2)]
+    assert [part.examples for one in reports for part in one.splits] == [4] * 4
+
+
 def test_sets_of_text_are_recognised(tmp_path: Path) -> None:
     write_wikitext(tmp_path)
     write_sst(tmp_path)
@@ -145,3 +158,18 @@ def test_sets_of_text_are_recognised(tmp_path: Path) -> None:
         ("wikitext-103", "wikitext", 12),
     ]
     assert all(part.problem is None for report in reports for part in report.splits)
+
+
+def test_long_range_arenas_release_is_recognised(tmp_path: Path) -> None:
+    where = tmp_path / "lra_release" / "listops-1000"
+    where.mkdir(parents=True)
+    (where / "basic_test.tsv").write_text("Source\tTarget\n( ( ( [MIN 1 ) 2 ) ] )\t1\n")
+    (tmp_path / "lra_release" / "tsv_data").mkdir()
+    reports = [report for report in list_sets(tmp_path) if report.folder is not None]
+    assert [(r.name, r.folder, r.classes) for r in reports] == [
+        ("lra_listops", "lra_release/listops-1000", 10),
+        ("lra_retrieval", "lra_release/tsv_data", None),
+    ]
+    train, test = reports[0].splits
+    assert "basic_train.tsv not found" in (train.problem or "")
+    assert (test.examples, len(test.sha256 or "")) == (1, 64)

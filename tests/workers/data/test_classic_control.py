@@ -1,0 +1,156 @@
+"""Trajectories of scripted policies: seeded, as good as they say, and the references are measured."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from assay.workers.data import classic_control as module
+from assay.workers.data.classic_control import ENVIRONMENTS, MEDIUM, classic_control, policy
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.environments import Environment, Episode, make
+from assay.workers.data.formats.trajectories import Trajectories, Trajectory, play
+
+NAMES = sorted(ENVIRONMENTS)
+
+
+def small(split: str = "train", **params: object) -> Trajectories:
+    return classic_control(None, split, **{"trajectories": 6, "episodes": 3, **params})  # type: ignore[arg-type]
+
+
+def mean_return(name: str, skill: float, episodes: int) -> tuple[float, float]:
+    """Mean return of a scripted policy, and its standard error."""
+    environment = ENVIRONMENTS[name]
+    made = make(environment, "test")
+    found = [
+        play(Episode(environment, made, seed), policy(environment, skill), np.random.default_rng(seed))
+        for seed in range(5000, 5000 + episodes)
+    ]
+    sums = np.array([one.rewards.sum() for one in found])
+    return float(sums.mean()), float(sums.std(ddof=1) / np.sqrt(episodes))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_references_are_what_random_actions_and_the_expert_get(name: str) -> None:
+    facts = ENVIRONMENTS[name]
+    for skill, stated, episodes in ((0.0, facts.random_return, 6), (1.0, facts.expert_return, 25)):
+        found, error = mean_return(name, skill, episodes)
+        assert abs(found - stated) <= 4 * error + 0.2, (name, skill, found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_description(name: str, split: str) -> None:
+    data = small(split, environment=name)
+    facts = ENVIRONMENTS[name]
+    assert (data.name, data.task) == ("classic_control", "control")
+    assert (data.classes, data.channels) == (facts.actions, facts.observations)
+    assert len(set(data.ids)) == len(data) == {"train": 6, "test": 3}[split]
+    assert len(data.class_names) == len(set(data.class_names)) == data.classes
+    assert len(data.mean) == len(data.std) == data.channels
+    assert min(data.std) > 0
+    assert small("train", environment=name).mean == data.mean
+    assert not set(small("train", environment=name).ids) & set(small("test", environment=name).ids)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_trajectories_are_those_of_the_environment(name: str) -> None:
+    """Played again from its seed, a trajectory has the same observations and rewards."""
+    facts, data = ENVIRONMENTS[name], small(environment=name, quality="medium")
+    for number, trajectory in enumerate(data.trajectories[:2]):
+        key = module.example_key("classic_control", f"{name}/medium/{number:05d}")
+        draws = np.random.default_rng(int.from_bytes(key[:8], "big"))
+        assert module.skill_of(name, "medium", number, draws) == MEDIUM[name][0]
+        episode = Episode(facts, make(facts, "test"), int(draws.integers(2**31)))
+        for seen, action, reward in zip(
+            trajectory.observations, trajectory.actions, trajectory.rewards, strict=True
+        ):
+            np.testing.assert_array_equal(episode.observation.astype(np.float32), seen)
+            assert episode.step(action if facts.discrete else action.astype(np.float64)) == reward
+        assert (episode.over, episode.ended) == (True, trajectory.ended)
+
+
+def test_content_is_repeatable_and_the_hash_follows_it() -> None:
+    digest = small().content_sha256()
+    module._recorded.cache_clear()
+    assert small().content_sha256() == digest
+    others = [
+        small("test"),
+        small(quality="expert"),
+        small(environment="Pendulum-v1"),
+        small(trajectories=7),
+    ]
+    assert len({digest, *(other.content_sha256() for other in others)}) == 5
+    changed = small()
+    first = changed.trajectories[0]
+    first.rewards[0] += 1
+    try:
+        assert changed.content_sha256() != digest
+    finally:
+        first.rewards[0] -= 1
+
+
+def test_qualities_are_in_order() -> None:
+    order = ("random", "medium-replay", "medium", "medium-expert", "expert")
+    means = [
+        np.mean([one.rewards.sum() for one in small(quality=quality, trajectories=60).trajectories])
+        for quality in order
+    ]
+    assert means == sorted(means)
+    medium = ENVIRONMENTS["CartPole-v1"].normalized(float(means[2]))
+    assert 0.2 < medium < 0.55
+    assert {length for _, length in MEDIUM.values()} == {2, 6}
+
+
+def test_an_episode_begins_from_the_seed_and_its_id() -> None:
+    data = small("test")
+    first, again = data.episode(1, 5), data.episode(1, 5)
+    assert (first.observation == again.observation).all()
+    assert (data.episode(2, 5).observation != first.observation).any()
+    assert (data.episode(1, 6).observation != first.observation).any()
+    assert first.step(1) == again.step(1) == 1.0
+    with pytest.raises(IndexError, match="3"):
+        data.episode(3, 0)
+
+
+def test_without_gymnasium_the_message_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module._recorded.cache_clear()
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(MissingData, match=r"'classic_control' needs the Python package gymnasium.*control"):
+        small(trajectories=9)
+
+
+def test_actions_are_scaled_to_the_bounds_and_must_be_finite() -> None:
+    facts = ENVIRONMENTS["Pendulum-v1"]
+    episode = Episode(facts, make(facts, "test"), 0)
+    assert episode._scaled([0.5]) == np.float32(1.0)
+    assert episode._scaled([7.0]) == np.float32(2.0)
+    with pytest.raises(ValueError, match="must be finite"):
+        episode.step([float("nan")])
+
+
+def test_another_version_of_an_environment_is_refused() -> None:
+    wrong = Environment("CartPole-v1", 5, 2, True, 500, 0.0, 1.0, 1.0, 1.0)
+    with pytest.raises(CorruptData, match="has 4 observations, 5 are expected"):
+        make(wrong, "test")
+    with pytest.raises(MissingData, match="needs the environment 'Nowhere-v9'"):
+        make(Environment("Nowhere-v9", 5, 2, True, 500, 0.0, 1.0, 1.0, 1.0), "test")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"observations": np.zeros((2, 3), np.float32)}, "observations must be"),
+        ({"actions": np.array([0, 2])}, "actions must be from 0 to 1"),
+        ({"rewards": np.array([0.0, np.nan])}, "rewards must be finite"),
+    ],
+)
+def test_malformed_trajectories_are_refused(change: dict[str, np.ndarray], message: str) -> None:
+    good = {"observations": np.zeros((2, 4), np.float32), "actions": np.array([0, 1]), "rewards": np.ones(2)}
+    bad = Trajectory(**{**good, **change}, ended=True)
+    with pytest.raises(CorruptData, match=message):
+        Trajectories(
+            name="x", environment=ENVIRONMENTS["CartPole-v1"], recorded=[bad], ids=["a"], episodes=None
+        )

@@ -1,0 +1,97 @@
+"""D4RL's gym-mujoco sets from their files: HalfCheetah, Hopper and Walker2d, the sets of the Primal paper.
+
+Fu et al. 2020, "D4RL: Datasets for Deep Data-Driven Reinforcement Learning"; the files are those of the "v2"
+sets. Episodes are played in gymnasium's "v4" environments, which need the package mujoco: D4RL's own "v2"
+ones are the same models in an older simulator, so a return may differ a little from published ones.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+from assay.workers.data.formats.dataset import MissingData
+from assay.workers.data.formats.environments import Environment
+from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.trajectories import Trajectories, Trajectory
+from assay.workers.data.formats.trajectory_files import read_transitions
+
+__all__ = ["d4rl"]
+
+TASKS = ("control",)
+FACTS = {"max_steps": 1000, "package": "gymnasium"}
+PAPER = "Fu et al. 2020, D4RL: Datasets for Deep Data-Driven Reinforcement Learning"
+
+Task = Literal["halfcheetah", "hopper", "walker2d"]
+Quality = Literal["random", "medium", "medium-replay", "medium-expert", "expert"]
+
+# D4RL's reference returns; targets and scale are those of the Decision Transformer's released code.
+ENVIRONMENTS = {
+    "halfcheetah": Environment(
+        "HalfCheetah-v4", 17, 6, False, 1000, -280.178953, 12135.0, 12000.0, 1000.0, "mujoco"
+    ),
+    "hopper": Environment("Hopper-v4", 11, 3, False, 1000, -20.272305, 3234.3, 3600.0, 1000.0, "mujoco"),
+    "walker2d": Environment("Walker2d-v4", 17, 6, False, 1000, 1.629008, 4592.3, 5000.0, 1000.0, "mujoco"),
+}
+
+
+def d4rl(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    environment: Task = "hopper",
+    quality: Quality = "medium",
+    folder: Annotated[str, "folder"] = "d4rl",
+    episodes: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+) -> Trajectories:
+    """D4RL's HalfCheetah, Hopper and Walker2d (v2), from FOLDER/hopper_medium-v2.hdf5 and so on, or .npz.
+
+    HDF5 needs the package h5py; episodes need gymnasium and mujoco.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" are the trajectories of the file, "test" are episodes that a policy is judged in.
+        environment: the simulated body.
+        quality: of the policies that made the trajectories.
+        folder: relative name of the folder.
+        episodes: how many episodes a policy is judged in.
+
+    Returns:
+        The part.
+
+    Raises:
+        MissingData: no such folder or file, or a package is not installed.
+        CorruptData: the file cannot be read, or has other arrays.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    path = _path(root, folder, f"{environment}_{quality.replace('-', '_')}-v2")
+    recorded = _read(path, path.stat().st_mtime_ns)
+    return Trajectories(
+        name="d4rl",
+        environment=ENVIRONMENTS[environment],
+        recorded=recorded,
+        ids=[f"{path.stem}/{number:05d}" for number in range(len(recorded))],
+        episodes=None if split == "train" else episodes,
+    )
+
+
+@lru_cache(maxsize=2)  # both splits need them
+def _read(path: Path, changed: int) -> tuple[Trajectory, ...]:
+    del changed
+    return tuple(read_transitions(path))
+
+
+def _path(root: Path | None, folder: str, stem: str) -> Path:
+    where = resolve_folder(root, folder)
+    assert root is not None
+    for suffix in (".hdf5", ".npz"):
+        path = where / f"{stem}{suffix}"
+        if path.is_file():
+            check_inside(path, root.resolve())
+            return path
+    raise MissingData(
+        f"the data set 'd4rl' wants {where / stem}.hdf5 (or .npz), one of D4RL's gym-mujoco files, version 2"
+    )

@@ -1,0 +1,157 @@
+"""Environments of gymnasium: what a control task is played in, one seeded episode at a time.
+
+Actions have one form everywhere: the number of a discrete one, or numbers in [-1, 1], scaled to the bounds of
+the environment. Nothing here needs gymnasium until an episode begins.
+
+S = numbers of an observation, A = discrete actions, or numbers of a continuous one.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+
+Observation = NDArray[np.float64]
+EXTRA = "assay-robustness[control]"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Facts of an environment that need no package.
+
+    Attributes:
+        name: gymnasium's id.
+        observations: S.
+        actions: A.
+        discrete: whether an action is one of A; else it is A numbers in [-1, 1].
+        max_steps: the most steps of an episode.
+        random_return: mean return of random actions, which has the normalised return 0.
+        expert_return: mean return of the expert, which has the normalised return 1.
+        target_return: the return that a return-conditioned policy is asked for by default.
+        return_scale: returns are divided by it before a network sees them, above 0.
+        package: what gymnasium needs for it, by the name to install; None where gymnasium is enough.
+    """
+
+    name: str
+    observations: int
+    actions: int
+    discrete: bool
+    max_steps: int
+    random_return: float
+    expert_return: float
+    target_return: float
+    return_scale: float
+    package: str | None = None
+
+    def normalized(self, episode_return: float) -> float:
+        """The return on the scale where random actions have 0 and the expert has 1 (D4RL's score / 100)."""
+        return (episode_return - self.random_return) / (self.expert_return - self.random_return)
+
+
+def gymnasium(wanted_by: str) -> ModuleType:
+    """The package.
+
+    Raises:
+        MissingData: it is not installed; names it, and what wants it.
+    """
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise MissingData(
+            f"the data set {wanted_by!r} needs the Python package gymnasium, which this worker does not have:"
+            f" pip install '{EXTRA}'"
+        ) from error
+    return gymnasium
+
+
+def make(environment: Environment, wanted_by: str) -> Any:
+    """A new environment of gymnasium.
+
+    Raises:
+        MissingData: gymnasium, or a package that it needs for this environment, is not installed.
+        CorruptData: the installed version has another space of observations or actions.
+    """
+    package = gymnasium(wanted_by)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is a later version of the environment
+            made = package.make(environment.name, disable_env_checker=True)
+    except package.error.Error as error:
+        needed = environment.package or "a package of gymnasium"
+        raise MissingData(
+            f"the data set {wanted_by!r} needs the environment {environment.name!r}, which needs {needed}:"
+            f" {error}"
+        ) from error
+    _check(environment, made)
+    return made
+
+
+class Episode:
+    """One episode, begun from a seed.
+
+    Args:
+        environment: its facts.
+        made: gymnasium's environment, used by this episode alone until it is over.
+        seed: of the beginning, in [0, 2^31).
+
+    Attributes:
+        observation: float64 (S,).
+        over: whether it ended, or has had its most steps.
+        ended: whether it ended by itself.
+    """
+
+    def __init__(self, environment: Environment, made: Any, seed: int) -> None:
+        self._environment = environment
+        self._made = made
+        observation, _ = made.reset(seed=seed)
+        self.observation: Observation = np.asarray(observation, dtype=np.float64)
+        self.over = self.ended = False
+
+    def step(self, action: int | Sequence[float] | NDArray[np.float64]) -> float:
+        """Do an action and return its reward.
+
+        Args:
+            action: from 0 to A - 1, or (A,), cut to [-1, 1].
+
+        Raises:
+            ValueError: a number is not finite.
+        """
+        assert not self.over, "the episode is over"
+        observation, reward, ended, cut, _ = self._made.step(self._scaled(action))
+        self.observation = np.asarray(observation, dtype=np.float64)
+        self.ended = bool(ended)
+        self.over = bool(ended or cut)
+        return float(reward)
+
+    def _scaled(self, action: int | Sequence[float] | NDArray[np.float64]) -> Any:
+        if self._environment.discrete:
+            return int(action)  # type: ignore[arg-type]
+        values = np.asarray(action, dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError(f"an action must be finite: got {values.tolist()}")
+        space = self._made.action_space
+        low, high = (np.asarray(bound, dtype=np.float64) for bound in (space.low, space.high))
+        return (low + (np.clip(values, -1.0, 1.0) + 1.0) / 2.0 * (high - low)).astype(space.dtype)
+
+
+def _check(environment: Environment, made: Any) -> None:
+    """Refuses an environment whose numbers are not those stated."""
+    space, sizes = made.action_space, {"observations": math.prod(made.observation_space.shape)}
+    sizes["actions"] = int(space.n) if hasattr(space, "n") else math.prod(space.shape)
+    if hasattr(space, "n") != environment.discrete:
+        raise CorruptData(f"the actions of {environment.name!r} are not what this version of Assay knows")
+    for name, found in sizes.items():
+        if found != getattr(environment, name):
+            raise CorruptData(
+                f"the environment {environment.name!r} has {found} {name}, {getattr(environment, name)} are"
+                " expected: another version of gymnasium"
+            )

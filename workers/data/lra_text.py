@@ -1,0 +1,73 @@
+"""The Text task of Long Range Arena: IMDB's reviews, byte by byte.
+
+Tay et al., ICLR 2021; Maas et al., ACL 2011. The reviews are read as they are in the files, with their HTML
+line breaks; a token is a byte of the UTF-8 text, and its id one more than the byte, as in the released
+pipeline. A model reads the first bytes, up to its length; the papers read 4000.
+
+The released pipeline has no validation part of its own: its development set is the test set. Here there is
+none of that kind: a recipe sets a share of the training reviews aside, or selects on the test set by name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from assay.workers.data.formats.dataset import CorruptData
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.sequences import ByteTexts
+from assay.workers.data.imdb import CLASS_NAMES, review_files
+
+__all__ = ["lra_text"]
+
+TASKS = ("sequence",)
+PAPER = "Tay et al. 2021, Long Range Arena; Maas et al. 2011, Learning Word Vectors for Sentiment Analysis"
+FACTS = {
+    "classes": 2,
+    "channels": 257,
+    "words": False,
+    "sentences": True,
+    "pairs": False,
+    "train": 25_000,
+    "test": 25_000,
+}
+
+
+def lra_text(
+    root: Path | None, split: Literal["train", "test"], *, folder: Annotated[str, "folder"] = "aclImdb"
+) -> ByteTexts:
+    """IMDB's film reviews as bytes (Long Range Arena's Text), from FOLDER/{train,test}/{neg,pos}/*.txt.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: which part.
+        folder: relative name of the folder.
+
+    Returns:
+        The part; a model reads the first bytes of a review, up to its length.
+
+    Raises:
+        MissingData: no such folder, or no reviews of a class.
+        CorruptData: a review is not UTF-8 text, or empty.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    files = review_files(where, root.resolve(), split)
+    return ByteTexts(
+        name="lra_text",
+        class_names=CLASS_NAMES,
+        ids=[path.relative_to(where).with_suffix("").as_posix() for path, _ in files],
+        sentences=[_text(path) for path, _ in files],
+        labels=[label for _, label in files],
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"{path} is not UTF-8: {error}") from error
+    if not text:
+        raise CorruptData(f"{path} is empty")
+    return text

@@ -1,0 +1,82 @@
+"""Minari's MuJoCo sets from their files: the successor of D4RL, with other policies and gymnasium's v5.
+
+Younis et al. 2024, "Minari". The package minari is not needed: its files are HDF5. Returns are normalised
+with D4RL's references, which belong to earlier versions of the environments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+
+from assay.workers.data.d4rl import ENVIRONMENTS as D4RL
+from assay.workers.data.formats.dataset import MissingData
+from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.trajectories import Trajectories, Trajectory
+from assay.workers.data.formats.trajectory_files import read_episodes
+
+__all__ = ["minari"]
+
+TASKS = ("control",)
+FACTS = {"max_steps": 1000, "package": "gymnasium"}
+PAPER = "Younis et al. 2024, Minari"
+
+Body = Literal["halfcheetah", "hopper", "walker2d"]
+Skill = Literal["simple", "medium", "expert"]
+
+ENVIRONMENTS = {name: replace(one, name=one.name.replace("-v4", "-v5")) for name, one in D4RL.items()}
+
+
+def minari(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    environment: Body = "hopper",
+    quality: Skill = "medium",
+    folder: Annotated[str, "folder"] = "minari",
+    episodes: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+) -> Trajectories:
+    """Minari's HalfCheetah, Hopper and Walker2d, from FOLDER/mujoco/hopper/medium-v0/data/main_data.hdf5 etc.
+
+    Needs the package h5py; episodes need gymnasium and mujoco.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" are the trajectories of the file, "test" are episodes that a policy is judged in.
+        environment: the simulated body.
+        quality: of the policies that made the trajectories.
+        folder: relative name of the folder; a copy of Minari's own.
+        episodes: how many episodes a policy is judged in.
+
+    Returns:
+        The part.
+
+    Raises:
+        MissingData: no such folder or file, or a package is not installed.
+        CorruptData: the file cannot be read, or has other arrays.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    path = where / "mujoco" / environment / f"{quality}-v0" / "data" / "main_data.hdf5"
+    if not path.is_file():
+        raise MissingData(f"the data set 'minari' wants {path}, of a copy of Minari's folder of data sets")
+    check_inside(path, root.resolve())
+    recorded = _read(path, path.stat().st_mtime_ns)
+    return Trajectories(
+        name="minari",
+        environment=ENVIRONMENTS[environment],
+        recorded=recorded,
+        ids=[f"{environment}/{quality}-v0/{number:05d}" for number in range(len(recorded))],
+        episodes=None if split == "train" else episodes,
+    )
+
+
+@lru_cache(maxsize=2)  # both splits need them
+def _read(path: Path, changed: int) -> tuple[Trajectory, ...]:
+    del changed
+    return tuple(read_episodes(path))

@@ -1,0 +1,102 @@
+"""The UEA archive of multivariate time series classification, or any other set of `.ts` files.
+
+Bagnall et al. 2018, "The UEA multivariate time series classification archive, 2018"; the ten sets of Chen et
+al. 2023 ("Primal-Attention", table 1) and Nguyen et al. 2023 ("A Primal-Dual Framework for Transformers and
+Neural Networks", table 1) are named in `TESTED`.
+
+Missing numbers are filled as in the released code of mvts_transformer: linear between the nearest known steps
+of the series, constant beyond them. Deviation: a feature of which a series knows nothing, which that code
+leaves undefined, gets its training mean.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import MaxLen, MinLen
+
+from assay.workers.data.formats.dataset import CorruptData
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.series import Series, filled, statistics_of
+from assay.workers.data.formats.ts_files import SeriesFile, find_file, read_series
+
+__all__ = ["uea"]
+
+TASKS = ("series",)
+PAPER = "Bagnall et al. 2018, The UEA multivariate time series classification archive, 2018"
+FACTS = {"series": True}
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+# Test examples of the sets that the papers use, as published.
+TESTED = {
+    "EthanolConcentration": 263,
+    "FaceDetection": 3524,
+    "Handwriting": 850,
+    "Heartbeat": 205,
+    "JapaneseVowels": 370,
+    "PEMS-SF": 173,
+    "SelfRegulationSCP1": 293,
+    "SelfRegulationSCP2": 180,
+    "SpokenArabicDigits": 2199,
+    "UWaveGestureLibrary": 320,
+    "BasicMotions": 40,
+}
+
+
+def uea(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "uea",
+    dataset: Annotated[str, MinLen(1), MaxLen(100)] = "JapaneseVowels",
+) -> Series:
+    """Time series of FOLDER/DATASET/DATASET_{TRAIN,TEST}.ts, or of these files in FOLDER itself.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: which file: "train" reads DATASET_TRAIN.ts, "test" DATASET_TEST.ts.
+        folder: relative name of the folder.
+        dataset: name of the set, such as JapaneseVowels, PEMS-SF or any other whose files are there.
+
+    Returns:
+        The part, with the mean and standard deviation of each feature of the training file. Missing numbers
+        are filled within their series.
+
+    Raises:
+        MissingData: no such folder, or no such files.
+        CorruptData: a line that is no series of the header's classes and features; names it.
+        ValueError: a name is malformed, or leads out of the root.
+    """
+    if not NAME.fullmatch(dataset):
+        raise ValueError(f"dataset is {dataset[:100]!r}; allowed: letters, digits, hyphens and underscores")
+    where = resolve_folder(root, folder)
+    assert root is not None
+    both = {part: find_file(where, dataset, part, root.resolve(), "uea") for part in ("TRAIN", "TEST")}
+    train, test = (read_series(both[part]) for part in ("TRAIN", "TEST"))
+    _check_alike(train, test, both["TEST"])
+    statistics = statistics_of(train.values)
+    chosen = train if split == "train" else test
+    renumber = [train.class_names.index(name) for name in chosen.class_names]
+    return Series(
+        name="uea",
+        class_names=train.class_names,
+        ids=[f"{dataset}/{split}/{number:06d}" for number in range(len(chosen.labels))],
+        values=[filled(values, statistics[0]) for values in chosen.values],
+        labels=[renumber[label] for label in chosen.labels],
+        statistics=statistics,
+        longest=max(len(values) for part in (train, test) for values in part.values),
+        published=TESTED.get(dataset) if split == "test" else None,
+    )
+
+
+def _check_alike(train: SeriesFile, test: SeriesFile, path: Path) -> None:
+    if set(train.class_names) != set(test.class_names):
+        raise CorruptData(
+            f"{path}: its classes are {', '.join(test.class_names)}, the training file has"
+            f" {', '.join(train.class_names)}"
+        )
+    features, wanted = test.values[0].shape[1], train.values[0].shape[1]
+    if features != wanted:
+        raise CorruptData(f"{path}: its series have {features} features, the training file's have {wanted}")
