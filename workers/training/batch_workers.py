@@ -93,6 +93,7 @@ class MadeBatches:
         repeats: int = 1,
         processes: Processes = ALONE,
         workers: int = 0,
+        rows: Sequence[int] | None = None,
     ):
         """Defers all work to `between`.
 
@@ -104,6 +105,7 @@ class MadeBatches:
             repeats: visits of an example per epoch.
             processes: this process of the training.
             workers: how many processes make examples for it; 0: it makes them itself.
+            rows: indices of the examples to visit; None: all.
 
         Raises:
             ValueError: no examples, or too few for the processes.
@@ -114,7 +116,8 @@ class MadeBatches:
         self._seed = seed
         self._device = device
         self._workers = workers
-        self._order = Order(len(examples.ids), seed=seed, batch_size=batch_size, repeats=repeats)
+        n = len(examples.ids)
+        self._order = Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows)
         self._part = processes.part(self._order.batch_size)
 
     @property

@@ -11,7 +11,7 @@ Legend: B examples of this process's part of a batch, C channels, S image side.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
@@ -75,8 +75,11 @@ class Batches:
         device: torch.device,
         augmentation: Augmentation | None = None,
         processes: Processes = ALONE,
+        rows: Sequence[int] | None = None,
     ):
         """Loads all images at once if their float32 pixels take at most `CACHE_BYTES`.
+
+        With `rows`, only the examples at these indices are visited.
 
         Raises:
             ValueError: no examples, or too few for the processes.
@@ -89,7 +92,8 @@ class Batches:
         n = len(data.ids)
         if n == 0:
             raise ValueError(f"data set {data.name!r} has no training examples")
-        self._order = Order(n, seed=seed, batch_size=batch_size, repeats=self._augmentation.repeats)
+        repeats = self._augmentation.repeats
+        self._order = Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows)
         self._part: Part = processes.part(self._order.batch_size)
         self._cache: TrainingBatch | None = None
         if n * data.channels * image_size**2 * 4 <= CACHE_BYTES:

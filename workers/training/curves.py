@@ -1,4 +1,4 @@
-"""Training curves as SVG: loss and accuracy by epoch; for language models, loss only.
+"""Training curves as SVG: loss and accuracy by epoch, in training and validation; for language models, loss.
 
 The same records give the same text.
 """
@@ -12,11 +12,12 @@ from assay.service.metrics.analyses.svg import draw as draw_panels
 from assay.workers.training.training_log import EpochRecord
 
 
-def draw(records: Sequence[EpochRecord]) -> str:
+def draw(records: Sequence[EpochRecord], judged: str = "validation") -> str:
     """Plot loss, and accuracy with and without attack, per epoch; for a language model, the evaluation loss.
 
     Args:
         records: at least one; losses are finite.
+        judged: what the judged loss and accuracy are of.
 
     Returns:
         The text of an SVG file.
@@ -27,12 +28,18 @@ def draw(records: Sequence[EpochRecord]) -> str:
     evaluated = [r.evaluation_loss for r in records if r.evaluation_loss is not None]
     if len(evaluated) == len(records):
         losses.append(Series("of the evaluation split", _by_epoch(evaluated), "line"))
+    judgements = [(r.judged_loss, r.judged_accuracy) for r in records]
+    found = [(loss, 100 * value) for loss, value in judgements if loss is not None and value is not None]
+    if len(found) == len(records):
+        losses.append(Series(judged, _by_epoch([loss for loss, _ in found]), "line"))
     known = [100 * record.accuracy for record in records if record.accuracy is not None]
     accuracy = [Series("accuracy", _by_epoch(known), "line")]
     attacked = [r.adversarial_accuracy for r in records if r.adversarial_accuracy is not None]
     if attacked:
         values = _by_epoch([100 * value for value in attacked])
         accuracy.append(Series("under the attack of the training", values, "line"))
+    if len(found) == len(records):
+        accuracy.append(Series(judged, _by_epoch([value for _, value in found]), "line"))
     highest = max(y for series in losses for _, y in series.points)
     epochs, top = (1.0, float(len(records))), max(highest, 1e-9) * 1.05
     panels = [

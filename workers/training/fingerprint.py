@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +14,24 @@ from torch import nn
 
 from assay.workers.data.formats.dataset import DataSet, ExampleSet
 from assay.workers.training.recipe import Recipe
+
+# Fields of a recipe that earlier versions did not have: at their defaults they change nothing, so that a
+# training of such a version can be continued.
+NEWER = frozenset(
+    [
+        "decay_everything",
+        "momentum_cycle",
+        "clip_value",
+        "total_batch",
+        "total_tokens",
+        "validation",
+        "selection",
+        "judged_every",
+        "first_judged",
+    ]
+)
+# What is said about the published training, which is not part of this one.
+STATED = frozenset({"published_batch", "published_tokens"})
 
 
 def training_identity(
@@ -25,21 +43,37 @@ def training_identity(
     batch_size: int,
     dtype: torch.dtype,
     processes: int,
+    *,
+    at_once: int | None = None,
+    rows: Sequence[int] | None = None,
 ) -> dict[str, object]:
-    """Plain values that must match for a checkpoint to belong to this training."""
+    """Plain values that must match for a checkpoint to belong to this training.
+
+    `batch_size` is that of a step, `at_once` that of a pass where it is smaller; `rows` are the indices of
+    the examples if not all are trained on.
+    """
     truth = cast(DataSet, data).labels.tolist() if data.task == "classification" else data.content_sha256()
     layout = [(name, list(tensor.shape)) for name, tensor in classifier.state_dict().items()]
+    smaller = {} if at_once is None or at_once >= batch_size else {"accumulated": at_once}
+    fewer = {} if rows is None else {"rows": _digest(list(rows))}
     return {
         "model": _digest(layout),
         "data": _digest([data.name, list(data.ids), truth]),
-        "recipe": _digest(asdict(recipe)),
+        "recipe": _digest(_facts(recipe)),
         "seed": seed,
         "image_size": image_size,
         "batch_size": batch_size,
         "dtype": str(dtype),
         # Dropout and drop-path draws depend on a process's part of the batch.
         "devices": processes,
+        **smaller,
+        **fewer,
     }
+
+
+def _facts(recipe: Recipe) -> dict[str, object]:
+    same = {f.name for f in fields(recipe) if f.name in NEWER and getattr(recipe, f.name) == f.default}
+    return {name: value for name, value in asdict(recipe).items() if name not in same | STATED}
 
 
 def _digest(value: object) -> str:
@@ -57,7 +91,7 @@ def check_same_training(found: Mapping[str, object], wanted: Mapping[str, object
     Raises:
         ValueError: they differ; the message names the differences.
     """
-    different = sorted(key for key in wanted if found.get(key) != wanted[key])
+    different = sorted(key for key in {*wanted, *found} if found.get(key) != wanted.get(key))
     if different:
         raise ValueError(
             f"the checkpoint in {folder} was made by another training (different: {', '.join(different)}); "

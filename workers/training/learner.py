@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -11,17 +11,21 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from assay.attacks.kernel import frozen
 from assay.models.layers.auxiliary import collected
+from assay.models.layers.series_model import RegressionModel
 from assay.models.layers.token_model import TokenModel
 from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.training.augment import mix
 from assay.workers.training.batch_norm import share_batch_norms
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Part, Processes, everything
 from assay.workers.training.objective import Objective, attack, plain, robust
-from assay.workers.training.optimisers import optimiser_of
+from assay.workers.training.optimisers import optimiser_of, set_rates
 from assay.workers.training.randomness import generator, seed_layers
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.segmentation_loss import pixel_loss
+from assay.workers.training.selection import Judge, Judgement
+from assay.workers.training.trajectories import action_loss, existing
 
 # Computed under autocast, with weights in float32.
 MIXED = (torch.bfloat16, torch.float16)
@@ -31,9 +35,11 @@ class StepResult(NamedTuple):
     """Loss and counts of a batch over all processes, before the update.
 
     Attributes:
-        loss: mean over the batch; for segmentation over its pixels, for a language over its words.
+        loss: mean over the batch; for segmentation over its pixels, for a language over its words, for
+            control over the steps of its windows. For regression the squared error over the variance of the
+            training targets.
         correct: number of correct examples or pixels; in adversarial training, of the images without attack,
-            in eval mode. For a language, only the loss is measured.
+            in eval mode. For a language, control and regression, only the loss is measured.
         judged: number of judged ones; pixels without a class are excluded.
         adversarial_correct: number of correct adversarial images; None without any.
     """
@@ -57,13 +63,14 @@ class Learner:
         device: torch.device,
         dtype: torch.dtype,
         batch_size: int | None = None,
+        at_once: int | None = None,
         processes: Processes = ALONE,
     ):
         """Move the classifier to the device and sets its precision.
 
         Args:
-            classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K), or tokens (B, N); trained in
-                place.
+            classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K), or tokens (B, N), or contexts
+                of a policy; trained in place.
             recipe: how to train.
             seed: keys augmentation, dropout and drop-path.
             data: the training data; classes, mean and standard deviation are read.
@@ -72,12 +79,15 @@ class Learner:
                 float32 and compute the layers under autocast, float16 with a scaled loss.
             batch_size: examples per batch, over all processes; None: the size of the batches given to
                 `update`.
+            at_once: examples of one pass, over all processes: larger batches are cut into pieces whose
+                gradients are accumulated; None: whole batches.
             processes: this process of the training.
         """
         if processes.size > 1:
             share_batch_norms(classifier)
         self._processes = processes
         self._part = None if batch_size is None else processes.part(batch_size)
+        self._at_once = None if at_once is None else -(-at_once // processes.size)
         self._dtype = dtype
         self._mixed = dtype in MIXED
         self._weights_dtype = torch.float32 if self._mixed else dtype
@@ -87,6 +97,8 @@ class Learner:
         self._seed = seed
         self._data = data
         self.language = data.task == "language"
+        self.control = data.task == "control"
+        self.regression = data.task == "series_regression"
         self._device = device
         self._optimiser = optimiser_of(self.classifier, recipe)
         self._trained = [p for group in self._optimiser.param_groups for p in group["params"]]
@@ -102,36 +114,103 @@ class Learner:
         """Classifier with averaged weights; None if the recipe keeps no average."""
         return None if self._average is None else self._average.module
 
-    def update(self, batch: TrainingBatch, *, step: int, learning_rate: float) -> StepResult:
+    @property
+    def unjudged(self) -> bool:
+        """Whether only the loss is measured."""
+        return self.language or self.control or self.regression
+
+    def update(
+        self, batch: TrainingBatch, *, step: int, learning_rate: float, momentum: float | None = None
+    ) -> StepResult:
         """Do one optimiser step.
+
+        The gradients of a batch in pieces add up to those of the whole batch, up to rounding; but batch
+        normalisation takes the statistics of a piece, dropout and drop-path draw other numbers, and an
+        auxiliary loss that is no mean over the examples is taken for each piece.
 
         Args:
             batch: this process's part of it.
             step: number of steps done before; keys all randomness.
             learning_rate: of this step.
+            momentum: of this step, or the first beta; None leaves it.
         """
         images, truth = batch.images, batch.truth
         if images.is_floating_point():  # token ids keep their dtype
             images = images.to(self._weights_dtype)
-        part = self._part or everything(len(images))
-        if self.language:
-            seed_layers(self._seed, step, self._device, self._processes.rank)
-            loss, numbers = self._next_words(images, truth, part)
-        elif truth.dim() > 1:
-            seed_layers(self._seed, step, self._device, self._processes.rank)
-            loss, numbers = self._pixels(images, truth.to(torch.int64), part)
-        else:
-            augmentation, classes = self._recipe.augmentation, self._data.classes
-            key = {"seed": self._seed, "step": step}
-            mixed, target = mix(images, truth, augmentation, classes=classes, part=part, **key)
-            seed_layers(self._seed, step, self._device, self._processes.rank)
-            objective = self._objective(mixed, target, step, part)
-            loss = _share(objective.loss, part)
-            numbers = _numbers(loss, objective, truth)
-        self._scaler.scale(loss).backward()
+        counted = self._count(images, truth)
+        numbers: Tensor | None = None
+        for piece, (rows, part) in enumerate(self._pieces(self._part or everything(len(images)))):
+            inputs, targets = (images, truth) if rows is None else (images[rows], truth[rows])
+            loss, found = self._loss(inputs, targets, part, (step, piece), counted)
+            self._scaler.scale(loss).backward()
+            numbers = found if numbers is None else numbers + found
+        assert numbers is not None
         self._processes.sum_gradients(self._trained)
-        self._apply_gradients(learning_rate)
+        self._apply_gradients(learning_rate, momentum)
         return self._result(numbers, attacked=self._recipe.adversarial is not None)
+
+    def _pieces(self, part: Part) -> Iterator[tuple[Tensor | None, Part]]:
+        """Rows of this process's batch, None for all of them, and their part of the whole batch.
+
+        Rows that mixup and cutmix mix with each other, which are mirror images, stay in one piece.
+        """
+        count = len(part.rows)
+        if self._at_once is None or count <= self._at_once:
+            yield None, part
+            return
+        pairs = (count + 1) // 2
+        pieces = -(-pairs // max(self._at_once // 2, 1))
+        for number in range(pieces):
+            front = range(pairs * number // pieces, pairs * (number + 1) // pieces)
+            places = sorted({*front, *(count - 1 - place for place in front)})
+            rows = tuple(part.rows[place] for place in places)
+            yield torch.tensor(places, device=self._device), Part(rows, part.whole)
+
+    def _count(self, images: Tensor, truth: Tensor) -> Tensor | None:
+        """Number of what the loss of the whole batch is a mean over, over all processes.
+
+        The steps of windows that exist, or labelled pixels; None where it is a mean over the examples.
+        """
+        if self.control:
+            return self._processes.sum(existing(images).sum())
+        if self.language or truth.dim() == 1:
+            return None
+        return self._processes.sum((truth != IGNORE).sum())
+
+    def _loss(
+        self, images: Tensor, truth: Tensor, part: Part, place: tuple[int, int], counted: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The share of the loss that a part of the batch has, and its numbers.
+
+        Args:
+            images: of the part.
+            truth: of the part.
+            part: of the whole batch.
+            place: step, and number of the piece in this process's batch.
+            counted: what `_count` found for the whole batch.
+        """
+        step, piece = place
+        layers = (self._seed, step, self._device, self._processes.rank, piece)
+        if self.language:
+            seed_layers(*layers)
+            return self._next_words(images, truth, part)
+        if self.control and counted is not None:
+            seed_layers(*layers)
+            return self._next_actions(images, truth, part, counted)
+        if counted is not None:
+            seed_layers(*layers)
+            return self._pixels(images, truth.to(torch.int64), part, counted)
+        if self.regression:
+            seed_layers(*layers)
+            return self._targets(images, truth, part)
+        augmentation, classes = self._recipe.augmentation, self._data.classes
+        mixed, target = mix(
+            images, truth, augmentation, classes=classes, part=part, seed=self._seed, step=step
+        )
+        seed_layers(*layers)
+        objective = self._objective(mixed, target, step, part)
+        loss = _share(objective.loss, part)
+        return loss, _numbers(loss, objective, truth)
 
     def _next_words(self, tokens: Tensor, targets: Tensor, part: Part) -> tuple[Tensor, Tensor]:
         """Next-word loss (B, N) of this process's share, and the numbers of the step."""
@@ -144,11 +223,34 @@ class Learner:
         nothing = torch.zeros((), dtype=torch.float64, device=loss.device)
         return loss, torch.stack([loss.detach().double(), nothing, nothing, nothing])
 
-    def _pixels(self, images: Tensor, maps: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-        """Label-map loss (B, S, S) of this process's share, and the numbers of the step."""
-        smoothing, sum_of = self._recipe.label_smoothing, self._processes.sum
+    def _next_actions(
+        self, contexts: Tensor, truth: Tensor, part: Part, whole: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Loss of the actions of windows (B, K) of this process's share, and the numbers of the step."""
         with collected() as auxiliary:
-            loss, correct, judged = pixel_loss(self._logits(images), maps, smoothing, sum_of)
+            loss = action_loss(self._logits(contexts), contexts, truth, whole)
+        loss = sum((_share(added.to(loss), part) for added in auxiliary), loss)
+        nothing = torch.zeros((), dtype=torch.float64, device=loss.device)
+        return loss, torch.stack([loss.detach().double(), nothing, nothing, nothing])
+
+    def _targets(self, series: Tensor, truth: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+        """Squared error of standardised targets (B,) of this process's share, and the numbers of the step."""
+        model = cast(RegressionModel, self.classifier)
+        mean, std = model.target_mean.double(), model.target_std.double()
+        wanted = ((truth.double() - mean) / std).to(self._weights_dtype)
+        with collected() as auxiliary:
+            with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
+                outputs: Tensor = model.backbone(model.normalize(series))  # (B, 1)
+            loss = (outputs[:, 0].to(wanted) - wanted).square().mean()
+        loss = _share(sum((added.to(loss) for added in auxiliary), loss), part)
+        nothing = torch.zeros((), dtype=torch.float64, device=loss.device)
+        return loss, torch.stack([loss.detach().double(), nothing, nothing, nothing])
+
+    def _pixels(self, images: Tensor, maps: Tensor, part: Part, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Label-map loss (B, S, S) of this process's share, and the numbers of the step."""
+        smoothing = self._recipe.label_smoothing
+        with collected() as auxiliary:
+            loss, correct, judged = pixel_loss(self._logits(images), maps, smoothing, pixels)
         loss = sum((_share(added.to(loss), part) for added in auxiliary), loss)
         numbers = [loss.detach(), correct, judged, torch.zeros_like(judged)]
         return loss, torch.stack([number.double() for number in numbers])
@@ -171,18 +273,33 @@ class Learner:
         loss, correct, judged, adversarial = self._processes.sum(numbers).tolist()
         return StepResult(loss, int(correct), int(judged), int(adversarial) if attacked else None)
 
+    def judged_by(self, judge: Judge) -> Judgement:
+        """The model in eval mode on examples that it is not trained on; all processes call this alike."""
+
+        def logits_of(inputs: Tensor) -> Tensor:
+            return self._logits(inputs.to(self._weights_dtype) if inputs.is_floating_point() else inputs)
+
+        self.classifier.eval()
+        with torch.no_grad():
+            sums = judge(logits_of)
+        self.classifier.train()
+        return Judgement.of(self._processes.sum(sums))
+
     def _logits(self, images: Tensor) -> Tensor:
         """Logits (B, K), for segmentation (B, K, S, S), in the dtype of the weights."""
         with torch.autocast(self._device.type, self._dtype if self._mixed else None, enabled=self._mixed):
             logits: Tensor = self.classifier(images)
         return logits.to(self._weights_dtype)
 
-    def _apply_gradients(self, learning_rate: float) -> None:
-        if self._recipe.clip_norm is not None:
+    def _apply_gradients(self, learning_rate: float, momentum: float | None) -> None:
+        value, norm = self._recipe.clip_value, self._recipe.clip_norm
+        if value is not None or norm is not None:
             self._scaler.unscale_(self._optimiser)
-            nn.utils.clip_grad_norm_(self._trained, self._recipe.clip_norm)
-        for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate
+        if value is not None:
+            nn.utils.clip_grad_value_(self._trained, value)
+        if norm is not None:
+            nn.utils.clip_grad_norm_(self._trained, norm)
+        set_rates(self._optimiser, learning_rate, momentum)
         self._scaler.step(self._optimiser)
         self._scaler.update()
         self._optimiser.zero_grad(set_to_none=True)

@@ -3,7 +3,7 @@
 Nothing in it depends on when it was interrupted: the order of the data is keyed by seed and epoch,
 augmentation, dropout, drop-path and the starts of attacks by seed and step, the learning rate is a
 function of the step, and a checkpoint holds everything else (weights, optimiser, average, scale of the loss,
-sums of the epoch, log).
+sums of the epoch, log, the best weights so far).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +32,7 @@ from assay.workers.training.randomness import caller_generators_restored
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained, TrainingDiverged, trained, write
 from assay.workers.training.schedule import SCHEDULES
+from assay.workers.training.selection import Best, Judge, Judgement
 from assay.workers.training.source import source_of
 from assay.workers.training.training_log import LOG_NAME, EpochRecord, TrainingLog
 
@@ -63,6 +64,8 @@ def train(
     processes: Processes = ALONE,
     workers: int = 0,
     held_out_loss: Callable[[nn.Module], float] | None = None,
+    rows: Sequence[int] | None = None,
+    judge: Judge | None = None,
 ) -> Trained:
     """Train a classifier, resuming from the latest intact checkpoint in `folder`, if any.
 
@@ -73,7 +76,8 @@ def train(
         recipe: how to train.
         seed: keys all randomness of the training.
         image_size: S, side in pixels of the resized images; crops have their own.
-        batch_size: examples per step, over all processes; a smaller data set is one batch.
+        batch_size: examples per pass, over all processes; a smaller data set is one batch. So many are a step
+            too, unless the recipe states the size of a step: then a larger step accumulates gradients.
         device: where to compute.
         dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
             loss, so that small gradients don't vanish: steps whose gradients overflow are skipped).
@@ -89,6 +93,9 @@ def train(
             the same with any number.
         held_out_loss: the loss of the classifier on what it is not trained on, in eval mode; asked for by the
             first process after each epoch, for the log. None logs none.
+        rows: indices of the examples to train on; None: all.
+        judge: judges the model on examples that it is not trained on, after each epoch, for the log and for
+            the recipe's selection. All processes ask it alike.
 
     Raises:
         TrainingDiverged: the loss or a weight became infinite or NaN.
@@ -100,19 +107,22 @@ def train(
         raise ValueError(f"dtype is {dtype}; allowed: {', '.join(map(str, DTYPES))}")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; allowed: at least 1")
+    if recipe.selection != "last" and judge is None:
+        raise ValueError(f"selection is {recipe.selection!r}: it needs examples to judge the model on")
+    together = recipe.step_examples(batch_size, image_size)
     with caller_generators_restored(device), deterministic():
-        identity = training_identity(
-            classifier, data, recipe, seed, image_size, batch_size, dtype, processes.size
-        )
+        facts = (classifier, data, recipe, seed, image_size, together, dtype, processes.size)
+        identity = training_identity(*facts, at_once=batch_size, rows=rows)
         source = source_of(
             data,
             recipe,
             seed=seed,
             image_size=image_size,
-            batch_size=batch_size,
+            batch_size=together,
             device=device,
             processes=processes,
             workers=workers,
+            rows=rows,
         )
         learner = Learner(
             classifier,
@@ -122,13 +132,14 @@ def train(
             device=device,
             dtype=dtype,
             batch_size=source.batch_size,
+            at_once=batch_size,
             processes=processes,
         )
-        run = _Run(learner, source, recipe, identity, folder, report, processes, held_out_loss)
+        run = _Run(learner, source, recipe, identity, folder, report, processes, held_out_loss, judge)
         learner.classifier.train()
         run.to_the_end(checkpoint_seconds)
         learner.classifier.eval()
-        return run.write_result(metadata or {})
+        return run.write_result(metadata or {}, min(batch_size, source.batch_size))
 
 
 class _Run:
@@ -144,6 +155,7 @@ class _Run:
         report: Report,
         processes: Processes,
         held_out_loss: Callable[[nn.Module], float] | None,
+        judge: Judge | None,
     ):
         self._learner = learner
         self._source = source
@@ -153,6 +165,9 @@ class _Run:
         self._report = report
         self._processes = processes
         self._held_out_loss = held_out_loss
+        self._judge = judge
+        self._judgement: Judgement | None = None
+        self._best: Best | None = None
         self._per_epoch = source.steps_per_epoch
         self._steps = recipe.steps or recipe.epochs * self._per_epoch
         self._epochs = -(-self._steps // self._per_epoch)
@@ -174,10 +189,11 @@ class _Run:
         saved_at = time.monotonic()
         with closing(self._source.between(self._step, self._steps)) as batches:
             for batch in batches:
-                rate = self._learning_rate(self._step)
-                result = self._learner.update(batch, step=self._step, learning_rate=rate)
+                rate, momentum = self._learning_rate(self._step), self._momentum(self._step)
+                result = self._learner.update(batch, step=self._step, learning_rate=rate, momentum=momentum)
                 self._step += 1
                 self._count(result)
+                self._judge_if_due()
                 if self._step % self._per_epoch == 0 or self._step == self._steps:
                     self._close_epoch(rate)
                 now = time.monotonic()
@@ -192,12 +208,21 @@ class _Run:
             self._save()
         self._report_progress()
 
-    def write_result(self, metadata: Mapping[str, str]) -> Trained:
+    def write_result(self, metadata: Mapping[str, str], at_once: int) -> Trained:
         learner, records = self._learner, self._log.records
-        averages = learner.average is not None
-        outcome = trained(self._folder, records, batch_size=self._source.batch_size, averages=averages)
+        outcome = trained(
+            self._folder,
+            records,
+            batch_size=self._source.batch_size,
+            averages=learner.average is not None,
+            at_once=at_once,
+            selected_step=None if self._best is None else self._best.step,
+        )
+        if self._best is not None:
+            self._best.put_back(learner.classifier, learner.average)
         if self._processes.first:
-            write(outcome, learner.classifier, learner.average, records, metadata)
+            judged = "test set" if self._recipe.selection == "released_test" else "validation"
+            write(outcome, learner.classifier, learner.average, records, metadata, judged)
         return outcome
 
     def _learning_rate(self, step: int) -> float:
@@ -210,6 +235,26 @@ class _Run:
             start=min(recipe.warmup_learning_rate, peak),
             minimum=min(recipe.minimum_learning_rate, peak),
         )
+
+    def _momentum(self, step: int) -> float | None:
+        recipe = self._recipe
+        if recipe.momentum_cycle is None:
+            return None
+        low, high = recipe.momentum_cycle
+        shape = {"steps": self._steps, "warmup_steps": self._warmup_steps}
+        return SCHEDULES[recipe.schedule](step, **shape, peak=low, start=high, minimum=high)
+
+    def _judge_if_due(self) -> None:
+        """Judge the model, and keep its weights if they are the best so far and the recipe selects."""
+        every = self._recipe.judged_every or self._per_epoch
+        if self._judge is None or (self._step % every and self._step != self._steps):
+            return
+        self._judgement = found = self._learner.judged_by(self._judge)
+        early = self._step < self._recipe.first_judged * self._steps
+        if self._recipe.selection == "last" or early:
+            return
+        if self._best is None or found.better_than(Judgement(self._best.loss, self._best.accuracy)):
+            self._best = Best.of(self._step, found, self._learner.classifier, self._learner.average)
 
     def _count(self, result: StepResult) -> None:
         if not math.isfinite(result.loss):
@@ -226,17 +271,19 @@ class _Run:
         attacked = self._recipe.adversarial is not None
         examples = max(self._sums["examples"], 1)
         epoch = -(-self._step // self._per_epoch)
-        language = self._learner.language
+        unjudged = self._learner.unjudged
         record = EpochRecord(
             epoch=epoch,
             step=self._step,
             # The last epoch may be partial.
             loss=self._sums["loss"] / (self._step - (epoch - 1) * self._per_epoch),
-            accuracy=None if language else self._sums["correct"] / examples,
+            accuracy=None if unjudged else self._sums["correct"] / examples,
             learning_rate=learning_rate,
             seconds=round(self._seconds(), 3),
             adversarial_accuracy=self._sums["adversarial_correct"] / examples if attacked else None,
             evaluation_loss=self._evaluated(),
+            judged_loss=None if self._judgement is None else self._judgement.loss,
+            judged_accuracy=None if self._judgement is None else self._judgement.accuracy,
         )
         self._log.append(record)
         self._sums = dict(NOTHING_YET)
@@ -278,6 +325,8 @@ class _Run:
             "sums": self._sums,
             "log": [asdict(record) for record in self._log.records],
             "seconds": self._seconds(),
+            "judgement": self._judgement and list(self._judgement),
+            "best": self._best and self._best.state(),
         }
         self._checkpoints.save(Checkpoint(self._step, state))
         self._report({"type": "checkpoint", "step": self._step})
@@ -298,5 +347,8 @@ class _Run:
         self._step = self._saved_step = checkpoint.step
         self._sums = dict(state["sums"])
         self._seconds_before = state["seconds"]
+        # Checkpoints of earlier versions have neither.
+        self._judgement = Judgement(*state["judgement"]) if state.get("judgement") else None
+        self._best = Best(**state["best"]) if state.get("best") else None
         logger.info("resuming at step %d of %d", self._step, self._steps)
         return [EpochRecord(**record) for record in state["log"]]

@@ -1,6 +1,8 @@
-"""The optimiser of a recipe: SGD, or AdamW.
+"""The optimiser of a recipe: torch's SGD, Adam, AdamW or RAdam.
 
-AdamW: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+AdamW: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019. RAdam: Liu et al., "On the
+Variance of the Adaptive Learning Rate and Beyond", ICLR 2020, algorithm 2; with decoupled weight decay, as in
+its authors' code. SGD and Adam add the decay to the gradient.
 
 Weight decay is restricted as in timm, reimplemented because importing timm takes seconds in every evaluator
 process.
@@ -44,7 +46,7 @@ def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     if not trained:
         raise ValueError("the model has no parameter that requires a gradient: nothing to train")
-    undecayed = undecayed_names(model)
+    undecayed = set() if recipe.decay_everything else undecayed_names(model)
     decayed_group = [weight for name, weight in trained.items() if name not in undecayed]
     undecayed_group = [weight for name, weight in trained.items() if name in undecayed]
     groups = [
@@ -57,6 +59,20 @@ def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         # Not fused: if float16 skips the first step, torch's fused SGD continues from an uninitialised
         # momentum.
         return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, foreach=True)
-    return torch.optim.AdamW(
-        groups, lr=recipe.learning_rate, betas=recipe.betas, eps=recipe.epsilon, fused=True
-    )
+    rate, betas, epsilon = recipe.learning_rate, recipe.betas, recipe.epsilon
+    if recipe.optimiser == "radam":
+        return torch.optim.RAdam(
+            groups, lr=rate, betas=betas, eps=epsilon, decoupled_weight_decay=True, foreach=True
+        )
+    kind = torch.optim.Adam if recipe.optimiser == "adam" else torch.optim.AdamW
+    return kind(groups, lr=rate, betas=betas, eps=epsilon, fused=True)
+
+
+def set_rates(optimiser: torch.optim.Optimizer, learning_rate: float, momentum: float | None) -> None:
+    """Set the learning rate of the next step, and unless None the momentum: SGD's, or the first beta."""
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate
+        if momentum is not None and "betas" in group:
+            group["betas"] = (momentum, group["betas"][1])
+        elif momentum is not None:
+            group["momentum"] = momentum

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from assay.workers.training.randomness import epoch_order
@@ -38,8 +39,12 @@ class Order:
         steps_per_epoch: batches per epoch.
     """
 
-    def __init__(self, n: int, *, seed: int, batch_size: int, repeats: int = 1):
-        """For n examples, at least 1."""
+    def __init__(
+        self, n: int, *, seed: int, batch_size: int, repeats: int = 1, rows: Sequence[int] | None = None
+    ):
+        """For n examples, at least 1; or for those at `rows`, ascending, of a larger set."""
+        self._rows = None if rows is None else torch.tensor(rows, dtype=torch.int64)
+        n = n if rows is None else len(rows)
         self._n = n
         self._seed = seed
         self._repeats = repeats
@@ -53,6 +58,7 @@ class Order:
             epoch, number = divmod(step, self.steps_per_epoch)
             if order is None or number == 0:
                 visited = epoch_order(self._n, seed=self._seed, epoch=epoch)
+                visited = visited if self._rows is None else self._rows[visited]
                 order = visited.repeat_interleave(self._repeats)[: self._n]
             first = number * self.batch_size
             yield Visit(step, epoch, first, order[first : first + self.batch_size])

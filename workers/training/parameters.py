@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
 
 from annotated_types import Interval
 
-from assay.workers.training.recipe import AdversarialTraining, Augmentation
+from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe, Selection
 
 Adversarial = Literal["pgd_at", "trades"] | None
 AttackEpsilon = Annotated[float, "fraction", Interval(gt=0, le=1)]  # pixel units
 AttackSteps = Annotated[int, Interval(ge=1, le=1000)]
 AttackStepSize = Annotated[float, "fraction", Interval(gt=0, le=1)] | None  # pixel units
 Beta = Annotated[float, Interval(ge=0, le=1000)]
+
+# Examples per step, and whose weights are saved: see `Recipe`.
+TotalBatch = Annotated[int, Interval(ge=1, le=1_048_576)] | None
+Validation = Annotated[float, Interval(ge=0, le=0.5)]
+SELECTION_RULES = (
+    (
+        "params.selection != 'validation' or params.validation > 0",
+        "selection is 'validation': validation must be above 0",
+    ),
+    (
+        "params.selection != 'released_test' or params.validation == 0",
+        "selection is 'released_test': validation must be 0",
+    ),
+)
 
 # Forward and backward passes per example and visit: those of `AdversarialTraining.passes`, or one.
 _UPDATE = "((params.adversarial == 'trades' and 2) or 1)"
@@ -46,3 +61,70 @@ def adversarial_training(
         return None
     step_size = STEP_SHARE * epsilon if step_size is None else step_size
     return AdversarialTraining(objective, epsilon, steps, step_size, beta)
+
+
+LongRangeTask = Literal["listops", "text", "retrieval", "pathfinder", "image"]
+# torch's `OneCycleLR` starts at a 25th of the peak, ends at a 10 000th of that, and moves the first beta.
+CYCLE_START, CYCLE_END, CYCLE_MOMENTUM = 25.0, 1e4, (0.85, 0.95)
+
+
+class LongRangeValues(NamedTuple):
+    """Values of one task of the Long Range Arena.
+
+    Attributes:
+        steps: of the training.
+        batch: examples of a step.
+        learning_rate: the peak.
+        warmup: steps of the rise.
+        judged_every: steps between two judgements on the development set.
+    """
+
+    steps: int
+    batch: int
+    learning_rate: float
+    warmup: int
+    judged_every: int
+
+
+def long_range_recipe(
+    published: LongRangeValues,
+    given: Mapping[str, float | None],
+    *,
+    clip_value: float | None,
+    validation: float,
+    selection: Selection,
+    first_judged: float,
+) -> Recipe:
+    """AdamW without weight decay and one linear cycle, as both papers train on the Long Range Arena.
+
+    Args:
+        published: of the task.
+        given: steps, learning_rate, warmup_steps and total_batch of the user; None takes the published one.
+            The warm-up keeps its share of other steps.
+        clip_value: largest element of the gradient; None does not clip.
+        validation: share of the training set.
+        selection: whose weights are saved.
+        first_judged: share of the steps before the first weights that may be selected.
+    """
+    steps = int(given["steps"] or published.steps)
+    rate = given["learning_rate"] or published.learning_rate
+    warmup = given["warmup_steps"]
+    share = published.warmup * steps / published.steps
+    return Recipe(
+        epochs=1,
+        steps=steps,
+        learning_rate=rate,
+        schedule="one_cycle_linear",
+        warmup_steps=min(steps, max(round(share), 1) if warmup is None else int(warmup)),
+        warmup_learning_rate=rate / CYCLE_START,
+        minimum_learning_rate=rate / CYCLE_START / CYCLE_END,
+        momentum_cycle=CYCLE_MOMENTUM,
+        epsilon=1e-6,
+        clip_value=clip_value,
+        total_batch=int(given["total_batch"] or published.batch),
+        published_batch=published.batch,
+        validation=validation,
+        selection=selection,
+        judged_every=None if selection == "last" else published.judged_every,
+        first_judged=0.0 if selection == "last" else first_judged,
+    )

@@ -32,9 +32,10 @@ def epoch_order(n: int, *, seed: int, epoch: int) -> Tensor:
     return torch.randperm(n, generator=generator(seed, "order", epoch))
 
 
-def seed_layers(seed: int, step: int, device: torch.device, rank: int = 0) -> None:
-    """Seed the generators of dropout and drop-path, for one process of a training."""
-    seed_generators(derive_seed(seed, f"layers/{rank}" if rank else "layers", step), device)
+def seed_layers(seed: int, step: int, device: torch.device, rank: int = 0, piece: int = 0) -> None:
+    """Seed the generators of dropout and drop-path, for a process of a training and a piece of its batch."""
+    purpose = f"layers/{rank}" if rank else "layers"
+    seed_generators(derive_seed(seed, f"{purpose}/piece {piece}" if piece else purpose, step), device)
 
 
 def seed_generators(value: int, device: torch.device) -> None:

@@ -10,7 +10,9 @@ from typing import Literal, get_args
 
 RAND_AUGMENT = re.compile(r"rand(-(m|n|inc)[0-9]{1,2}|-mstd[0-9]{1,3}(\.[0-9]{1,3})?|-p[01](\.[0-9]{1,3})?)*")
 
-Schedule = Literal["cosine", "one_cycle", "one_cycle_linear", "polynomial"]
+Schedule = Literal["constant", "cosine", "inverse_sqrt", "one_cycle", "one_cycle_linear", "polynomial"]
+Optimiser = Literal["adam", "adamw", "radam", "sgd"]
+Selection = Literal["last", "validation", "released_test"]
 
 
 @dataclass(frozen=True)
@@ -141,28 +143,47 @@ class AdversarialTraining:
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW or SGD, with a learning rate that rises and falls step by step.
+    """An optimiser, with a learning rate that rises and falls step by step.
 
     Attributes:
         epochs: passes over the training set, at least 1; ignored if `steps` is set.
         learning_rate: the peak, reached at the end of the warm-up.
         reference_batch: the batch size of `learning_rate`: the peak is scaled in proportion to that of the
             training (Goyal et al., "Accurate, Large Minibatch SGD", 2017); None does not scale.
-        schedule: "cosine" or "polynomial" (power 0.9) after a linear rise; "one_cycle", whose rise and fall
-            are halves of cosines, or "one_cycle_linear".
+        schedule: "cosine", "polynomial" (power 0.9), "inverse_sqrt" or "constant" after a linear rise;
+            "one_cycle", whose rise and fall are halves of cosines, or "one_cycle_linear".
         warmup_epochs: length of the linear warm-up; at most `epochs`.
         steps: optimiser steps, if they determine the length instead of the epochs; at least 1.
         warmup_steps: length of the warm-up in steps, in place of `warmup_epochs`; at most `steps`.
         warmup_learning_rate: start of the warm-up.
         minimum_learning_rate: end of the decay.
-        weight_decay: decoupled; never applied to biases, one-dimensional parameters, position
-            embeddings and class tokens.
-        optimiser: "adamw" or "sgd".
+        weight_decay: decoupled with "adamw" and "radam", part of the gradient with "adam" and "sgd"; never
+            applied to biases, one-dimensional parameters, position embeddings and class tokens, unless
+            `decay_everything`.
+        decay_everything: apply the weight decay to all parameters, as fairseq does.
+        optimiser: "adam", "adamw", "radam" or "sgd", torch's own.
         momentum: SGD momentum, in [0, 1).
-        betas: decay rates of AdamW's two moments, each in [0, 1).
-        epsilon: AdamW's denominator constant.
+        betas: decay rates of Adam's two moments, each in [0, 1).
+        momentum_cycle: with a one-cycle schedule, lowest and highest value of SGD's momentum or the first of
+            the betas, which falls as the learning rate rises (torch's `OneCycleLR` does so by default); None
+            leaves it as it is.
+        epsilon: Adam's denominator constant.
         label_smoothing: in [0, 1).
         clip_norm: max L2 norm of the whole gradient; None does not clip.
+        clip_value: max absolute value of every element of the gradient, before `clip_norm`; None does not
+            clip.
+        total_batch: examples per step, reached by accumulating the gradients of smaller batches; None takes
+            one batch per step.
+        total_tokens: the same in tokens, for texts of one length.
+        published_batch: examples per step of the published training, if the results shall say that it was not
+            reached.
+        published_tokens: the same in tokens, for texts of one length.
+        validation: share of the training set, in [0, 0.5], that is judged after each epoch and not trained
+            on.
+        selection: whose weights are saved: "last", those of the last step; "validation", the best on the
+            validation share; or "released_test", the best on the test set, as some released code does it.
+        judged_every: steps between two judgements for the selection, if not an epoch.
+        first_judged: share of the steps before the first judgement that may be selected, in [0, 1).
         ema_decay: decay per step of the exponential moving average of the weights, in [0, 1); None keeps
             none. The average is saved in addition to the raw weights, never instead.
         augmentation: random changes of the training images.
@@ -181,12 +202,23 @@ class Recipe:
     warmup_learning_rate: float = 1e-6
     minimum_learning_rate: float = 0.0
     weight_decay: float = 0.0
-    optimiser: Literal["adamw", "sgd"] = "adamw"
+    decay_everything: bool = False
+    optimiser: Optimiser = "adamw"
     momentum: float = 0.9
     betas: tuple[float, float] = (0.9, 0.999)
+    momentum_cycle: tuple[float, float] | None = None
     epsilon: float = 1e-8
     label_smoothing: float = 0.0
     clip_norm: float | None = None
+    clip_value: float | None = None
+    total_batch: int | None = None
+    total_tokens: int | None = None
+    published_batch: int | None = None
+    published_tokens: int | None = None
+    validation: float = 0.0
+    selection: Selection = "last"
+    judged_every: int | None = None
+    first_judged: float = 0.0
     ema_decay: float | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
     adversarial: AdversarialTraining | None = None
@@ -202,7 +234,8 @@ class Recipe:
         _within("weight_decay", self.weight_decay, 0, math.inf)
         _within("label_smoothing", self.label_smoothing, 0, math.nextafter(1, 0))
         _one_of("schedule", self.schedule, get_args(Schedule))
-        _one_of("optimiser", self.optimiser, ("adamw", "sgd"))
+        _one_of("optimiser", self.optimiser, get_args(Optimiser))
+        _one_of("selection", self.selection, get_args(Selection))
         _within("momentum", self.momentum, 0, math.nextafter(1, 0))
         if self.steps is not None:
             _within("steps", self.steps, 1, math.inf)
@@ -210,12 +243,51 @@ class Recipe:
             _within("warmup_steps", self.warmup_steps, 0, self.steps or math.inf)
         if self.reference_batch is not None:
             _within("reference_batch", self.reference_batch, 1, math.inf)
-        for beta in self.betas:
-            _within("betas", beta, 0, math.nextafter(1, 0))
-        if self.clip_norm is not None:
-            _within("clip_norm", self.clip_norm, math.ulp(0), math.inf)
+        for name in ("betas", "momentum_cycle"):
+            for beta in getattr(self, name) or ():
+                _within(name, beta, 0, math.nextafter(1, 0))
+        _within("validation", self.validation, 0, 0.5)
+        _within("first_judged", self.first_judged, 0, math.nextafter(1, 0))
+        self._check_parts()
         if self.ema_decay is not None:
             _within("ema_decay", self.ema_decay, 0, math.nextafter(1, 0))
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        """Rejects bounds and counts that are not above 0."""
+        for name in ("clip_norm", "clip_value"):
+            if (limit := getattr(self, name)) is not None:
+                _within(name, limit, math.ulp(0), math.inf)
+        for name in ("total_batch", "total_tokens", "published_batch", "published_tokens", "judged_every"):
+            if (count := getattr(self, name)) is not None:
+                _within(name, count, 1, math.inf)
+
+    def _check_parts(self) -> None:
+        """Rejects parts that do not go together."""
+        if self.total_batch is not None and self.total_tokens is not None:
+            raise ValueError("total_batch and total_tokens both state the size of a step; give one of them")
+        if self.momentum_cycle is not None and not self.schedule.startswith("one_cycle"):
+            raise ValueError(f"momentum_cycle goes with one_cycle schedules, not with {self.schedule!r}")
+        if self.selection == "validation" and self.validation == 0:
+            raise ValueError("selection is 'validation', but validation is 0: give it a share above 0")
+        if self.selection == "released_test" and self.validation > 0:
+            raise ValueError("selection is 'released_test': validation must be 0, as only one set is judged")
+
+    def step_examples(self, batch_size: int, length: int) -> int:
+        """Examples per optimiser step.
+
+        Args:
+            batch_size: examples of one batch.
+            length: tokens of an example, for `total_tokens`.
+        """
+        if self.total_tokens is not None:
+            return max(1, self.total_tokens // length)
+        return batch_size if self.total_batch is None else self.total_batch
+
+    def published_examples(self, length: int) -> int | None:
+        """Examples per step of the published training, of so many tokens each; None if it is not stated."""
+        tokens = self.published_tokens
+        return self.published_batch if tokens is None else max(1, tokens // length)
 
     def peak_learning_rate(self, batch_size: int) -> float:
         """Peak for batches of the given size."""

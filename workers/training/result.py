@@ -34,11 +34,13 @@ class Trained:
     Attributes:
         steps: optimiser steps.
         batch_size: examples per step.
+        at_once: examples of one pass; with fewer than `batch_size`, gradients were accumulated.
         epochs: passes over the data.
         final_loss: mean training loss of the last epoch.
         log_path: JSON lines, one `EpochRecord` per epoch.
         weights_path: state dict of the classifier, safetensors.
         curves_path: loss and accuracy by epoch, SVG.
+        selected_step: steps done before the saved weights; None: all of them.
         average_path: the exponential moving average of the weights, in the same form; None if the recipe
             keeps none.
     """
@@ -51,9 +53,19 @@ class Trained:
     curves_path: Path
     weights_path: Path
     average_path: Path | None
+    at_once: int
+    selected_step: int | None = None
 
 
-def trained(folder: Path, records: list[EpochRecord], *, batch_size: int, averages: bool) -> Trained:
+def trained(
+    folder: Path,
+    records: list[EpochRecord],
+    *,
+    batch_size: int,
+    averages: bool,
+    at_once: int,
+    selected_step: int | None = None,
+) -> Trained:
     """Result of a training with these records (one per epoch) in a folder."""
     return Trained(
         steps=records[-1].step,
@@ -64,6 +76,8 @@ def trained(folder: Path, records: list[EpochRecord], *, batch_size: int, averag
         curves_path=folder / CURVES_NAME,
         weights_path=folder / WEIGHTS_NAME,
         average_path=folder / AVERAGE_NAME if averages else None,
+        at_once=at_once,
+        selected_step=selected_step,
     )
 
 
@@ -73,14 +87,15 @@ def write(
     average: nn.Module | None,
     records: list[EpochRecord],
     metadata: Mapping[str, str],
+    judged: str = "validation",
 ) -> None:
-    """Write all files except the log, which is written during the training.
+    """Write all files except the log, which is written during the training; `judged` names a curve.
 
     Raises:
         OSError: writing failed.
     """
     save_weights(classifier, outcome.weights_path, metadata)
-    save_text(draw(records), outcome.curves_path)
+    save_text(draw(records, judged), outcome.curves_path)
     if outcome.average_path is not None:
         assert average is not None
         save_weights(average, outcome.average_path, metadata)

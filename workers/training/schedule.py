@@ -46,6 +46,29 @@ def polynomial_learning_rate(
     return minimum + (peak - minimum) * math.pow(left, POWER)
 
 
+def constant_learning_rate(
+    step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
+) -> float:
+    """The peak, after a linear rise; the minimum plays no part."""
+    del minimum
+    _check(step, steps, warmup_steps)
+    return start + (peak - start) * step / warmup_steps if step < warmup_steps else peak
+
+
+def inverse_sqrt_learning_rate(
+    step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
+) -> float:
+    """Decay with the inverse square root of the step, after a linear rise; never below the minimum.
+
+    Vaswani et al., "Attention Is All You Need", 2017, section 5.3, with the numbers of fairseq's
+    `inverse_sqrt`: the peak is that of step `warmup_steps`. Without a warm-up, that of steps 0 and 1.
+    """
+    _check(step, steps, warmup_steps)
+    if step < warmup_steps:
+        return start + (peak - start) * step / warmup_steps
+    return max(minimum, peak * math.sqrt(max(warmup_steps, 1) / max(step, 1)))
+
+
 def one_cycle_learning_rate(
     step: int,
     *,
@@ -58,9 +81,9 @@ def one_cycle_learning_rate(
 ) -> float:
     """One cycle: up to the peak at the last step of the warm-up, down to the minimum at the last step.
 
-    Smith and Topin, "Super-Convergence", 2018, with the numbers of torch's `OneCycleLR` (which also moves the
-    momentum unless told not to; here it stays). `anneal` goes from its first value to its second as the third
-    goes from 0 to 1.
+    Smith and Topin, "Super-Convergence", 2018, with the numbers of torch's `OneCycleLR`. The momentum that it
+    moves the other way has the same form, with the lowest momentum as its "peak". `anneal` goes from its
+    first value to its second as the third goes from 0 to 1.
     """
     _check(step, steps, warmup_steps)
     top = warmup_steps - 1
@@ -83,7 +106,9 @@ def _check(step: int, steps: int, warmup_steps: int) -> None:
 
 
 SCHEDULES: dict[str, Callable[..., float]] = {
+    "constant": constant_learning_rate,
     "cosine": cosine_learning_rate,
+    "inverse_sqrt": inverse_sqrt_learning_rate,
     "one_cycle": partial(one_cycle_learning_rate, anneal=_cosine),
     "one_cycle_linear": partial(one_cycle_learning_rate, anneal=_line),
     "polynomial": polynomial_learning_rate,

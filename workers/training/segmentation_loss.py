@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor
 from torch.nn import functional
 
 from assay.workers.data.formats.segmentation import IGNORE
 
 
-def _alone(count: Tensor) -> Tensor:
-    return count
-
-
 def pixel_loss(
-    logits: Tensor, maps: Tensor, label_smoothing: float, sum_of: Callable[[Tensor], Tensor] = _alone
+    logits: Tensor, maps: Tensor, label_smoothing: float, pixels: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cross-entropy of the labelled pixels.
 
@@ -23,11 +17,11 @@ def pixel_loss(
         logits: (B, K, H, W).
         maps: classes or IGNORE, int64 (B, H, W).
         label_smoothing: probability spread evenly over the classes, in [0, 1).
-        sum_of: sums a count over all processes of the training.
+        pixels: number of labelled pixels of the batch that these maps are a part of; None: they are all.
 
     Returns:
-        Mean loss over the labelled pixels (0 if none), the number of correct ones, and their number. Each of
-        several processes gets its share of the mean over all pixels.
+        Mean loss over the labelled pixels (0 if none), the number of correct ones, and their number. A part
+        of a batch gets its share of the mean over all pixels.
     """
     # One row per pixel: torch's 2D loss has no deterministic GPU kernel.
     rows, truth = logits.movedim(1, -1).flatten(0, -2), maps.flatten()  # (B * H * W, K), (B * H * W,)
@@ -36,4 +30,4 @@ def pixel_loss(
         rows, truth, ignore_index=IGNORE, label_smoothing=label_smoothing, reduction="sum"
     )
     right = (rows.detach().argmax(dim=1) == truth).sum()
-    return total / sum_of(judged.clone()).clamp(min=1), right, judged
+    return total / (judged if pixels is None else pixels).clamp(min=1), right, judged

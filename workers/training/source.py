@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from assay.workers.data.formats.dataset import DataSet, ExampleSet, ImageSet
 from assay.workers.data.formats.segmentation import SegmentationSet
 from assay.workers.data.formats.text import TextSet, is_text
+from assay.workers.data.formats.trajectories import ControlSet
 from assay.workers.training.batch_workers import MadeBatches
 from assay.workers.training.batches import Batches, Source
 from assay.workers.training.crops import CropExamples
@@ -16,6 +18,7 @@ from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.examples import Examples
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.tokens import TokenBatches
+from assay.workers.training.trajectories import TrajectoryBatches
 
 
 def source_of(
@@ -28,6 +31,7 @@ def source_of(
     device: torch.device,
     processes: Processes = ALONE,
     workers: int = 0,
+    rows: Sequence[int] | None = None,
 ) -> Source:
     """Batch source of a training.
 
@@ -35,11 +39,13 @@ def source_of(
         data: the training split.
         recipe: its augmentation determines how examples are made.
         seed: keys order and augmentation.
-        image_size: S, side of the images; crops have their own. For text, max words of an example.
+        image_size: S, side of the images; crops have their own. For text, max words of an example; for
+            control, steps of a window.
         batch_size: examples per batch, over all processes.
         device: target device of the batches.
         processes: this process of the training.
         workers: how many processes make examples for this one, where they are made one by one.
+        rows: indices of the examples to train on; None: all.
 
     Raises:
         ValueError: no examples, too few for the processes, or an augmentation that they do not support.
@@ -47,6 +53,16 @@ def source_of(
     if is_text(data):
         return TokenBatches(
             cast(TextSet, data),
+            length=image_size,
+            seed=seed,
+            batch_size=batch_size,
+            device=device,
+            processes=processes,
+            rows=rows,
+        )
+    if data.task == "control":
+        return TrajectoryBatches(
+            cast(ControlSet, data),
             length=image_size,
             seed=seed,
             batch_size=batch_size,
@@ -63,6 +79,7 @@ def source_of(
             device=device,
             augmentation=augmentation,
             processes=processes,
+            rows=rows,
         )
     return MadeBatches(
         _examples(cast(ImageSet, data), recipe, image_size),
@@ -72,6 +89,7 @@ def source_of(
         repeats=augmentation.repeats,
         processes=processes,
         workers=workers,
+        rows=rows,
     )
 
 

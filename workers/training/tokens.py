@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from assay.workers.data.formats.text import LanguageSet, SentenceSet, TextSet
+from assay.workers.data.formats.text import LanguageSet, SequenceSet, TextSet
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.order import Order
@@ -36,6 +36,7 @@ class TokenBatches:
         batch_size: int,
         device: torch.device,
         processes: Processes = ALONE,
+        rows: Sequence[int] | None = None,
     ) -> None:
         """Prepares the order; only the stream of a language set is read before `between`.
 
@@ -46,6 +47,7 @@ class TokenBatches:
             batch_size: examples per batch, over all processes.
             device: target device of the batches.
             processes: this process of the training.
+            rows: indices of the windows or texts to visit; None: all.
 
         Raises:
             ValueError: no examples, or too few for the processes.
@@ -54,7 +56,7 @@ class TokenBatches:
         if n == 0:
             raise ValueError(f"data set {data.name!r} has no training examples")
         self._device = device
-        self._order = Order(n, seed=seed, batch_size=batch_size)
+        self._order = Order(n, seed=seed, batch_size=batch_size, rows=rows)
         self._part = processes.part(self._order.batch_size)
 
     @property
@@ -92,7 +94,7 @@ def _windows(data: TextSet, length: int) -> tuple[Load, int]:
 
 
 def _texts(data: TextSet, length: int) -> tuple[Load, int]:
-    labelled = cast(SentenceSet, data)
+    labelled = cast(SequenceSet, data)
 
     def load(indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         return labelled.tokens(indices, length), labelled.labels[torch.tensor(indices, dtype=torch.int64)]

@@ -21,13 +21,17 @@ class EpochRecord:
         step: optimiser steps done since the start of the training.
         loss: mean over the epoch's batches, of the recipe's loss on the augmented images.
         accuracy: accuracy on the augmented images, before each update; in adversarial training by the model
-            in eval mode, as the attack sees it. None for language models.
+            in eval mode, as the attack sees it. None for language models and policies.
         learning_rate: of the epoch's last step.
         seconds: wall time of the training so far, without work lost to a kill.
         adversarial_accuracy: in adversarial training, the accuracy on the adversarial images, before each
             update; else None.
         evaluation_loss: for language models, the mean over the words of the evaluation split, in nats, by the
             model in eval mode after the epoch; else None.
+        judged_loss: mean cross-entropy, without smoothing, on the validation share of the training set (with
+            selection "released_test": on the test set), by the model in eval mode, at the last judgement;
+            None without any.
+        judged_accuracy: accuracy at that judgement.
     """
 
     epoch: int
@@ -38,6 +42,8 @@ class EpochRecord:
     seconds: float
     adversarial_accuracy: float | None = None
     evaluation_loss: float | None = None
+    judged_loss: float | None = None
+    judged_accuracy: float | None = None
 
 
 class TrainingLog:

@@ -34,8 +34,9 @@ def check_fit(
         where: field that names the examples.
 
     Raises:
-        ValueError: other channels or classes. For a set that uses some of a model's logits, the names of all
-            classes are compared, too: a count cannot show that the logits match.
+        ValueError: other channels or classes, or of a policy another environment. For a set that uses some
+            of a model's logits, the names of all classes are compared, too: a count cannot show that the
+            logits match.
     """
     for fact in FACTS:
         given, wanted = made_for(examples, fact), made_for(model_data, fact)
@@ -44,6 +45,13 @@ def check_fit(
             raise ValueError(
                 f"{where}: {examples.name!r} has {some}{given} {fact}, the model was made for {wanted}"
             )
+    if examples.task == "control":
+        for whose, names in (("the job's data", model_data.class_names), ("its training", trained)):
+            if names is not None and tuple(names) != tuple(examples.class_names):
+                raise ValueError(
+                    f"{where}: the model is to act in {_environment(examples.class_names)!r}, {whose} is in"
+                    f" {_environment(names)!r}; name the same environment"
+                )
     if chosen_logits(examples) is None:
         return
     wanted_names = model_class_names(examples)
@@ -58,6 +66,10 @@ def check_fit(
                 f" and {whose} calls class {place} {names[place]!r} instead of {wanted_names[place]!r}; use"
                 " the data set 'imagenet', or a folder whose classes have ImageNet's names"
             )
+
+
+def _environment(class_names: Sequence[str]) -> str:
+    return class_names[0].partition(" ")[0]
 
 
 def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:

@@ -23,18 +23,22 @@ class TrainedOn:
         shared: Number of training examples also evaluated at the end of the training; 0 except for a data
             set configured not to keep them apart.
         vocabulary: For text, the sha256 of the words in id order; None for images.
+        selected_on_test: Whether the weights are those of the epoch that was best on the test set.
     """
 
     data: ComponentReference
     class_names: tuple[str, ...]
     shared: int
     vocabulary: str | None = None
+    selected_on_test: bool = False
 
     def as_metadata(self) -> dict[str, str]:
         """Text for the header of the weights file."""
         content = {"data": self.data, "class_names": self.class_names, "shared": self.shared}
         if self.vocabulary is not None:
             content["vocabulary"] = self.vocabulary
+        if self.selected_on_test:
+            content["selected_on_test"] = True
         return {"trained_on": json.dumps(content, sort_keys=True)}
 
 
@@ -58,7 +62,8 @@ def parse_trained_on(metadata: Mapping[str, str]) -> TrainedOn | None:
     if not described or not all(isinstance(name, str) for name in names) or type(shared) is not int:
         raise TypeError(f"not what a training job writes: {text[:200]}")
     vocabulary = content.get("vocabulary")
-    return TrainedOn(data, tuple(names), shared, None if vocabulary is None else str(vocabulary))
+    selected = bool(content.get("selected_on_test", False))
+    return TrainedOn(data, tuple(names), shared, None if vocabulary is None else str(vocabulary), selected)
 
 
 def doubts(
@@ -75,7 +80,8 @@ def doubts(
 
     Returns:
         `seen`: number of them in the weights' training data, if any. `renamed`: number of classes with
-        another name than in training, if any.
+        another name than in training, if any. `selected_on_test`: 1 if the weights were selected on these
+        data.
     """
     source = trained_on(loaded)
     if source is None:
@@ -86,6 +92,8 @@ def doubts(
         found["seen"] = seen
     if renamed := sum(was != now for was, now in names):
         found["renamed"] = renamed
+    if source.selected_on_test and _files(source.data) == _files(spec):
+        found["selected_on_test"] = 1
     return found
 
 

@@ -133,11 +133,12 @@ def test_a_maker_that_is_killed_ends_the_training() -> None:
 
 
 def test_workers_end_when_the_batches_are_closed() -> None:
+    others = set(children(os.getpid()))  # of tests before this one
     reader = MadeBatches(Noise(), seed=0, batch_size=BATCH, device=CPU, workers=2).between(0, 1000)
     next(reader)
-    assert len(children(os.getpid())) >= 2
+    assert len(set(children(os.getpid())) - others) >= 2
     reader.close()
-    assert children(os.getpid()) == []
+    assert set(children(os.getpid())) <= others
 
 
 PROGRAM = """

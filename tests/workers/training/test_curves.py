@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -62,3 +63,18 @@ def test_a_language_model_has_losses_only_with_that_of_the_evaluation_beside() -
     assert len(lines(text)) == 2
     assert "of the evaluation split" in text
     assert "accuracy" not in text
+
+
+def test_judgements_are_a_line_in_both_panels_with_their_name() -> None:
+    records = [
+        replace(record(epoch, 2.0 / epoch, 0.5), judged_loss=3.0 / epoch, judged_accuracy=0.25 * epoch)
+        for epoch in (1, 2)
+    ]
+    text = draw(records, "test set")
+    loss, judged_loss, accuracy, judged_accuracy = lines(text)
+    assert all(above[1] < below[1] for above, below in zip(judged_loss, loss, strict=True))
+    assert judged_accuracy[1] == accuracy[1]
+    assert judged_accuracy[0][1] > accuracy[0][1]
+    assert text.count(">test set<") == 2
+    assert draw(records).count(">validation<") == 2
+    assert "validation" not in draw([record(1, 2.0, 0.5)])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.models.layers.auxiliary import add_loss, wanted
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.learner import Learner
 from assay.workers.training.randomness import caller_generators_restored
@@ -103,3 +104,34 @@ def test_attacks_of_consecutive_steps_start_elsewhere() -> None:
     assert not torch.equal(first, IMAGES)
     assert not torch.equal(first, second)
     assert torch.equal(after([5], recipe=recipe).seen[-1], second)
+
+
+class Adding(Recording):
+    """Adds an auxiliary loss of 5 to each pass, and records whether it was wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted: list[bool] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.wanted.append(wanted())
+        add_loss(torch.tensor(5.0))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("attack", "passes"),
+    [(None, [True]), ("pgd_at", [False, False, True]), ("trades", [False, False, True, True])],
+)
+def test_auxiliary_losses_are_of_the_update_and_not_of_its_attack(attack: Any, passes: list[bool]) -> None:
+    adversarial = attack and AdversarialTraining(attack, epsilon=0.1, steps=1, step_size=0.05)
+    data: Any = SimpleNamespace(task="classification", classes=CLASSES)
+    losses = []
+    for kind in (Adding, Recording):
+        recipe = Recipe(epochs=1, learning_rate=0.01, adversarial=adversarial)
+        learner = Learner(kind(), recipe, seed=3, data=data, device=CPU, dtype=torch.float32)
+        learner.classifier.train()
+        losses.append(learner.update(BATCHES["labels"], step=4, learning_rate=0.0).loss)
+        if kind is Adding:
+            assert learner.classifier.wanted == passes
+    assert losses[0] - losses[1] == pytest.approx(5.0, abs=1e-5)

@@ -74,6 +74,37 @@ def test_one_cycle_is_torchs(name: str, anneal: Any, steps: int, warmup_steps: i
     assert ours == pytest.approx(torchs(make, steps), rel=1e-12)
 
 
+@pytest.mark.parametrize(("name", "anneal"), [("one_cycle", "cos"), ("one_cycle_linear", "linear")])
+def test_the_momentum_of_one_cycle_is_torchs(name: str, anneal: Any) -> None:
+    optimiser = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = OneCycleLR(optimiser, 1.0, total_steps=30, pct_start=0.2, anneal_strategy=anneal)
+    values = {"steps": 30, "warmup_steps": 6, "peak": 0.85, "start": 0.95, "minimum": 0.95}
+    for step in range(30):
+        expected = optimiser.param_groups[0]["betas"]
+        assert SCHEDULES[name](step, **values) == pytest.approx(expected[0], rel=1e-12)
+        if step < 29:
+            optimiser._opt_called = True  # nothing has to be stepped for its schedule
+            scheduler.step()
+
+
+@pytest.mark.parametrize("warmup_steps", [4, 1, 0])
+def test_inverse_sqrt_is_fairseqs(warmup_steps: int) -> None:
+    """By the formulas of its class: a line to the peak at step w, then peak * sqrt(w) / sqrt(step)."""
+    values = {"steps": 100, "warmup_steps": warmup_steps, "peak": 1e-3, "start": 1e-7, "minimum": 0.0}
+    found = [SCHEDULES["inverse_sqrt"](step, **values) for step in range(100)]
+    rise = [1e-7 + step * (1e-3 - 1e-7) / warmup_steps for step in range(warmup_steps)]
+    factor = 1e-3 * max(warmup_steps, 1) ** 0.5
+    fall = [factor * max(step, 1) ** -0.5 for step in range(warmup_steps, 100)]
+    assert found == pytest.approx(rise + fall, rel=1e-12)
+    floored = [SCHEDULES["inverse_sqrt"](step, **(values | {"minimum": 3e-4})) for step in range(100)]
+    assert min(floored[warmup_steps:]) == 3e-4
+
+
+def test_constant_stays_after_its_rise() -> None:
+    values = {"steps": 6, "warmup_steps": 2, "peak": 1.0, "start": 0.5, "minimum": 0.1}
+    assert [SCHEDULES["constant"](step, **values) for step in range(6)] == [0.5, 0.75, 1, 1, 1, 1]
+
+
 def test_polynomial_is_torchs() -> None:
     values = {"steps": 20, "warmup_steps": 0, "peak": 1.0, "start": 0.0, "minimum": 0.0}
     ours = [polynomial_learning_rate(step, **values) for step in range(20)]

@@ -13,7 +13,7 @@ from PIL import Image
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import plan, train
 from assay.workers.jobs.session import Session
-from assay.workers.weights.training_record import TrainedOn, doubts
+from assay.workers.weights.training_record import TrainedOn, doubts, parse_trained_on
 
 CLASSES = ("cat", "dog")
 
@@ -67,6 +67,13 @@ def test_images_that_were_trained_on_are_counted(spec: dict[str, Any]) -> None:
 
 def test_classes_of_another_name_are_counted(spec: dict[str, Any]) -> None:
     assert doubted(spec, TrainedOn(data("pets"), CLASSES, 0), data("others")) == {"renamed": 1}
+
+
+def test_weights_that_were_selected_on_the_test_set_are_doubted_there(spec: dict[str, Any]) -> None:
+    chosen = TrainedOn(data("pets"), CLASSES, 0, selected_on_test=True)
+    assert parse_trained_on(chosen.as_metadata()) == chosen
+    assert doubted(spec, chosen, data("pets")) == {"selected_on_test": 1}
+    assert doubted(spec, chosen, data("others")) == {"renamed": 1}
 
 
 def test_weights_that_say_nothing_raise_no_doubt(spec: dict[str, Any]) -> None:

@@ -168,6 +168,8 @@ def to_json(trained: Trained) -> TrainedRecord:
         "curves_path": str(trained.curves_path),
         "weights_path": str(trained.weights_path),
         "average_path": None if trained.average_path is None else str(trained.average_path),
+        "at_once": trained.at_once,
+        "selected_step": trained.selected_step,
     }
 
 
@@ -182,6 +184,8 @@ def _from_json(values: TrainedRecord) -> Trained:
         curves_path=Path(values["curves_path"]),
         weights_path=Path(values["weights_path"]),
         average_path=None if average is None else Path(average),
+        at_once=values["at_once"],
+        selected_step=values["selected_step"],
     )
 
 

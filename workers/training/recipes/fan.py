@@ -10,14 +10,17 @@ from annotated_types import Ge, Gt, Interval, Le
 from assay.workers.training.parameters import (
     ADVERSARIAL_PASSES,
     IMAGENET_AUGMENTATION,
+    SELECTION_RULES,
     Adversarial,
     AttackEpsilon,
     AttackSteps,
     AttackStepSize,
     Beta,
+    TotalBatch,
+    Validation,
     adversarial_training,
 )
-from assay.workers.training.recipe import Recipe
+from assay.workers.training.recipe import Recipe, Selection
 
 __all__ = ["fan"]
 
@@ -30,6 +33,7 @@ RULES = (
         "params.minimum_learning_rate <= params.learning_rate",
         "minimum_learning_rate must not be larger than learning_rate",
     ),
+    *SELECTION_RULES,
 )
 
 
@@ -42,6 +46,9 @@ def fan(
     weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
     clip_norm: Annotated[float, Gt(0)] | None = None,
     repeated_augmentation: bool = True,
+    total_batch: TotalBatch = None,
+    validation: Validation = 0.0,
+    selection: Selection = "last",
     adversarial: Adversarial = None,
     attack_epsilon: AttackEpsilon = 4 / 255,
     attack_steps: AttackSteps = 3,
@@ -62,6 +69,11 @@ def fan(
         weight_decay: of weight matrices only.
         clip_norm: largest L2 norm of the gradient; null does not clip.
         repeated_augmentation: visit a third of the images in each epoch, three times each.
+        total_batch: examples of a step, 1024 as published, reached by accumulating the gradients of
+            smaller batches; null takes execution.batch_size.
+        validation: share of the training set that is judged after each epoch, not trained on.
+        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
+            of the best one on the test set ("released_test"), which the results then warn of.
         adversarial: train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.
         attack_epsilon: radius of the attack in training, Linf, in pixel units.
         attack_steps: gradient steps of that attack.
@@ -77,6 +89,10 @@ def fan(
         minimum_learning_rate=minimum_learning_rate,
         weight_decay=weight_decay,
         label_smoothing=0.1,
+        total_batch=total_batch,
+        published_batch=1024,
+        validation=validation,
+        selection=selection,
         clip_norm=clip_norm,
         ema_decay=0.99992,
         augmentation=replace(IMAGENET_AUGMENTATION, repeats=3 if repeated_augmentation else 1),

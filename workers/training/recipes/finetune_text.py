@@ -9,7 +9,8 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval, Le
 
-from assay.workers.training.recipe import Recipe
+from assay.workers.training.parameters import SELECTION_RULES, Validation
+from assay.workers.training.recipe import Recipe, Selection
 
 __all__ = ["finetune_text"]
 
@@ -20,6 +21,7 @@ RULES = (
         "params.minimum_learning_rate <= params.learning_rate",
         "minimum_learning_rate must not be larger than learning_rate",
     ),
+    *SELECTION_RULES,
 )
 
 
@@ -33,6 +35,8 @@ def finetune_text(
     label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
     clip_norm: Annotated[float, Gt(0)] | None = 1.0,
     ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
+    validation: Validation = 0.0,
+    selection: Selection = "last",
 ) -> Recipe:
     """Train a text classifier, all of its weights, for a few epochs.
 
@@ -45,6 +49,9 @@ def finetune_text(
         label_smoothing: probability spread evenly over the classes.
         clip_norm: largest L2 norm of the gradient; null does not clip.
         ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
+        validation: share of the training set that is judged after each epoch, not trained on.
+        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
+            of the best one on the test set ("released_test"), which the results then warn of.
     """
     return Recipe(
         epochs=epochs,
@@ -55,4 +62,6 @@ def finetune_text(
         label_smoothing=label_smoothing,
         clip_norm=clip_norm,
         ema_decay=ema_decay,
+        validation=validation,
+        selection=selection,
     )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Interval, Le
 
+from assay.workers.training.parameters import TotalBatch
 from assay.workers.training.recipe import Crops, Recipe
 
 __all__ = ["segmenter"]
@@ -39,6 +40,7 @@ def segmenter(
     largest_scale: Annotated[float, Gt(0), Le(16)] = 2.0,
     flip: bool = True,
     photometric: bool = True,
+    total_batch: TotalBatch = None,
 ) -> Recipe:
     """Train a Segmenter: SGD, a polynomial fall of the learning rate, random crops of 512 pixels.
 
@@ -54,6 +56,8 @@ def segmenter(
         largest_scale: largest random change of size.
         flip: mirror left to right at random.
         photometric: change brightness, contrast, saturation and hue at random.
+        total_batch: examples of a step, 8 as published, reached by accumulating the gradients of
+            smaller batches; null takes execution.batch_size.
     """
     return Recipe(
         epochs=epochs,
@@ -62,6 +66,8 @@ def segmenter(
         minimum_learning_rate=minimum_learning_rate,
         optimiser="sgd",
         momentum=0.9,
+        total_batch=total_batch,
+        published_batch=8,
         crops=Crops(
             size=crop_size,
             short_side=short_side,

@@ -8,14 +8,16 @@ from annotated_types import Ge, Gt, Interval, Le
 
 from assay.workers.training.parameters import (
     ADVERSARIAL_PASSES,
+    SELECTION_RULES,
     Adversarial,
     AttackEpsilon,
     AttackSteps,
     AttackStepSize,
     Beta,
+    Validation,
     adversarial_training,
 )
-from assay.workers.training.recipe import Augmentation, Recipe, Schedule
+from assay.workers.training.recipe import Augmentation, Recipe, Schedule, Selection
 
 __all__ = ["small_vit"]
 
@@ -30,6 +32,7 @@ RULES = (
         "params.minimum_learning_rate <= params.learning_rate",
         "minimum_learning_rate must not be larger than learning_rate",
     ),
+    *SELECTION_RULES,
 )
 
 # Default warm-up as a fraction of the epochs: 5 of 60.
@@ -53,6 +56,8 @@ def small_vit(
     scale: Annotated[float, Interval(ge=0, lt=1)] = 0.1,
     flip: bool = False,
     mixup: Annotated[float, Interval(ge=0, le=100)] = 0.0,
+    validation: Validation = 0.0,
+    selection: Selection = "last",
     adversarial: Adversarial = None,
     attack_epsilon: AttackEpsilon = 8 / 255,
     attack_steps: AttackSteps = 10,
@@ -64,8 +69,9 @@ def small_vit(
     Args:
         epochs: passes over the training set.
         learning_rate: AdamW's peak, for batches of 64.
-        schedule: how the learning rate falls: along a cosine or a polynomial of power 0.9 after a linear
-            rise; or one cycle, rising and falling along cosines or along lines.
+        schedule: how the learning rate falls after a linear rise: along a cosine, a polynomial of power 0.9,
+            with the inverse square root of the step, or not at all; or one cycle, rising and falling along
+            cosines or along lines.
         warmup_epochs: rise to the peak; null is a twelfth of the epochs, at most 5.
         minimum_learning_rate: where the fall ends.
         weight_decay: of weight matrices only.
@@ -77,6 +83,9 @@ def small_vit(
         scale: largest relative change of size either way.
         flip: mirror left to right at random; not for digits or letters.
         mixup: Beta parameter of mixup; 0 is off.
+        validation: share of the training set that is judged after each epoch, not trained on.
+        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
+            of the best one on the test set ("released_test"), which the results then warn of.
         adversarial: train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.
         attack_epsilon: radius of the attack in training, Linf, in pixel units.
         attack_steps: gradient steps of that attack.
@@ -95,6 +104,8 @@ def small_vit(
         label_smoothing=label_smoothing,
         clip_norm=clip_norm,
         ema_decay=ema_decay,
+        validation=validation,
+        selection=selection,
         augmentation=Augmentation(shift=shift, rotate=rotate, scale=scale, flip=flip, mixup=mixup),
         adversarial=adversarial_training(
             adversarial, attack_epsilon, attack_steps, attack_step_size, trades_beta

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Interval, Le
 
+from assay.workers.training.parameters import TotalBatch
 from assay.workers.training.recipe import Recipe
 
 __all__ = ["wikitext"]
@@ -28,6 +29,7 @@ def wikitext(
     weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.0,
     clip_norm: Annotated[float, Gt(0)] | None = 0.25,
     ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
+    total_batch: TotalBatch = None,
 ) -> Recipe:
     """Train a language model as Symmlm was, on WikiText-103 in batches of 96 windows of 256 words.
 
@@ -39,6 +41,8 @@ def wikitext(
         weight_decay: decoupled, of weight matrices only; 0 is Adam.
         clip_norm: largest L2 norm of the gradient; null does not clip.
         ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
+        total_batch: examples of a step, 96 windows as published, reached by accumulating the gradients of
+            smaller batches; null takes execution.batch_size.
     """
     return Recipe(
         epochs=1,
@@ -50,4 +54,6 @@ def wikitext(
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         ema_decay=ema_decay,
+        total_batch=total_batch,
+        published_batch=96,
     )

@@ -7,7 +7,7 @@ and leaves the weights of each in FOLDER/NAME; then it does one that is stopped 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from assay.workers.training.distributed.processes import Processes
 from assay.workers.training.learner import Learner
 from assay.workers.training.loop import train
 from assay.workers.training.recipe import AdversarialTraining, Augmentation, Crops, Recipe
+from assay.workers.training.selection import judge_of, validation_split
 
 SIZE, CLASSES, BATCH = 8, 3, 7
 STOPPED_AT = 3
@@ -60,11 +61,12 @@ class Labelled:
 class Network(nn.Module):
     """Has a batch normalisation, whose batch is everybody's, and adds a loss of its own."""
 
-    def __init__(self, dense: bool = False, scale: float = 1.0) -> None:
+    def __init__(self, dense: bool = False, scale: float = 1.0, normal: bool = True) -> None:
         super().__init__()
         # Without a bias, whose gradient would be rounding alone: AdamW makes whole steps of it.
         convolution = nn.Conv2d(3, 6, 3, padding=1, bias=False)
-        self.features = nn.Sequential(convolution, nn.BatchNorm2d(6), nn.GELU())
+        normalisation = nn.BatchNorm2d(6) if normal else nn.Identity()
+        self.features = nn.Sequential(convolution, normalisation, nn.GELU())
         self.head = nn.Conv2d(6, CLASSES, 1) if dense else nn.Linear(6 * SIZE * SIZE, CLASSES)
         self.dense, self.scale = dense, scale
 
@@ -103,6 +105,21 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "trades": {"recipe": replace(PLAIN, adversarial=replace(PGD_AT, objective="trades"))},
     "maps": {"recipe": replace(PLAIN, augmentation=AFFINE), "data": maps(), "model": {"dense": True}},
     "crops": {"recipe": replace(PLAIN, crops=CROPS), "data": maps(), "model": {"dense": True}},
+    # A batch normalisation would take the statistics of other pieces.
+    "accumulated": {
+        "recipe": replace(
+            PLAIN,
+            epochs=3,
+            augmentation=TIMM,
+            total_batch=9,
+            validation=0.3,
+            selection="validation",
+            learning_rate=0.3,
+            clip_value=0.01,
+        ),
+        "batch_size": 4,
+        "model": {"normal": False},
+    },
     "sgd": {"recipe": replace(PLAIN, optimiser="sgd", momentum=0.9)},
     # With gradients small enough: overflowing steps depend on the order of summation.
     "float16": {
@@ -122,8 +139,20 @@ def run(folder: Path, name: str, processes: Processes, **changes: Any) -> None:
         for number, weight in enumerate(model.parameters()):
             draws = torch.Generator().manual_seed(number)
             weight.copy_(torch.randn(weight.shape, generator=draws) * 0.2)
+    data, recipe = Labelled(), training["recipe"]
+    judging: dict[str, Any] = {}
+    if recipe.validation > 0:
+        kept, chosen = validation_split(data.name, data.ids, data.labels.tolist(), recipe.validation, 3)
+
+        def load(rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+            indices = [chosen[row] for row in rows]
+            return data.images(indices, SIZE), data.labels[indices]
+
+        own = {"rank": processes.rank, "processes": processes.size}
+        judge = judge_of(load, len(chosen), batch_size=2, device=torch.device("cpu"), **own)
+        judging = {"rows": kept, "judge": judge}
     arguments: dict[str, Any] = {
-        "data": Labelled(),
+        "data": data,
         "seed": 3,
         "image_size": SIZE,
         "batch_size": BATCH,
@@ -134,7 +163,7 @@ def run(folder: Path, name: str, processes: Processes, **changes: Any) -> None:
         "report": lambda _: None,
         "processes": processes,
     }
-    train(**(arguments | training | {"classifier": model} | changes))
+    train(**(arguments | training | judging | {"classifier": model} | changes))
 
 
 def interrupt(folder: Path, processes: Processes) -> None:

@@ -55,6 +55,7 @@ def test_two_processes_train_and_this_one_evaluates(
     assert list((tmp_path / "temporary").iterdir()) == [], "nothing is left, also of trainings before"
 
 
+@pytest.mark.slow
 def test_the_death_of_one_process_ends_all_and_is_the_reason(spec: dict[str, Any], tmp_path: Path) -> None:
     before = ranks()
 
@@ -71,6 +72,7 @@ def test_the_death_of_one_process_ends_all_and_is_the_reason(spec: dict[str, Any
     assert not (tmp_path / "weights.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_what_a_process_says_is_the_reason(
     spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

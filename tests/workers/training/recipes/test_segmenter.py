@@ -13,6 +13,7 @@ def test_the_published_values() -> None:
         optimiser="sgd",
         momentum=0.9,
         weight_decay=0.0,
+        published_batch=8,
         crops=Crops(size=512, short_side=512, scales=(0.5, 2.0), flip=True, photometric=True),
     )
 

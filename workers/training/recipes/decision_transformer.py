@@ -1,0 +1,61 @@
+"""Recipe of the Decision Transformer on D4RL: AdamW, a warm-up to a constant rate, 10 x 10 000 steps.
+
+Chen et al. 2021, "Decision Transformer", and its released code for gym, with the learning rate of the Primal
+paper's code (Chen et al., NeurIPS 2023; the Decision Transformer's own is 1e-4), in batches of 64. The rate
+of step t, from 0, is min((t + 1) / warm-up, 1) times the peak, and the decay is applied to all parameters, as
+there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Gt, Interval, Le
+
+from assay.workers.training.parameters import TotalBatch
+from assay.workers.training.recipe import Recipe
+
+__all__ = ["decision_transformer"]
+
+TASKS = ("control",)
+PAPER = (
+    "Chen et al. 2021, Decision Transformer: Reinforcement Learning via Sequence Modeling; Chen et al. 2023,"
+    " Primal-Attention"
+)
+RULES = (("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps"),)
+
+
+def decision_transformer(
+    *,
+    steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 100_000,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    warmup_steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 10_000,
+    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 1e-4,
+    clip_norm: Annotated[float, Gt(0)] | None = 0.25,
+    total_batch: TotalBatch = None,
+) -> Recipe:
+    """Train a Decision Transformer as published, in batches of 64 windows.
+
+    Args:
+        steps: optimiser steps, the warm-up among them.
+        learning_rate: AdamW's, after the warm-up; it does not depend on the batch size.
+        warmup_steps: linear rise from 1 / warmup_steps of it.
+        weight_decay: of all parameters.
+        clip_norm: largest L2 norm of the gradient; null does not clip.
+        total_batch: windows of a step, 64 as published, reached by accumulating the gradients of smaller
+            batches; null takes execution.batch_size.
+    """
+    # The warm-up begins at its first value, not at zero, and reaches the peak one step earlier.
+    return Recipe(
+        epochs=1,
+        steps=steps,
+        learning_rate=learning_rate,
+        schedule="constant",
+        warmup_steps=warmup_steps - 1,
+        warmup_learning_rate=learning_rate / warmup_steps,
+        weight_decay=weight_decay,
+        decay_everything=True,
+        clip_norm=clip_norm,
+        total_batch=total_batch,
+        published_batch=64,
+    )

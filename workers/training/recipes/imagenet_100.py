@@ -1,0 +1,64 @@
+"""Recipe of Primal.+DeiT-Small on ImageNet-100 and ImageNet-1K: DeiT's, in batches of 1024."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Interval, Le
+
+from assay.workers.training.parameters import SELECTION_RULES, TotalBatch, Validation
+from assay.workers.training.recipe import Recipe, Selection
+from assay.workers.training.recipes.deit import deit
+
+__all__ = ["imagenet_100"]
+
+TASKS = ("classification",)
+PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
+RULES = (
+    ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),
+    (
+        "params.minimum_learning_rate <= params.learning_rate",
+        "minimum_learning_rate must not be larger than learning_rate",
+    ),
+    *SELECTION_RULES,
+)
+
+
+def imagenet_100(
+    *,
+    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 300,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 5e-4,
+    warmup_epochs: Annotated[float, Ge(0)] = 5.0,
+    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
+    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
+    total_batch: TotalBatch = 1024,
+    validation: Validation = 0.0,
+    selection: Selection = "last",
+) -> Recipe:
+    """Train DeiT-Small or Primal.+DeiT-Small from scratch on ImageNet-100 or -1K, as the Primal paper does.
+
+    The paper follows DeiT's protocol for both sets; its colour jitter of 0.3 is not applied, because timm
+    skips it with RandAugment. The weight of the auxiliary loss, eta, is the model's.
+
+    Args:
+        epochs: passes over the training set.
+        learning_rate: AdamW's peak for batches of 512; it is scaled in proportion to the batch.
+        warmup_epochs: linear rise to the peak, from 1e-6.
+        minimum_learning_rate: where the cosine ends.
+        weight_decay: of weight matrices only.
+        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
+            execution.batch_size.
+        validation: share of the training set that is judged after each epoch, not trained on.
+        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
+            of the best one on the test set ("released_test"), which the results then warn of.
+    """
+    return deit(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        warmup_epochs=warmup_epochs,
+        minimum_learning_rate=minimum_learning_rate,
+        weight_decay=weight_decay,
+        total_batch=total_batch,
+        validation=validation,
+        selection=selection,
+    )

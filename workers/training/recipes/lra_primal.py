@@ -1,0 +1,82 @@
+"""Recipe of Primal-Attention on the Long Range Arena: AdamW without weight decay, one linear cycle, by steps.
+
+Chen et al., NeurIPS 2023, with the values of the released configuration; it does not clip.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Gt, Interval, Le
+
+from assay.workers.training.parameters import (
+    SELECTION_RULES,
+    LongRangeTask,
+    LongRangeValues,
+    TotalBatch,
+    Validation,
+    long_range_recipe,
+)
+from assay.workers.training.recipe import Recipe, Selection
+
+__all__ = ["lra_primal"]
+
+TASKS = ("sequence",)
+PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
+RULES = (
+    (
+        "params.warmup_steps is None or params.steps is None or params.warmup_steps <= params.steps",
+        "warmup_steps must not be larger than steps",
+    ),
+    *SELECTION_RULES,
+)
+PUBLISHED: dict[LongRangeTask, LongRangeValues] = {
+    "listops": LongRangeValues(5000, 32, 1e-4, 1000, 50),
+    "text": LongRangeValues(20_000, 32, 1e-4, 8000, 500),
+    "retrieval": LongRangeValues(30_000, 32, 1e-4, 800, 300),
+    "pathfinder": LongRangeValues(62_400, 256, 1e-4, 312, 312),
+    "image": LongRangeValues(35_000, 256, 1e-4, 175, 175),
+}
+
+
+def lra_primal(
+    *,
+    task: LongRangeTask = "listops",
+    steps: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None,
+    learning_rate: Annotated[float, Gt(0), Le(1)] | None = None,
+    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] | None = None,
+    total_batch: TotalBatch = None,
+    validation: Validation = 0.0,
+    selection: Selection = "last",
+) -> Recipe:
+    """Train a sequence classifier on a task of the Long Range Arena as Primal-Attention was.
+
+    The released code keeps the best weights on the development set, judged every 50 to 500 steps:
+    `selection` = "validation" does so on a share of the training set. Its arithmetic is mixed:
+    execution.dtype = "float16".
+
+    Args:
+        task: whose published values are taken.
+        steps: optimiser steps, the warm-up among them; null takes the task's.
+        learning_rate: AdamW's peak; null takes the task's. It does not depend on the batch size.
+        warmup_steps: linear rise to the peak from its 25th part; null takes the task's share of the steps.
+        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
+            the task's.
+        validation: share of the training set that is judged and not trained on.
+        selection: whose weights are saved: of the "last" step; of the best judgement on the "validation"
+            share; or of the best one on the test set ("released_test"), which the results then warn of.
+    """
+    given = {
+        "steps": steps,
+        "learning_rate": learning_rate,
+        "warmup_steps": warmup_steps,
+        "total_batch": total_batch,
+    }
+    return long_range_recipe(
+        PUBLISHED[task],
+        given,
+        clip_value=None,
+        validation=validation,
+        selection=selection,
+        first_judged=0.0,
+    )

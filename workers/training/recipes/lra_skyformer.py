@@ -1,0 +1,85 @@
+"""Recipe of Skyformer on the Long Range Arena: AdamW without weight decay, one linear cycle, by steps.
+
+Chen et al., NeurIPS 2021, with the values of the released configuration. Where the two disagree,
+the values are the configuration's: batches of 32 texts, not 16.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Gt, Interval, Le
+
+from assay.workers.training.parameters import (
+    SELECTION_RULES,
+    LongRangeTask,
+    LongRangeValues,
+    TotalBatch,
+    Validation,
+    long_range_recipe,
+)
+from assay.workers.training.recipe import Recipe, Selection
+
+__all__ = ["lra_skyformer"]
+
+TASKS = ("sequence",)
+PAPER = "Chen et al. 2021, Skyformer: remodel self-attention with Gaussian kernel and Nystrom method"
+RULES = (
+    (
+        "params.warmup_steps is None or params.steps is None or params.warmup_steps <= params.steps",
+        "warmup_steps must not be larger than steps",
+    ),
+    *SELECTION_RULES,
+)
+PUBLISHED: dict[LongRangeTask, LongRangeValues] = {
+    "listops": LongRangeValues(50_000, 32, 1e-4, 1000, 500),
+    "text": LongRangeValues(50_000, 32, 1e-4, 80, 500),
+    "retrieval": LongRangeValues(50_000, 16, 2e-4, 800, 1000),
+    "pathfinder": LongRangeValues(50_000, 128, 2e-4, 312, 500),
+    "image": LongRangeValues(50_000, 256, 1e-4, 175, 50),
+}
+
+
+def lra_skyformer(
+    *,
+    task: LongRangeTask = "listops",
+    steps: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None,
+    learning_rate: Annotated[float, Gt(0), Le(1)] | None = None,
+    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] | None = None,
+    clip_value: Annotated[float, Gt(0)] | None = 1.0,
+    total_batch: TotalBatch = None,
+    validation: Validation = 0.0,
+    selection: Selection = "last",
+) -> Recipe:
+    """Train a sequence classifier on a task of the Long Range Arena as Skyformer was.
+
+    The released code keeps the best weights on the development set after a fifth of the steps, judged every
+    50 to 1000 steps: `selection` = "validation" does so on a share of the training set. Its arithmetic is
+    mixed: execution.dtype = "float16".
+
+    Args:
+        task: whose published values are taken.
+        steps: optimiser steps, the warm-up among them; null takes the task's.
+        learning_rate: AdamW's peak; null takes the task's. It does not depend on the batch size.
+        warmup_steps: linear rise to the peak from its 25th part; null takes the task's share of the steps.
+        clip_value: largest element of the gradient; null does not clip.
+        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
+            the task's.
+        validation: share of the training set that is judged and not trained on.
+        selection: whose weights are saved: of the "last" step; of the best judgement on the "validation"
+            share; or of the best one on the test set ("released_test"), which the results then warn of.
+    """
+    given = {
+        "steps": steps,
+        "learning_rate": learning_rate,
+        "warmup_steps": warmup_steps,
+        "total_batch": total_batch,
+    }
+    return long_range_recipe(
+        PUBLISHED[task],
+        given,
+        clip_value=clip_value,
+        validation=validation,
+        selection=selection,
+        first_judged=0.2,
+    )

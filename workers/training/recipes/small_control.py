@@ -1,0 +1,41 @@
+"""Recipe for small policies on a few hundred trajectories: AdamW, cosine, by steps; a minute on a CPU."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Gt, Interval, Le
+
+from assay.workers.training.recipe import Recipe
+
+__all__ = ["small_control"]
+
+TASKS = ("control",)
+RULES = (("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps"),)
+
+
+def small_control(
+    *,
+    steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 1000,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] = 100,
+    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 1e-4,
+    clip_norm: Annotated[float, Gt(0)] | None = 1.0,
+) -> Recipe:
+    """Train a small policy on trajectories of scripted policies.
+
+    Args:
+        steps: optimiser steps, the warm-up among them.
+        learning_rate: AdamW's peak; it does not depend on the batch size.
+        warmup_steps: linear rise to the peak, before the cosine to zero.
+        weight_decay: of weight matrices only.
+        clip_norm: largest L2 norm of the gradient; null does not clip.
+    """
+    return Recipe(
+        epochs=1,
+        steps=steps,
+        learning_rate=learning_rate,
+        warmup_steps=warmup_steps,
+        weight_decay=weight_decay,
+        clip_norm=clip_norm,
+    )

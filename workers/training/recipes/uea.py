@@ -1,0 +1,58 @@
+"""Recipe of the UEA time series of Primal-Attention: RAdam at a constant learning rate.
+
+Chen et al., NeurIPS 2023, with the values of the released scripts and of the framework that they build on
+(mvts_transformer, Flowformer). RAdam is torch's; the authors' copy is Liu et al.'s, which becomes adaptive at
+rho >= 5 in place of > 5: no step has exactly 5.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Gt, Interval, Le
+
+from assay.workers.training.parameters import SELECTION_RULES, TotalBatch, Validation
+from assay.workers.training.recipe import Recipe, Selection
+
+__all__ = ["uea"]
+
+TASKS = ("series",)
+PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
+RULES = SELECTION_RULES
+
+
+def uea(
+    *,
+    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 100,
+    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    clip_norm: Annotated[float, Gt(0)] | None = 4.0,
+    total_batch: TotalBatch = 16,
+    validation: Validation = 0.0,
+    selection: Selection = "last",
+) -> Recipe:
+    """Train a classifier of time series as on the UEA archive: RAdam, 100 epochs in batches of 16.
+
+    PEMS-SF takes 400 epochs. The released code reports the best epoch on the test set: `selection` =
+    "released_test". The model standardises by the whole training set, its validation share included.
+
+    Args:
+        epochs: passes over the training set.
+        learning_rate: RAdam's, which stays.
+        clip_norm: largest L2 norm of the gradient; null does not clip.
+        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
+            execution.batch_size.
+        validation: share of the training set that is judged after each epoch, not trained on.
+        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
+            of the best one on the test set ("released_test"), which the results then warn of.
+    """
+    return Recipe(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        schedule="constant",
+        optimiser="radam",
+        clip_norm=clip_norm,
+        total_batch=total_batch,
+        published_batch=16,
+        validation=validation,
+        selection=selection,
+    )

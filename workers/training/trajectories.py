@@ -1,0 +1,137 @@
+"""Offline reinforcement learning as supervised learning: windows of trajectories, and their loss.
+
+Chen et al., "Decision Transformer", NeurIPS 2021, algorithm 1 and its released code for gym. A window begins
+at any step of any trajectory, all alike: the released code draws a trajectory by its length, then a step of
+it. Deviations: an epoch visits each step once as a beginning, where the released code draws with replacement;
+windows that the end of a trajectory cuts short are padded on the right, where the released ones are padded on
+the left (no difference to the network, which has no positions but those in the episode); the loss is a mean
+over all steps that exist, as there, and for discrete actions the cross-entropy.
+
+B = windows of this process's part of a batch, K = steps of a window, S = numbers of an observation, A =
+discrete actions, or numbers of a continuous one, M = steps of all trajectories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from assay.models.layers.policy_network import Context
+from assay.workers.data.formats.trajectories import ControlSet
+from assay.workers.training.batches import TrainingBatch
+from assay.workers.training.distributed.processes import ALONE, Processes
+from assay.workers.training.order import Order
+
+
+class TrajectoryBatches:
+    """Windows of a training split, from memory; an example is a window, M of them.
+
+    A batch has packed contexts (B, K, S + A + 3) (`models.layers.policy_network`), and as truth the actions:
+    int64 (B, K), or (B, K, A).
+    """
+
+    def __init__(
+        self,
+        data: ControlSet,
+        *,
+        length: int,
+        seed: int,
+        batch_size: int,
+        device: torch.device,
+        processes: Processes = ALONE,
+    ) -> None:
+        """Lays the trajectories end to end.
+
+        Args:
+            data: the training split.
+            length: K.
+            seed: keys the order.
+            batch_size: windows per batch, over all processes.
+            device: target device of the batches.
+            processes: this process of the training.
+
+        Raises:
+            ValueError: no examples, or too few for the processes.
+        """
+        if not data.trajectories:
+            raise ValueError(f"data set {data.name!r} has no training examples")
+        self._length = length
+        self._device = device
+        self._discrete = data.environment.discrete
+        recorded = data.trajectories
+        counts = torch.tensor([len(one) for one in recorded])
+        ends = counts.cumsum(0)
+        self._ends = ends.repeat_interleave(counts)  # (M,)
+        self._steps = torch.arange(int(ends[-1])) - (ends - counts).repeat_interleave(counts)  # (M,)
+        self._observations = _joined([one.observations for one in recorded])  # (M, S)
+        self._truth = _joined([one.actions for one in recorded])  # (M,) or (M, A)
+        self._actions = self._truth
+        if self._discrete:
+            self._actions = functional.one_hot(self._truth, data.classes).float()  # (M, A)
+        self._returns = _joined([np.cumsum(one.rewards[::-1])[::-1] for one in recorded]).float()  # (M,)
+        self._order = Order(len(self._truth), seed=seed, batch_size=batch_size)
+        self._part = processes.part(self._order.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Windows per batch, over all processes."""
+        return self._order.batch_size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches per epoch."""
+        return self._order.steps_per_epoch
+
+    def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
+        """The batches of the steps start..stop-1: the whole batch of this process each."""
+        for visit in self._order.between(start, stop):
+            context, truth = self.windows(self._part.of(visit.indices))
+            yield TrainingBatch(context.to(self._device), truth.to(self._device))
+
+    def windows(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
+        """Packed contexts and actions of the windows that begin at these steps, int64 (B,)."""
+        places = beginnings[:, None] + torch.arange(self._length)  # (B, K)
+        present = places < self._ends[beginnings][:, None]
+        places = torch.where(present, places, beginnings[:, None])
+        missing = ~present[..., None]
+        context = Context(
+            self._observations[places],
+            self._actions[places],
+            self._returns[places][..., None],
+            self._steps[places][..., None].float(),
+            present[..., None].float(),
+        )
+        return context.packed().masked_fill(missing, 0.0), self._truth[places]
+
+
+def action_loss(outputs: Tensor, contexts: Tensor, truth: Tensor, whole: Tensor) -> Tensor:
+    """Loss of the predicted actions: this process's share of the mean over all steps that exist.
+
+    Args:
+        outputs: (B, K, A): logits of discrete actions, or actions.
+        contexts: packed, (B, K, S + A + 3).
+        truth: the numbers of discrete actions, int64 (B, K), or actions (B, K, A).
+        whole: number of steps that exist in the whole batch, over all processes.
+    """
+    present = existing(contexts)  # (B, K)
+    if truth.dim() == 2:
+        each = functional.cross_entropy(outputs.flatten(0, 1), truth.flatten(), reduction="none")
+        each = each.view(present.shape)
+    else:
+        each = (outputs - truth.to(outputs)).square().mean(dim=-1)
+    return each.masked_fill(~present, 0.0).sum() / whole.clamp(min=1)
+
+
+def existing(contexts: Tensor) -> Tensor:
+    """Which steps of packed contexts exist, boolean (B, K)."""
+    return contexts[..., -1] > 0.5
+
+
+def _joined(parts: list[NDArray[Any]]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts))
