@@ -29,6 +29,10 @@ class Randomness:
         self.seed = seed
         self.attack = attack
 
+    def of(self, attack: str) -> Randomness:
+        """The same source for another attack, such as a stage of an ensemble."""
+        return Randomness(self.seed, attack)
+
     def uniform(
         self,
         ids: Sequence[str],

@@ -30,6 +30,15 @@ PIXELS: Box = (0.0, 1.0)
 
 MIN_SQUARE = 1e-12
 
+# Rules of attacks on image classifiers and on classifiers of time series, whose values have no range.
+IMAGE_OR_SERIES = (
+    (
+        "params.norm != 'Linf' or params.epsilon <= 1 or 'series' in data.tasks",
+        "epsilon is at most 1 in Linf: pixels lie in [0, 1]",
+    ),
+    ("params.backend == 'native' or 'series' not in data.tasks", "time series need backend 'native'"),
+)
+
 
 def sizes(perturbation: Tensor, norm: BallNorm) -> Tensor:
     """Norm of each perturbation: (B, ...) to (B,)."""

@@ -14,11 +14,11 @@ from annotated_types import Interval
 from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
 from assay.attacks.adversarial.kernels.losses import CrossEntropy
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
 __all__ = ["apgd_ce"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "iterative", "batch_draws": {"compatible": "True"}}
 TABLE = "attack"
 PAPER = (
@@ -30,9 +30,7 @@ PASSES = (
     "params.restarts * ((params.steps + 1) * params.eot + 1) + 1",
     "params.restarts * (params.steps + 1) * params.eot",
 )
-RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
-)
+RULES = IMAGE_OR_SERIES
 
 
 def apgd_ce(
@@ -48,7 +46,8 @@ def apgd_ce(
     """Auto-PGD on the cross-entropy: momentum, and a step size that is halved where it gets nowhere.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time
+            series in standard deviations of each feature over the training set.
         norm: Norm of the ball and of the steps.
         steps: Gradient steps in each restart.
         restarts: How many random starts; an example stops at the first success (`pixel`).

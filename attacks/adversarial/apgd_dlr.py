@@ -14,11 +14,11 @@ from annotated_types import Interval
 from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
 from assay.attacks.adversarial.kernels.losses import DLR
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
 __all__ = ["apgd_dlr"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "series")
 THREAT = {
     "knowledge": "white_box",
     "search": "iterative",
@@ -36,7 +36,7 @@ PASSES = (
     "params.restarts * (params.steps + 1) * params.eot",
 )
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    *IMAGE_OR_SERIES,
     ("data.classes >= 3", "the DLR loss needs at least 3 classes"),
 )
 
@@ -54,7 +54,8 @@ def apgd_dlr(
     """Auto-PGD on the DLR loss: momentum, and a step size that is halved where it gets nowhere.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time
+            series in standard deviations of each feature over the training set.
         norm: Norm of the ball and of the steps.
         steps: Gradient steps in each restart.
         restarts: How many random starts; an example stops at the first success (`pixel`).

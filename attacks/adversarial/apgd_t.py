@@ -15,11 +15,11 @@ from annotated_types import Interval
 from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
 from assay.attacks.adversarial.kernels.losses import TargetedDLR
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
 __all__ = ["apgd_t"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "series")
 THREAT = {
     "knowledge": "white_box",
     "search": "iterative",
@@ -38,7 +38,7 @@ PASSES = (
     "params.targets * params.restarts * (params.steps + 1)",
 )
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    *IMAGE_OR_SERIES,
     ("data.classes >= 4", "the targeted DLR loss needs at least 4 classes"),
 )
 
@@ -56,7 +56,8 @@ def apgd_t(
     """Auto-PGD on the targeted DLR loss, for one wrong class after the other.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time
+            series in standard deviations of each feature over the training set.
         norm: Norm of the ball and of the steps.
         steps: Gradient steps in each run.
         targets: How many wrong classes are tried; all of them where there are fewer.

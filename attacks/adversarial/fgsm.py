@@ -14,18 +14,18 @@ from assay.attacks.adversarial.kernels.single_step import OneStep, SharedStep
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_fgsm, native_only
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
 __all__ = ["fgsm"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "single_step", "mean_loss_in": ["cleverhans"]}
 TABLE = "attack"
 PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
 # The library takes three; the native kernel shares one (`single_step`), unless gradients are averaged.
 PASSES = ("params.eot + 2", "params.eot")
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    *IMAGE_OR_SERIES,
     ("params.targeted or params.target_class is None", "target_class needs targeted"),
     ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
     ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
@@ -45,7 +45,8 @@ def fgsm(
     """One step of length epsilon along the gradient of the loss.
 
     Args:
-        epsilon: Size of the step: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        epsilon: Size of the step: in pixel units in `pixel`, in units of the normalised images in `paper`; of
+            time series in standard deviations of each feature over the training set.
         norm: Norm that the step is measured in.
         targeted: Lower the loss of a target class instead of raising the label's; an example that is
             misclassified in any way counts as broken all the same.

@@ -18,11 +18,11 @@ from assay.attacks.adversarial.kernels.projected_ascent import Ascent
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_pgd, native_only
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
 __all__ = ["pgd"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "iterative", "mean_loss_in": ["cleverhans"]}
 TABLE = "attack"
 PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
@@ -31,7 +31,7 @@ PASSES = (
     "params.restarts * params.steps * params.eot",
 )
 RULES = (
-    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    *IMAGE_OR_SERIES,
     (
         "params.random_start or params.restarts == 1",
         "restarts without random_start would repeat the same run",
@@ -69,7 +69,8 @@ def pgd(
     """Many small gradient steps, projected onto the ball of radius epsilon after each.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time
+            series in standard deviations of each feature over the training set.
         norm: Norm of the ball and of the steps.
         steps: Gradient steps in each restart.
         step_size: Length of a step; None takes `relative_step_size * epsilon`.

@@ -82,7 +82,7 @@ def filled(module: ModuleType, name: str, params: dict[str, Any]) -> dict[str, A
 def value_of(expression: str, params: dict[str, Any], protocol: str = "pixel") -> Any:
     names = {
         "params": SimpleNamespace(**params),
-        "data": SimpleNamespace(classes=10),
+        "data": SimpleNamespace(classes=10, tasks=["classification"]),
         "job": SimpleNamespace(protocol=protocol),
     }
     return eval(expression, {"__builtins__": {"min": min, "max": max, "len": len, "abs": abs}}, names)

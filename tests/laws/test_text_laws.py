@@ -1,4 +1,4 @@
-"""Laws of every data set of text: documents for language models, labelled sentences for classifiers.
+"""Laws of every data set of tokens: documents for language models, labelled sequences for classifiers.
 
 As for images, the set's own test brings `law_case(root, monkeypatch, change)`: it writes a tiny set below
 `root` (with one word or one label of each split changed, for change = "word" or "label"; a text for language
@@ -42,7 +42,9 @@ def build(
 
 
 def test_there_are_sets_of_text() -> None:
-    assert {"wikitext", "pydoc", "sst", "imdb"} <= {name for _, name in SETS}
+    assert {"wikitext", "pydoc", "sst", "imdb", "listops", "lra_text", "pathfinder"} <= {
+        name for _, name in SETS
+    }
 
 
 @each_part
@@ -50,7 +52,9 @@ def test_description_is_consistent(build: Build, component: tuple[str, str], spl
     data = build()(split)
     module = importlib.import_module(f"assay.workers.data.{component[0]}")
     assert (data.name, data.task) == (component[1], task_of(component))
-    assert module.FACTS["words"] is True
+    assert module.FACTS["words"] is True or component in LABELLED
+    for fact in ("classes", "channels"):
+        assert module.FACTS.get(fact, getattr(data, fact)) == getattr(data, fact)
     assert data.channels == len(data.vocabulary) > 2
     assert data.size is None
     assert data.mean_tokens > 0
@@ -58,6 +62,8 @@ def test_description_is_consistent(build: Build, component: tuple[str, str], spl
     if component in LABELLED:
         assert data.classes == len(data.class_names) >= 2
         assert "documents" not in module.FACTS
+        assert {"words", "sentences", "pairs"} <= module.FACTS.keys()
+        assert hasattr(data, "sentences") == module.FACTS["sentences"]
     else:
         assert data.classes == len(data.vocabulary)
         assert module.FACTS["documents"] is True
@@ -67,13 +73,20 @@ def test_description_is_consistent(build: Build, component: tuple[str, str], spl
 def test_tokens_are_words_of_the_vocabulary(build: Build, component: tuple[str, str], split: str) -> None:
     data = build()(split)
     if component in LABELLED:
+        facts = importlib.import_module(f"assay.workers.data.{component[0]}").FACTS
         tokens = data.tokens(range(len(data)), 1000)
         assert tokens.dtype == data.labels.dtype == torch.int64
+        assert tokens.shape[1:-1] == ((2,) if facts["pairs"] else ())
         assert tokens.min() >= PAD
         padding = tokens == PAD
-        assert (padding.cummax(1).values == padding).all()  # on the right only
+        assert (padding.cummax(-1).values == padding).all()  # on the right only
+        assert torch.equal(data.tokens(range(len(data)), 3), tokens[..., :3])
         assert 0 <= data.labels.min() <= data.labels.max() < data.classes
-        assert all(" ".join(text.split()) == text for text in data.sentences)
+        if facts["words"]:
+            assert all(" ".join(text.split()) == text for text in data.sentences)
+        if facts["sentences"]:
+            for row, text in zip(tokens, data.sentences, strict=True):
+                assert torch.equal(row[row != PAD], data.encode(text)[:1000])
     else:
         tokens = torch.from_numpy(data.stream())
         assert tokens.min() >= UNKNOWN

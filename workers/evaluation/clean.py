@@ -1,4 +1,4 @@
-"""Accuracy on unattacked images or texts.
+"""Accuracy on unattacked images, texts or time series.
 
 Outcomes of classification come from `workers/evaluation/engine/protocols.py`, those of segmentation from
 `workers/evaluation/engine/segmentation.py`.
@@ -13,13 +13,13 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["clean"]
 
-TASKS = ("classification", "segmentation", "sequence")
-TABLE = {"classification": "classification", "segmentation": "segmentation", "sequence": "classification"}
+TASKS = ("classification", "segmentation", "sequence", "series")
+TABLE = {task: "segmentation" if task == "segmentation" else "classification" for task in TASKS}
 PASSES = ("1", "0")
 
 
 def clean() -> Evaluation:
-    """Accuracy on unattacked images or texts."""
+    """Accuracy on unattacked images, texts or time series."""
     return _Clean()
 
 

@@ -16,6 +16,7 @@ __all__ = ["deepwordbug"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
+RULES = (("data.sentences == True", "deepwordbug changes words of texts: the data have none"),)
 PAPER = (
     "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
 )

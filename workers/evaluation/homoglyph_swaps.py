@@ -13,6 +13,7 @@ __all__ = ["homoglyph_swaps"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
+RULES = (("data.sentences == True", "homoglyph_swaps changes words of texts: the data have none"),)
 PAPER = "Boucher et al. 2022, Bad Characters: Imperceptible NLP Attacks"
 # Once without each word, then a look-alike of each character, until the prediction changes: of some 20 words.
 PASSES = ("60", "0")

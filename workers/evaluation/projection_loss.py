@@ -75,7 +75,7 @@ class _ProjectionLoss:
 
     def _look(self, number: int, layer: QueriesKeysValues, ids: Sequence[str]) -> dict[str, Tensor]:
         del number, ids
-        return parts(*layer, form=self.form)
+        return parts(*layer[:3], form=self.form)
 
 
 def parts(queries: Tensor, keys: Tensor, values: Tensor, *, form: Form) -> dict[str, Tensor]:

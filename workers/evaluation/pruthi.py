@@ -16,6 +16,7 @@ __all__ = ["pruthi"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
+RULES = (("data.sentences == True", "pruthi changes words of texts: the data have none"),)
 PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
 # Every typing error of some seven words, for each word that may be changed.
 PASSES = ("250 * params.max_words", "0")

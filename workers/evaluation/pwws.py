@@ -22,6 +22,7 @@ __all__ = ["pwws"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
+RULES = (("data.sentences == True", "pwws changes words of texts: the data have none"),)
 PAPER = (
     "Ren et al. 2019, Generating Natural Language Adversarial Examples through Probability Weighted Word"
     " Saliency"

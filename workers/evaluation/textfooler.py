@@ -27,6 +27,7 @@ TASKS = ("sequence",)
 # Constraints of the published recipe missing here.
 FACTS = {"omitted_constraints": ["part_of_speech", "sentence_encoder"]}
 TABLE = "text_attack"
+RULES = (("data.sentences == True", "textfooler changes words of texts: the data have none"),)
 PAPER = "Jin et al. 2020, Is BERT Really Robust?"
 # Once without each word, then up to 50 others for each, until the prediction changes: of some 20 words.
 PASSES = ("150", "0")

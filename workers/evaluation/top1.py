@@ -16,7 +16,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["top1"]
 
-TASKS = ("classification", "sequence")
+TASKS = ("classification", "sequence", "series")
 TABLE = "calibration"
 PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples (accuracy, RMS calibration error, AURRA)"
 PASSES = ("1", "0")

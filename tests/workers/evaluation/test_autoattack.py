@@ -79,6 +79,7 @@ def test_the_same_examples_break_in_the_same_stages(name: str, norm: str, epsilo
     assert 0 < int(expected["apgd_ce"].sum()) < N - 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["native", "pyautoattack"])
 def test_other_backends_come_to_nearly_the_same(backend: str) -> None:
     expected = theirs("fgsm-trained", "Linf", 0.12)["square"]

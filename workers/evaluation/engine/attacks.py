@@ -15,6 +15,7 @@ from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Stage
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
+from assay.workers.evaluation.engine.series import attack_series
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 
@@ -43,6 +44,8 @@ class ClassifierAttack:
             ValueError: There are no examples, images are outside [0, 1], or the attack does not fit.
         """
         attack = self.attack
+        if shard.task == "series":
+            return attack_series(attack, shard)
         if isinstance(attack, WithOtherModel):
             attack = attack.on(Passes(shard.others[attack.job], shard.device))
         subject = (shard.classifier, shard.images, shard.labels, shard.ids)

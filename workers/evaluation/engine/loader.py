@@ -15,13 +15,16 @@ from assay.workers.evaluation.engine.ledger import Ledger
 
 DType = Literal["float32", "float64", "bfloat16"]
 Images = Callable[[Sequence[int]], Tensor]
-"""Loads images by index into the ids: float32 in [0, 1], (B, C, H, W), on the CPU; or int64 tokens (B, N)."""
+"""Loads images by index into the ids: float32 in [0, 1], (B, C, H, W), on the CPU; or int64 tokens (B, N);
+or time series, float32 (B, F + 1, T)."""
 Progress = Callable[[int], None]
 """Told after every batch and step how many examples have their outcome; may raise to stop the run."""
 First = Callable[[Examples], Objective]
 """What an attack differentiates at the unattacked images."""
 
 RANGE_TOLERANCE = 1e-6
+# A batch of time series is (B, F + 1, T), one of images (B, C, H, W).
+SERIES_DIMENSIONS = 3
 
 
 class Loader:
@@ -98,7 +101,7 @@ class Loader:
         pixels = self._images_of(rows.tolist())
         if not pixels.is_floating_point():
             return pixels.to(self._device)
-        _check_pixels(pixels)
+        _check_values(pixels)
         images = pixels.to(self._dtype).to(self._device)
         return images if self._prepare is None else self._prepare(images)
 
@@ -112,7 +115,11 @@ class Loader:
         return self.labels[rows].to(self._device)
 
 
-def _check_pixels(pixels: Tensor) -> None:
+def _check_values(pixels: Tensor) -> None:
+    if pixels.dim() == SERIES_DIMENSIONS:
+        if not pixels.isfinite().all():
+            raise ValueError("time series must be finite")
+        return
     low, high = float(pixels.min()), float(pixels.max())
     if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
         raise ValueError(f"images must be in [0, 1], these go from {low} to {high}")

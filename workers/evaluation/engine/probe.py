@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.kernel import Forward, frozen
+from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
 
@@ -30,6 +31,9 @@ def probe_shard(shard: Shard) -> dict[str, int]:
             return probe(
                 lambda words: model.negative_log_likelihood(words[:, :-1], words[:, 1:]), _windows(shard)
             )
+        if shard.task == "control":
+            contexts = opening(shard, range(min(IMAGES, len(shard.ids)))).to(shard.device)
+            return probe(shard.classifier, contexts.to(next(shard.classifier.parameters()).dtype))
         images = shard.images(range(min(IMAGES, len(shard.ids)))).to(shard.device)
         if images.is_floating_point():
             images = images.to(next(shard.classifier.parameters()).dtype)

@@ -20,6 +20,7 @@ from assay.attacks.ensemble import Ensemble, stages_of
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import Attack, Examples, Setting, State, WithFirstGradient, frozen
 from assay.attacks.randomness import Randomness
+from assay.attacks.threat import PIXELS, Box
 from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
@@ -86,6 +87,8 @@ def attack_pixel(
     keep_adversarial: bool = False,
     screening: bool = False,
     staged: Callable[[Stage], None] | None = None,
+    prepare: Callable[[Tensor], Tensor] | None = None,
+    box: Box | None = PIXELS,
 ) -> ExampleOutcomes:
     """Attacks the model on images in [0, 1], worst case per example.
 
@@ -112,11 +115,14 @@ def attack_pixel(
             with dtype bfloat16. The result is the worst case of both, so it can only be lower than that of
             the second alone.
         staged: Called at the end of a stage.
+        prepare: Applied to each batch on the device, to give what the attack perturbs and the model reads;
+            None for the images themselves.
+        box: Range of what is perturbed; None if it is unbounded, as for time series.
 
     Raises:
         ValueError: If there are no examples, or images are outside [0, 1], or the attack does not fit.
     """
-    loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
+    loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
     ledger = Ledger(labels, ids, keep_adversarial, attacked=True)
     with torch.no_grad(), frozen(model):
         runs = [
@@ -129,13 +135,14 @@ def attack_pixel(
             progress or _ignore,
             batch_size,
             sum(len(forwards) for _, _, forwards in runs),
-            eight_bit=keep_adversarial,
+            eight_bit=keep_adversarial and box is not None,
             ensemble=len(runs) > 1,
+            box=box,
         )
         for number, stage, forwards in runs:
             for forward in forwards:
                 final = forward is forwards[-1]
-                over = run.stage(stage, ids, randomness.seed, forward, number=number, final=final)
+                over = run.stage(stage, ids, randomness, forward, number=number, final=final)
                 if staged is not None:
                     staged(over)
         return run.close()

@@ -22,7 +22,7 @@ from assay.service.contract.corruption_cells import Cell
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet
 from assay.workers.data.formats.segmentation import SegmentationSet, truth_of
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
-from assay.workers.data.formats.text import LanguageSet, SentenceSet
+from assay.workers.data.formats.text import LanguageSet, SentenceSet, SequenceSet
 from assay.workers.evaluation.engine.loader import DType, Images, Progress
 from assay.workers.evaluation.engine.outcomes import Outcomes
 
@@ -85,7 +85,8 @@ class Shard:
         classifier: On `device`, in evaluation mode, in `dtype` (float32 for bfloat16, which is autocast).
             Maps images (B, C, S, S) in [0, 1], or tokens (B, N), to logits: (B, K), for segmentation (B, K,
             S, S). Leave its mode, parameters and buffers as they are.
-        image_size: S; for a model of words the maximum number of tokens.
+        image_size: S; for a model of words the maximum number of tokens, of time series that of steps; for a
+            policy the steps of a window.
         batch_size: Examples at a time.
         device: Where the classifier is.
         dtype: Arithmetic: float32, float64 or bfloat16.
@@ -119,7 +120,7 @@ class Shard:
 
     @property
     def task(self) -> str:
-        """The data set's: `classification`, `segmentation`, `language`, `sequence` and others."""
+        """The data set's, such as `classification`, `segmentation`, `language`, `series` or `control`."""
         return self.data.task
 
     @property
@@ -140,9 +141,12 @@ class Shard:
         )
 
     def images(self, rows: Sequence[int]) -> Tensor:
-        """Input of the classifier: float32 (B, C, S, S) in [0, 1]; for labelled texts int64 (B, N)."""
+        """Input of the classifier: float32 (B, C, S, S) in [0, 1]; for labelled sequences int64 (B, N).
+
+        For time series raw values and the channel of existing steps, float32 (B, F + 1, S).
+        """
         if self.task == "sequence":
-            return self.sentences.tokens(self._indices(rows), self.image_size)
+            return cast(SequenceSet, self.data).tokens(self._indices(rows), self.image_size)
         return cast(ImageSet, self.data).images(self._indices(rows), self.image_size)
 
     def cell_images(self, cell: Cell) -> Images:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, WithFirstGradient, select
 from assay.attacks.randomness import LibraryStream, Randomness
-from assay.attacks.threat import PIXELS
+from assay.attacks.threat import PIXELS, Box
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
 from assay.workers.evaluation.engine.loader import Feed, Loader, Progress
 from assay.workers.evaluation.engine.slots import run_batch, run_slots
@@ -33,6 +33,7 @@ class PixelRun:
         stages: Total number of runs of stages.
         eight_bit: Whether to judge adversarial examples rounded to 8 bits as well.
         ensemble: Whether the stages are part of the outcomes.
+        box: Range of what is perturbed.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class PixelRun:
         *,
         eight_bit: bool,
         ensemble: bool,
+        box: Box | None = PIXELS,
     ) -> None:
         self._loader = loader
         self._ledger = ledger
@@ -52,6 +54,7 @@ class PixelRun:
         self._size = size
         self._eight_bit = eight_bit
         self._ensemble = ensemble
+        self._box = box
         self._stages = stages
         self._over = 0
         self._numbers: dict[str, list[int]] = {}
@@ -64,14 +67,21 @@ class PixelRun:
         self._broken: list[Tensor] = []
 
     def stage(
-        self, attack: Attack, ids: Sequence[str], seed: int, forward: Forward, *, number: int, final: bool
+        self,
+        attack: Attack,
+        ids: Sequence[str],
+        randomness: Randomness,
+        forward: Forward,
+        *,
+        number: int,
+        final: bool,
     ) -> Stage:
         """Attacks all remaining examples through this forward pass, and returns the stage's counts.
 
         Args:
             attack: The stage.
             ids: Example ids.
-            seed: Of the job.
+            randomness: Has the job's seed; the stage's draws are keyed by its own name.
             forward: The attacked model.
             number: Of the stage in its ensemble.
             final: Whether it is the stage's last run: examples left by an earlier one are no evidence.
@@ -79,15 +89,15 @@ class PixelRun:
         begun, before = time.monotonic(), self._ledger.cost()
         self._forward = forward
         self._verification = Verification(
-            self._loader.exact, ball=attack.ball, box=PIXELS, size=self._size, eight_bit=self._eight_bit
+            self._loader.exact, ball=attack.ball, box=self._box, size=self._size, eight_bit=self._eight_bit
         )
         self._given = self._zero = 0
         self._broken = []
         if attack.backend == COMPATIBLE:
-            self._in_batches(attack, ids, seed)
+            self._in_batches(attack, ids, randomness.seed)
         else:
-            randomness = Randomness(seed, self._key(attack.name, number))
-            self._refilled(attack, Setting(ids, randomness, second_judgement=True))
+            own = randomness.of(self._key(attack.name, number))
+            self._refilled(attack, Setting(ids, own, box=self._box, second_judgement=True))
         self._decide(all_of_them=True)
         for reason, count in self._verification.rejected.items():
             self._rejected[reason] += count if final else 0
@@ -145,7 +155,7 @@ class PixelRun:
     def _in_batches(self, attack: Attack, ids: Sequence[str], seed: int) -> None:
         for examples in self._batches():
             # The library seeds anew for each batch.
-            setting = Setting(ids, LibraryStream(seed), second_judgement=True)
+            setting = Setting(ids, LibraryStream(seed), box=self._box, second_judgement=True)
             run_batch(attack, setting, self._forward, examples=examples, leave=self._leave, tell=self._tell)
 
     def _batches(self) -> Iterator[Examples]:

@@ -70,7 +70,7 @@ class TextAttack:
         sentences = [data.sentences[index] for index in shard.order]
         reader = Reader(
             shard.classifier,
-            data.vocabulary,
+            data.encode,
             longest=longest,
             device=shard.device,
             autocast=shard.dtype == "bfloat16",
@@ -85,7 +85,7 @@ class TextAttack:
                 batch_size=shard.batch_size,
                 progress=shard.progress,
             )
-        read = reading(sentences, data.vocabulary, longest)
+        read = reading(sentences, data.encode, longest)
         notes = {**found.notes, **read, **reader.limit.noted()}
         return replace(found, notes=notes, keep_adversarial=shard.save_adversarial)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from assay.workers.data.formats.text import padded
-from assay.workers.data.formats.vocabulary import UNKNOWN, Vocabulary
+from assay.workers.data.formats.vocabulary import UNKNOWN
 from assay.workers.evaluation.engine.forward import Limit, Passes
+
+Encode = Callable[[str], Tensor]
+"""Maps a text to its tokens' ids, int64 (n,): of words, or of bytes."""
 
 
 class Reader:
@@ -17,8 +20,8 @@ class Reader:
 
     Args:
         classifier: Maps tokens (B, N) to logits (B, classes); on `device`.
-        vocabulary: The words' ids.
-        longest: Its maximum number of words.
+        encode: The texts' tokens.
+        longest: Its maximum number of tokens.
         device: Where it is.
         autocast: Whether it computes in bfloat16.
     """
@@ -26,7 +29,7 @@ class Reader:
     def __init__(
         self,
         classifier: nn.Module,
-        vocabulary: Vocabulary,
+        encode: Encode,
         *,
         longest: int,
         device: torch.device,
@@ -34,7 +37,7 @@ class Reader:
     ) -> None:
         self.limit = Limit()
         self._classifier = classifier
-        self._vocabulary = vocabulary
+        self._encode = encode
         self._longest = longest
         self._device = device
         self._passes = Passes(classifier, device, self.limit)
@@ -46,8 +49,8 @@ class Reader:
         return torch.cat(self._passes.in_parts(tokens, self._logits))
 
     def tokens(self, sentences: Sequence[str]) -> Tensor:
-        """Ids of the words, int64 (B, N), padding on the right; a text without words is one unknown word."""
-        rows = [self._vocabulary.ids(sentence.split()[: self._longest]) for sentence in sentences]
+        """Ids of the tokens, int64 (B, N), padding on the right; a text without tokens is one unknown one."""
+        rows = [self._encode(sentence)[: self._longest] for sentence in sentences]
         return padded([row if len(row) else torch.tensor([UNKNOWN]) for row in rows])
 
     def _logits(self, tokens: Tensor) -> Tensor:
@@ -56,12 +59,11 @@ class Reader:
         return logits
 
 
-def reading(sentences: Sequence[str], vocabulary: Vocabulary, longest: int) -> dict[str, int]:
-    """Coverage of sentences by a model: `words`, `unknown_words` of them, and `cut_texts`."""
-    lengths = [len(sentence.split()) for sentence in sentences]
-    unknown = sum(int((vocabulary.ids(sentence.split()) == UNKNOWN).sum()) for sentence in sentences)
+def reading(sentences: Sequence[str], encode: Encode, longest: int) -> dict[str, int]:
+    """Coverage of sentences by a model: `words` (tokens), `unknown_words` of them, and `cut_texts`."""
+    rows = [encode(sentence) for sentence in sentences]
     return {
-        "words": sum(lengths),
-        "unknown_words": unknown,
-        "cut_texts": sum(length > longest for length in lengths),
+        "words": sum(len(row) for row in rows),
+        "unknown_words": sum(int((row == UNKNOWN).sum()) for row in rows),
+        "cut_texts": sum(len(row) > longest for row in rows),
     }

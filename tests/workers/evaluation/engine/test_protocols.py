@@ -100,7 +100,9 @@ def test_batch_size_changes_nothing_in_float64(shard: Any, name: str) -> None:
         torch.testing.assert_close(outcomes.loss, first.loss, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["fgsm", "pgd", "pgd_l2_restarts", "uniform_noise"])
+@pytest.mark.parametrize(
+    "name", ["fgsm", "pgd", pytest.param("pgd_l2_restarts", marks=pytest.mark.slow), "uniform_noise"]
+)
 def test_batch_size_changes_at_most_one_example_in_float32(
     shard: Any,
     name: str,

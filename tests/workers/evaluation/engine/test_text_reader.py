@@ -11,6 +11,10 @@ from assay.workers.evaluation.engine.text_reader import Reader, reading
 VOCABULARY = Vocabulary(["<pad>", "<unk>", "a", "good", "film"])
 
 
+def encode(text: str) -> Tensor:
+    return VOCABULARY.ids(text.split())
+
+
 class Counting(nn.Module):
     """Logits (B, 2): how often ids 3 and 4 occur."""
 
@@ -25,7 +29,7 @@ class Counting(nn.Module):
 
 def reader(longest: int = 4) -> tuple[Reader, Counting]:
     model = Counting()
-    return Reader(model, VOCABULARY, longest=longest, device=torch.device("cpu"), autocast=False), model
+    return Reader(model, encode, longest=longest, device=torch.device("cpu"), autocast=False), model
 
 
 def test_words_become_ids_with_padding_on_the_right() -> None:
@@ -42,7 +46,7 @@ def test_what_is_too_long_is_cut_and_nothing_is_one_unknown_word() -> None:
 
 
 def test_counts_what_is_read() -> None:
-    assert reading(["a good film", "a b c"], VOCABULARY, 2) == {
+    assert reading(["a good film", "a b c"], encode, 2) == {
         "words": 6,
         "unknown_words": 2,
         "cut_texts": 2,

@@ -9,6 +9,7 @@ import pytest
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.results import EvaluationResult, Metric
+from assay.service.metrics.analyses.spectral_error import TARGETS
 from assay.service.metrics.sanity_checks import cross_checks
 from assay.service.submission.validate import validate
 from assay.workers.published.imagenet import TABLES
@@ -221,3 +222,50 @@ def test_the_suites_of_text_are_of_their_own_task() -> None:
     sentences = {"model": {"name": "text_classifier"}, "data": {"name": "sst"}}
     spec = validate(load(), body | sentences | {"evaluations": [{"suite": "rpc_nlu"}]}).spec
     assert [item["name"] for item in spec["evaluations"]] == ["top1", "deepwordbug"]
+
+
+@pytest.mark.parametrize("suite", ["primal_uea", "bn_uea"])
+def test_suites_of_series_are_for_series(suite: str) -> None:
+    body: dict[str, Any] = {
+        "kind": "evaluate",
+        "model": {"name": "uea_transformer", "params": {"length": 64}},
+        "data": {"name": "motions"},
+        "evaluations": [{"suite": suite}],
+    }
+    spec = validate(load(), body).spec
+    named = [(item["name"], item["params"].get("epsilon")) for item in spec["evaluations"]]
+    attacked = [(name, epsilon) for name in ("fgsm", "pgd") for epsilon in (0.05, 0.1)]
+    assert named == [("top1", None), *attacked]
+
+
+@pytest.mark.parametrize("suite", ["primal_lra", "bn_lra", "skyformer_lra"])
+def test_suites_of_the_long_range_arena_have_the_accuracy_of_sequences(suite: str) -> None:
+    sentences = {
+        "model": {"name": "text_classifier", "params": {"backbone": {"name": "symmlm_tiny"}}},
+        "data": {"name": "imdb", "params": {"folder": "aclImdb"}},
+    }
+    body = {"kind": "evaluate", "evaluations": [{"suite": suite}]} | sentences
+    assert [item["name"] for item in validate(load(), body).spec["evaluations"]] == ["top1"]
+
+
+def test_the_error_of_attention_is_measured_at_the_features_of_the_figure() -> None:
+    text = {"model": {"name": "symmlm_tiny"}, "data": {"name": "pydoc"}}
+    body = {"kind": "evaluate", "evaluations": [{"suite": "skyformer_error"}], **text}
+    (item,) = validate(load(), body).spec["evaluations"]
+    assert item["name"] == "spectral_error"
+    assert item["params"]["features"] == [2**power for power in range(4, 9)]
+    assert item["params"]["length"] == 512
+    assert set(TARGETS.values()) == {"softmax", "kernelized"}
+
+
+def test_the_suite_of_policies_has_their_return_on_true_observations() -> None:
+    body: dict[str, Any] = {
+        "kind": "evaluate",
+        "model": {"name": "decision_transformer"},
+        "data": {"name": "classic_control"},
+        "evaluations": [{"suite": "primal_rl"}],
+    }
+    (item,) = validate(load(), body).spec["evaluations"]
+    assert (item["name"], item["params"]["perturbation"], item["params"]["epsilon"]) == ("returns", "none", 0)
+    with pytest.raises(InvalidSpec, match="is for control"):
+        expanded("primal_rl")

@@ -1,0 +1,269 @@
+"""Time series under attack or perturbed, in standard deviations of each feature over the training set.
+
+An attack sees the standardised rows (F + 1, T) that the model's backbone reads. Their values have no range,
+so that nothing is clipped. Padded steps and the channel that says which steps exist never change: the model
+gives them no gradient, and random draws move nothing there (`StepDraws`).
+
+Legend: n series of the shard, B of them, F features, T steps of a row, L steps of one series.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from assay.attacks.ensemble import Ensemble
+from assay.attacks.kernel import Attack, frozen
+from assay.attacks.randomness import Randomness
+from assay.attacks.threat import sizes
+from assay.models.layers.series_model import RegressionModel, split_steps
+from assay.workers.data.formats.series import SeriesSet
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Stage
+from assay.workers.evaluation.engine.loader import Images, Loader
+from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.engine.shard import Running, Shard
+
+Change = Callable[[Tensor, torch.Generator], Tensor]
+"""Perturbs one standardised series, float64 (F, L) on the CPU to the same, with draws of its own."""
+
+# Draws that move nothing: attacks turn uniform ones u into 2 u - 1.
+MIDDLE = 0.5
+
+
+class StepDraws(Randomness):
+    """Draws keyed by example that leave padded steps and the channel of steps where they are.
+
+    The draws of a series depend on its own number of steps alone, not on that of the row.
+
+    Args:
+        seed: The job's seed.
+        attack: The attack's name.
+        lengths: Steps of each series by its id.
+    """
+
+    def __init__(self, seed: int, attack: str, lengths: Mapping[str, int]) -> None:
+        super().__init__(seed, attack)
+        self._lengths = lengths
+
+    def of(self, attack: str) -> Randomness:
+        """The same source for another attack."""
+        return StepDraws(self.seed, attack, self._lengths)
+
+    def uniform(
+        self,
+        ids: Sequence[str],
+        shape: tuple[int, ...],
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        **key: Any,
+    ) -> Tensor:
+        """Draws uniform numbers in [0, 1), 0.5 where nothing may move; (len(ids), F + 1, T)."""
+        return self._placed(torch.rand, MIDDLE, ids, shape, key).to(dtype).to(device)
+
+    def normal(
+        self,
+        ids: Sequence[str],
+        shape: tuple[int, ...],
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        **key: Any,
+    ) -> Tensor:
+        """Draws standard normal numbers, 0 where nothing may move; (len(ids), F + 1, T)."""
+        return self._placed(torch.randn, 0.0, ids, shape, key).to(dtype).to(device)
+
+    def _placed(
+        self, draw: Any, still: float, ids: Sequence[str], shape: tuple[int, ...], key: Mapping[str, Any]
+    ) -> Tensor:
+        rows = torch.full((len(ids), *shape), still, dtype=torch.float64)
+        for row, identifier, generator in zip(rows, ids, self.generators(ids, **key), strict=True):
+            own = (shape[0] - 1, self._lengths[identifier])
+            row[:-1, : own[1]] = draw(own, generator=generator, dtype=torch.float64)
+        return rows
+
+
+def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
+    """Attacks every series of a shard, under its protocol.
+
+    Raises:
+        ValueError: There are no series, they are not finite, or the attack does not fit.
+    """
+    draws = StepDraws(shard.seed, attack.name, cast(SeriesSet, shard.data).lengths)
+    subject, keep = (shard.images, shard.labels, shard.ids), shard.save_adversarial
+    if shard.protocol == "paper":
+        return attack_paper(
+            attack, shard.classifier, *subject, randomness=draws, keep_adversarial=keep, **shard.running
+        )
+
+    def staged(stage: Stage) -> None:
+        shard.staged(stage.name, stage.n - stage.broken)
+
+    return attack_pixel(
+        attack,
+        shard.classifier.backbone,
+        *subject,
+        randomness=draws,
+        keep_adversarial=keep,
+        screening=shard.screening,
+        staged=staged,
+        prepare=shard.classifier.normalize,
+        box=None,
+        **shard.running,
+    )
+
+
+@dataclass(frozen=True)
+class SquaredErrors(WithoutFiles):
+    """Predictions of a regression, one row per series, in the order of `ids`; all float64 (n,), on the CPU.
+
+    Attributes:
+        ids: The series.
+        targets: In their own unit.
+        predictions: In the same unit.
+        clean: Predictions for the unperturbed series; None where nothing was perturbed.
+        noted: Caveats.
+    """
+
+    ids: tuple[str, ...]
+    targets: Tensor
+    predictions: Tensor
+    clean: Tensor | None
+    noted: Mapping[str, Any]
+
+    @property
+    def forward(self) -> Tensor:
+        """Passes of the model, int64 (n,)."""
+        return torch.full((len(self.ids),), 1 if self.clean is None else 2, dtype=torch.int64)
+
+    @property
+    def backward(self) -> Tensor:
+        """None, int64 (n,)."""
+        return torch.zeros(len(self.ids), dtype=torch.int64)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The rows as JSON columns; a prediction that is not finite, and its error, are None."""
+        columns: dict[str, list[Any]] = {
+            "id": list(self.ids),
+            "target": self.targets.tolist(),
+            "prediction": _finite(self.predictions),
+            "squared_error": _finite((self.predictions - self.targets).square()),
+            "forward": self.forward.tolist(),
+            "backward": self.backward.tolist(),
+        }
+        if self.clean is not None:
+            columns["clean_squared_error"] = _finite((self.clean - self.targets).square())
+        return columns
+
+    def evidence(self) -> dict[str, Any]:
+        """Whether passes had to be made smaller."""
+        return dict(self.noted)
+
+
+def squared_errors(shard: Shard, series_of: Images, *, clean: Images | None = None) -> SquaredErrors:
+    """Predicts the target of every series of a shard.
+
+    Args:
+        shard: Of regression.
+        series_of: Loads standardised series by row.
+        clean: Loads them unperturbed, if `series_of` perturbs them.
+
+    Raises:
+        ValueError: There are no series, or they are not finite.
+    """
+    model = cast(RegressionModel, shard.classifier)
+    targets = shard.labels.double()
+    found: list[Tensor] = []
+    noted: dict[str, Any] = {}
+    with torch.no_grad(), frozen(model):
+        for load in (series_of, clean):
+            if load is None:
+                continue
+            loader = Loader(
+                model.backbone, load, targets, shard.ids, shard.batch_size, shard.device, shard.dtype
+            )
+            predictions = torch.zeros(loader.n, dtype=torch.float64)
+            for rows in loader.batches():
+                outputs = loader.load(rows)[1]  # (B, 1)
+                predictions[rows] = model.in_units(outputs)[:, 0].double().cpu()
+                if load is series_of:
+                    shard.progress(int(rows[-1]) + 1)
+            found.append(predictions)
+            noted |= loader.noted()
+    return SquaredErrors(shard.ids, targets, found[0], found[1] if len(found) > 1 else None, noted)
+
+
+def standardised_rows(shard: Shard, rows: Sequence[int]) -> Tensor:
+    """Standardised series (B, F + 1, T) of a shard, on the CPU."""
+    with torch.no_grad():
+        return shard.classifier.normalize(shard.images(rows).to(shard.classifier.mean)).cpu()
+
+
+def _finite(values: Tensor) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """A random perturbation of each series as an evaluation: two passes, with and without it.
+
+    Attributes:
+        name: Of the evaluation; draws are keyed by it, by the job's seed and by the series' id.
+        change: The perturbation of one series.
+    """
+
+    name: str
+    change: Change
+
+    def measure(self, shard: Shard) -> ExampleOutcomes | SquaredErrors:
+        """One row per series: the answer to the perturbed one, and the size of the perturbation.
+
+        For regression the errors with and without it.
+
+        Raises:
+            ValueError: There are no series, or they are not finite.
+        """
+        backbone = shard.classifier.backbone
+        quiet: Running = {**shard.running, "progress": lambda done: None}
+        found = {norm: torch.zeros(len(shard.ids), dtype=torch.float64) for norm in ("Linf", "L2")}
+        randomness = Randomness(shard.seed, self.name)
+
+        def standardised(rows: Sequence[int]) -> Tensor:
+            return standardised_rows(shard, rows)
+
+        def perturbed(rows: Sequence[int]) -> Tensor:
+            series = standardised(rows)
+            moved = self._moved(series, randomness.generators([shard.ids[row] for row in rows]))
+            found["Linf"][list(rows)] = sizes(moved - series, "Linf").double()
+            found["L2"][list(rows)] = sizes(moved - series, "L2").double()
+            return moved
+
+        if shard.task == "series_regression":
+            return squared_errors(shard, perturbed, clean=standardised)
+        with frozen(shard.classifier):
+            clean = classify(backbone, standardised, shard.labels, shard.ids, **quiet)
+            outcomes = classify(backbone, perturbed, shard.labels, shard.ids, **shard.running)
+        return replace(
+            outcomes,
+            clean_correct=clean.correct,
+            forward=outcomes.forward + clean.forward,
+            nonfinite=outcomes.nonfinite + clean.nonfinite,
+            linf=found["Linf"],
+            l2=found["L2"],
+        )
+
+    def _moved(self, series: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """Perturbed rows (B, F + 1, T); only the steps that exist change."""
+        moved, (values, present) = series.clone(), split_steps(series)
+        for row, own, length, generator in zip(
+            moved, values, present.sum(1).tolist(), generators, strict=True
+        ):
+            changed = self.change(own[:, :length].double(), generator)
+            row[:-1, :length] = changed.to(row.dtype)
+        return moved

@@ -1,0 +1,42 @@
+"""Random noise on time series, in standard deviations of each feature over the training set.
+
+Every value of every step that exists gets its own draw, keyed by the job's seed and the series' id.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+
+from assay.workers.evaluation.engine.series import Perturbed
+from assay.workers.evaluation.engine.shard import Evaluation
+
+__all__ = ["series_noise"]
+
+TASKS = ("series", "series_regression")
+TABLE = {"series": "attack", "series_regression": "regression"}
+PASSES = ("2", "0")
+
+
+def series_noise(
+    *,
+    scale: Annotated[float, Interval(ge=0, le=100)] = 0.5,
+    distribution: Literal["gaussian", "uniform"] = "gaussian",
+) -> Evaluation:
+    """Accuracy or error on noisy time series.
+
+    Args:
+        scale: of the noise, in standard deviations of each feature: the standard deviation of the gaussian,
+            or half the width of the uniform distribution.
+        distribution: of each value's noise, with mean 0.
+    """
+
+    def change(values: Tensor, generator: torch.Generator) -> Tensor:
+        if distribution == "gaussian":
+            return values + scale * torch.randn(values.shape, generator=generator, dtype=values.dtype)
+        return values + scale * (2 * torch.rand(values.shape, generator=generator, dtype=values.dtype) - 1)
+
+    return Perturbed("series_noise", change)

@@ -1,0 +1,85 @@
+"""Accuracy on sequences in which tokens are replaced at random.
+
+Each token that is there (not padding) is replaced with probability `rate`, by one drawn evenly from all other
+tokens but padding. For Long Range Arena's images that is impulse noise of grey levels; for data without words
+it is what changed words are for texts. In ListOps a replaced token may change the value, or leave no list,
+while the label stays: there the accuracy tells how much of its input the model uses, not how robust it is.
+
+Draws are keyed by seed and example, one for each example. Two rates share them: the tokens replaced at the
+lower one are replaced at the higher one too, by the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+
+from assay.attacks.randomness import Randomness
+from assay.models.layers.language import PAD
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
+from assay.workers.evaluation.engine.protocols import classify
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
+
+__all__ = ["token_noise"]
+
+TASKS = ("sequence",)
+TABLE = "classification"
+PASSES = ("1", "0")
+
+
+def token_noise(*, rate: Annotated[float, Interval(ge=0, le=1)] = 0.1) -> Evaluation:
+    """Accuracy on sequences with randomly replaced tokens, one draw for each example.
+
+    Args:
+        rate: Probability that a token is replaced; padding stays.
+    """
+    return _TokenNoise(rate)
+
+
+@dataclass(frozen=True)
+class _TokenNoise:
+    rate: float
+
+    def measure(self, shard: Shard) -> ExampleOutcomes:
+        """One row per example."""
+        randomness = Randomness(shard.seed, "token_noise")
+
+        def noisy(rows: Sequence[int]) -> Tensor:
+            tokens = shard.images(rows)
+            generators = randomness.generators([shard.ids[row] for row in rows])
+            changed = [
+                replaced(own, self.rate, shard.data.channels, generator)
+                for own, generator in zip(tokens, generators, strict=True)
+            ]
+            return torch.stack(changed)
+
+        return classify(shard.classifier, noisy, shard.labels, shard.ids, **shard.running)
+
+
+def replaced(tokens: Tensor, rate: float, vocabulary: int, generator: torch.Generator) -> Tensor:
+    """A sequence with tokens replaced.
+
+    Args:
+        tokens: int64 (..., N), PAD behind the end.
+        rate: probability of a replacement.
+        vocabulary: number of tokens V, padding included, at least 3.
+        generator: draws two numbers for each token that is there, in order: not for padding, whose amount
+            depends on the batch.
+
+    Returns:
+        int64 (..., N) in [0, V), PAD where it was.
+    """
+    present = tokens != PAD
+    draws = torch.rand(int(present.sum()), 2, generator=generator, dtype=torch.float64)
+    old = tokens[present]
+    # A step of 1 to V - 2 around the circle of the ids 1 to V - 1 never ends at the old token.
+    steps = 1 + (draws[:, 1] * (vocabulary - 2)).long()
+    new = 1 + (old - 1 + steps) % (vocabulary - 1)
+    result = tokens.clone()
+    result[present] = torch.where(draws[:, 0] < rate, new, old)
+    return result
