@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.service.metrics.analyses.efficiency import Efficiency
-from assay.service.metrics.analyses.eigenvector_check import EigenvectorCheck
-from assay.service.metrics.analyses.projection_loss import ProjectionLoss
+from assay.service.metrics.analyses.tables import ANALYSES
 from assay.service.metrics.anomaly import Anomaly
 from assay.service.metrics.calibration import Calibration
 from assay.service.metrics.classification import Attack, Classification
 from assay.service.metrics.corrupted_segmentation import CorruptedSegmentation
 from assay.service.metrics.corruption import CorruptedClassification, StoredCorruptions
 from assay.service.metrics.perplexity import Perplexity
+from assay.service.metrics.regression import Regression
+from assay.service.metrics.returns import Returns
 from assay.service.metrics.segmentation import Segmentation
 from assay.service.metrics.table import OutcomeTable
 from assay.service.metrics.text_attack import TextAttack
@@ -27,13 +27,13 @@ _EVERY: tuple[OutcomeTable, ...] = (
     Classification(),
     CorruptedClassification(),
     CorruptedSegmentation(),
-    Efficiency(),
-    EigenvectorCheck(),
     Perplexity(),
-    ProjectionLoss(),
+    Regression(),
+    Returns(),
     Segmentation(),
     StoredCorruptions(),
     TextAttack(),
     WordSwap(),
+    *ANALYSES,
 )
 TABLES: Mapping[str, OutcomeTable] = {table.name: table for table in _EVERY}

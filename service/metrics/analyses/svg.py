@@ -18,7 +18,7 @@ LEFT, TOP, GAP, RIGHT, BOTTOM = 64, 36, 84, 16, 44
 MAX_TICKS = 6
 BAR = 60  # width of a bar
 # Series by number; the second of a pair is for a dark background.
-COLOURS = (("#0072b2", "#4aa8e0"), ("#d55e00", "#ff8a3d"), ("#007a5a", "#2fc79a"))
+COLOURS = (("#0072b2", "#4aa8e0"), ("#d55e00", "#ff8a3d"), ("#007a5a", "#2fc79a"), ("#8a4a9e", "#c38bd6"))
 STYLE = (
     "<style>"
     ".paper{fill:#fff}.ink{fill:#333}.grid{stroke:#ddd;fill:none}"
@@ -58,7 +58,7 @@ class Panel:
         title: Above it.
         x_label: Quantity of x, with its unit.
         y_label: Quantity of y, with its unit; empty where the title has it.
-        series: At most three.
+        series: At most four.
         x: Range of x.
         y: Range of y.
         legend: Vertical position of the labels, at the panel's right.

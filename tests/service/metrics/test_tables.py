@@ -47,6 +47,17 @@ FOUND: dict[str, Any] = {
     "batch_size": 4, "parameters": 100, "model_bytes": 1000,
     "test_flops": 50.0, "train_flops": 150.0, "test_bytes": 400, "train_bytes": 1200,
 }  # fmt: skip
+COUNTS = [
+    f"{side}{kind}_{what}"
+    for side in ("", "softmax_")
+    for kind in ("test", "train")
+    for what in ("flops", "bytes")
+]
+COST = {
+    "mechanism": "performer",
+    "refused": {},
+    "counted": [{"length": 8, **dict.fromkeys(COUNTS, 2.0)}],
+}
 # By table: rows that leave as many metrics as possible without a value, and these metrics.
 UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
     "anomaly": (
@@ -57,6 +68,17 @@ UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
     ),
     "attacked_segmentation": (
         PIXELS | CANDIDATES | {"worst": ["clean"] * 2}, Context(), {*RATIOS}
+    ),
+    "attention_spectrum": (
+        {"curve": [[0.0, None], [0.0, 1.0]], "tokens": [[4]] * 2,
+         **{name: [[None], [1.0]] for name in ("largest", "rank_90", "effective_rank")}},
+        Context(evidence=[{"layers": [0]}]),
+        {"explained_by_largest", "rank_90", "rank_90_share", "effective_rank"},
+    ),
+    "attention_cost": (
+        {f"{side}{kind}_seconds": [0.1, 0.2] for side in ("", "softmax_") for kind in ("test", "train")},
+        Context(evidence=[COST], device={"type": "cpu", "name": "a processor"}),
+        {"time_growth", "memory_growth"},
     ),
     "calibration": (
         {"confidence": [0.5, None]}, Context(), {"ece", "rms_calibration_error", "aurra"}
@@ -74,11 +96,35 @@ UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
     "eigenvector_check": (
         CHECKED | CONTROLS, Context(evidence=[{"layers": [0]}]), {*METRICS} ,
     ),
+    "head_distance": (
+        {name: [[None], [1.0]] for name in ("distance", "squared_distance")},
+        Context(evidence=[{"layers": [0]}]),
+        {"head_distance", "head_distance_std"},
+    ),
+    "instability": (
+        {"score": [None, 1.0], "softmax_score": [1.0, None]},
+        Context(evidence=[{"mechanisms": ["performer"]}]),
+        {"instability_ratio", "instability", "softmax_instability"},
+    ),
     "perplexity": (LOSSES, Context(), {"perplexity"}),
     "projection_loss": (
         PROJECTED, Context(params={"form": "released"}, evidence=[{"layers": [0]}]), {"log_projection_loss"}
     ),
+    "regression": (
+        {"target": [1.0, 2.0], "prediction": [None, 2.0], "squared_error": [None, 0.0]},
+        Context(), {"rmse", "mae"},
+    ),
+    "returns": (
+        {"return": [1.0, None], "normalized": [0.5, None], "length": [3, 0], "action_change": [0.1, None]},
+        Context(), {"return", "normalized_return", "action_change"},
+    ),
     "segmentation": (PIXELS, Context(), {*RATIOS}),
+    "spectral_error": (
+        {"tokens": [9, 9]}
+        | {f"skyformer_{kind}": [[None, 1.0]] * 2 for kind in ("error", "relative_error")},
+        Context(params={"features": [4, 16]}, evidence=[{"layers": [0]}]),
+        {"skyformer_error_4", "skyformer_relative_error_4"},
+    ),
     "stored_corruptions": ({"corrupted": ["01", "11"]}, Context(params=CELLS), set()),
     "text_attack": (
         {"status": ["skipped"] * 2, "queries": [0, 0], "words": [1, 1], "changed": [0, 0]}, Context(),

@@ -1,0 +1,154 @@
+"""Explained shares over all examples, from the measurements of `workers/evaluation/attention_spectrum.py`.
+
+Every value is a mean over examples of means over heads, with a bootstrap interval over examples; that of all
+layers together is the average over layers. The plot has the curves of at most three layers: the first, the
+middle and the last of those looked at.
+
+Legend: n examples, L layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from assay.service.contract.results import LayerBreakdown, Metric, Warning
+from assay.service.metrics.analyses.analysis_estimates import mean
+from assay.service.metrics.analyses.svg import Panel, Series, draw
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
+
+# Metric to column; the second is divided by the number of tokens.
+METRICS = {
+    "explained_by_largest": "largest",
+    "rank_90": "rank_90",
+    "rank_90_share": "rank_90",
+    "effective_rank": "effective_rank",
+}
+NOT_FINITE = "a matrix of some example is not finite, or is 0"
+
+
+class AttentionSpectrum(OutcomeTable):
+    """Shares that singular values explain in each layer of each example; curves one layer after another."""
+
+    name = "attention_spectrum"
+    columns = columns_of("id curve largest rank_90 effective_rank tokens forward backward")
+    units: ClassVar[Units] = {
+        "explained_by_largest": "proportion",
+        "rank_90": "number",
+        "rank_90_share": "proportion",
+        "effective_rank": "number",
+    }
+    undefined: ClassVar[Reasons] = dict.fromkeys(METRICS, NOT_FINITE)
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """The rows of all shards as one.
+
+        Returns:
+            Metrics of all layers together and of each: `explained_by_largest`, the share that the largest
+            singular value explains; `rank_90`, how many explain 90 %, and `rank_90_share`, as a share of the
+            tokens; `effective_rank`.
+        """
+        layers = context.facts[0]["layers"]
+        each = {name: _values(rows, name) for name in METRICS}
+        metrics = {name: _metric([_mean(row) for row in values], name) for name, values in each.items()}
+        breakdown = [
+            LayerBreakdown(
+                layer=number,
+                metrics={
+                    name: _metric([row[place] for row in values], f"{name}/{number}")
+                    for name, values in each.items()
+                },
+            )
+            for place, number in enumerate(layers)
+        ]
+        return Summary(metrics, breakdown, _warnings(metrics), _plot(rows, breakdown))
+
+
+def _values(rows: Rows, name: str) -> list[list[float | None]]:
+    """Of each example the value in each layer."""
+    values: Sequence[Sequence[float | None]] = rows[METRICS[name]]
+    if name != "rank_90_share":
+        return [list(row) for row in values]
+    return [
+        [None if value is None else value / count for value, count in zip(row, counts, strict=True)]
+        for row, counts in zip(values, rows["tokens"], strict=True)
+    ]
+
+
+def _mean(row: Sequence[float | None]) -> float | None:
+    known = [value for value in row if value is not None]
+    return math.fsum(known) / len(known) if len(known) == len(row) else None
+
+
+def _metric(values: Sequence[float | None], name: str) -> Metric:
+    return mean(values, name, higher_is_better=name.startswith("explained"))
+
+
+def _warnings(metrics: dict[str, Metric]) -> list[Warning]:
+    missing = [name for name, metric in metrics.items() if metric.value is None]
+    if not missing:
+        return []
+    return [
+        Warning(
+            code="undefined_metric",
+            message=f"{', '.join(missing)}: no value, because {NOT_FINITE}",
+            evidence={"metrics": missing},
+        )
+    ]
+
+
+def _plot(rows: Rows, breakdown: Sequence[LayerBreakdown]) -> str:
+    numbers = [part.layer or 0 for part in breakdown]
+    shown = sorted({0, len(numbers) // 2, len(numbers) - 1})
+    curves = tuple(
+        Series(f"layer {numbers[place]}", points, "line")
+        for place in shown
+        if (points := _curve([_part(row, place, len(numbers)) for row in rows["curve"]]))
+    )
+    known = [
+        (float(number), 100 * metric.value, (metric.ci_low, metric.ci_high))
+        for number, part in zip(numbers, breakdown, strict=True)
+        if (metric := part.metrics["rank_90_share"]).value is not None
+    ]
+    ranks = Series(
+        "mean and 95 % interval",
+        tuple((x, y) for x, y, _ in known),
+        whiskers=tuple((_percent(low), _percent(high)) for *_, (low, high) in known),
+    )
+    x, whole = (-0.5, max(numbers) + 0.5), (0.0, 100.0)
+    return draw(
+        [
+            Panel(
+                "Explained by the largest singular values",
+                "share of all, %",
+                "%",
+                curves,
+                whole,
+                (0.0, 105.0),
+            ),
+            Panel("Values that explain 90 %", "layer", "share of all, %", (ranks,), x, whole, whole=True),
+        ]
+    )
+
+
+def _part(row: Sequence[float | None], place: int, parts: int) -> Sequence[float | None]:
+    size = len(row) // parts
+    return row[place * size : (place + 1) * size]
+
+
+def _curve(examples: Sequence[Sequence[float | None]]) -> tuple[tuple[float, float], ...]:
+    """The mean curve over examples, in percent; empty where one example has none."""
+    found: list[Any] = []
+    last = len(examples[0]) - 1
+    for place, shares in enumerate(zip(*examples, strict=True)):
+        known = [share for share in shares if share is not None]
+        if len(known) < len(shares):
+            return ()
+        found.append((100 * place / last, 100 * math.fsum(known) / len(known)))
+    return tuple(found)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value

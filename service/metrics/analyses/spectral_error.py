@@ -1,0 +1,121 @@
+"""Errors of approximate attention over all examples, from `workers/evaluation/spectral_error.py`.
+
+Every value is a mean over examples of means over heads and layers, with a bootstrap interval over examples.
+
+Legend: n examples, L layers, F numbers of features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from assay.service.contract.results import LayerBreakdown, Metric
+from assay.service.metrics.analyses.analysis_estimates import mean
+from assay.service.metrics.analyses.svg import Panel, Series, draw
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.table import Column, Context, OutcomeTable, Reasons, Summary, Units, columns_of
+
+# Method to what it approximates.
+TARGETS = {
+    "nystrom_scores": "softmax",
+    "nystromformer": "softmax",
+    "linformer": "softmax",
+    "performer": "softmax",
+    "skyformer": "kernelized",
+}
+FEATURES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+KINDS = ("relative_error", "error")
+COLUMNS = tuple(f"{method}_{kind}" for method in TARGETS for kind in KINDS)
+EVERY = tuple(f"{column}_{count}" for column in COLUMNS for count in FEATURES)
+
+
+class SpectralError(OutcomeTable):
+    """Spectral norms of the differences by method: a list of L times F values, layer by layer."""
+
+    name = "spectral_error"
+    columns = (
+        *columns_of("id tokens"),
+        *(Column(name, optional=True) for name in COLUMNS),
+        *columns_of("forward backward"),
+    )
+    units: ClassVar[Units] = {**dict.fromkeys(EVERY, "number"), "tokens": "count"}
+    undefined: ClassVar[Reasons] = dict.fromkeys(EVERY, "for some example it is not finite")
+
+    def summarise(self, rows: Rows, context: Context) -> Summary:
+        """The rows of all shards as one.
+
+        Returns:
+            For each method and number of features d `METHOD_relative_error_d`, |out - approximation| / |out|
+            in the spectral norm, and `METHOD_error_d`, not divided; and `tokens`, the mean length.
+        """
+        layers = context.facts[0]["layers"]
+        features = context.params["features"]
+        measured = [one for one in COLUMNS if one in rows]
+        metrics = {
+            f"{column}_{count}": mean(
+                [_over_layers(row[place :: len(features)]) for row in rows[column]], f"{column}_{count}"
+            )
+            for column in sorted(measured, key=lambda one: "relative" not in one)
+            for place, count in enumerate(features)
+        }
+        breakdown = [
+            LayerBreakdown(layer=number, metrics=_of_layer(rows, measured, features, at, number))
+            for at, number in enumerate(layers)
+        ]
+        metrics["tokens"] = mean(rows["tokens"], "tokens", higher_is_better=True)
+        return Summary(metrics, breakdown, plot=_plot(metrics, features))
+
+
+def _of_layer(
+    rows: Rows, columns: Sequence[str], features: Sequence[int], at: int, number: int
+) -> dict[str, Metric]:
+    """The relative errors in one layer, the `at`-th of those looked at."""
+    found = {}
+    for column in (one for one in columns if "relative" in one):
+        for place, count in enumerate(features, at * len(features)):
+            name = f"{column}_{count}"
+            found[name] = mean([row[place] for row in rows[column]], f"{name}/{number}")
+    return found
+
+
+def _over_layers(row: Sequence[float | None]) -> float | None:
+    known = [value for value in row if value is not None]
+    return math.fsum(known) / len(known) if len(known) == len(row) else None
+
+
+def _plot(metrics: Mapping[str, Metric], features: Sequence[int]) -> str:
+    panels = []
+    for target in ("softmax", "kernelized"):
+        series = []
+        for method in (one for one, other in TARGETS.items() if other == target):
+            found = [(count, metrics.get(f"{method}_relative_error_{count}")) for count in features]
+            shown = [(c, m, m.value) for c, m in found if m is not None and m.value]
+            points = tuple((math.log2(count), math.log10(value)) for count, _, value in shown)
+            whiskers = tuple((_log(metric.ci_low), _log(metric.ci_high)) for _, metric, _ in shown)
+            if points:
+                series.append(Series(method, points, "line", whiskers))
+        heights = [y for one in series for _, y in one.points] or [0.0]
+        room = max(heights) - min(heights) or 1.0
+        y = (min(heights) - 0.15 * room, max(heights) + 0.6 * room)
+        names = {math.log2(count): str(count) for count in features}
+        x = (min(names) - 0.2, max(names) + 0.2)
+        label = "log10 of the relative error"
+        panels.append(
+            Panel(
+                f"Target: {target} attention",
+                "features",
+                label,
+                tuple(series),
+                x,
+                y,
+                legend="top",
+                names=names,
+            )
+        )
+    return draw(panels)
+
+
+def _log(value: float | None) -> float | None:
+    return math.log10(value) if value is not None and value > 0 else None
