@@ -35,6 +35,7 @@ from assay.workers.published.imagenet import (
     PublishedEvaluation,
 )
 from assay.workers.published.language import language_references
+from assay.workers.published.sequences import sequence_references
 
 # Evaluations of whole images by windows; the second also evaluates them clean.
 WHOLE_IMAGES = ("sliding_window", "sliding_window_corruptions")
@@ -46,13 +47,21 @@ ADE20K = "ade20k"
 ADE20K_CLASSES = "50dc0fe99a35f467f7b603c8a3c391ce42dc0224b161d4d37d7f27e1b73dc1be"
 ADE20K_VALIDATION = 2000
 # Model parameters that act in training only, or do not change the function.
-TRAINING_ONLY = frozenset({"dropout", "attention_dropout", "drop_path"})
+TRAINING_ONLY = frozenset(
+    {"dropout", "attention_dropout", "drop_path", "eta", "ksvd_form", "ksvd_reduction", "ksvd_trace"}
+)
+# Mechanisms whose parameters are among the published facts.
+WITH_PARAMETERS = ("conv2d_attention",)
 # Parameters that do not change the result of an attack.
 EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
 SIZES = {
     ("symvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
     ("asymvit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
     ("symvit", "base"): {"width": 768, "depth": 12, "heads": 12, "mlp_ratio": 4.0},
+    ("primal_plus_deit", "small"): {"width": 384, "depth": 12, "heads": 6, "mlp_ratio": 4.0},
+    ("deit", "tiny"): {"width": 192, "depth": 12, "heads": 3, "mlp_ratio": 4.0},
+    ("deit_tiny", "4heads"): {"width": 192, "depth": 12, "heads": 4, "mlp_ratio": 4.0},
+    ("deit", "small"): {"width": 384, "depth": 12, "heads": 6, "mlp_ratio": 4.0},
     ("fan_vit", "tiny"): {"width": 192, "depth": 12, "heads": 4, "mlp_ratio": 4.0},
 }
 
@@ -98,13 +107,15 @@ def references(
         data: {"name", "params"}.
         evaluation: {"name", "params"}.
         protocol: protocol of the row.
-        known_as: result of `known_as`, or `known_text` for text.
+        known_as: result of `known_as`, or `known_text` for text, or `known_sequences`.
         defaults: the evaluation's default parameters, assumed if a publication states none.
     """
     if known_as == ADE20K:
         return _segmented(model, evaluation, protocol, defaults)
     if known_as is None:
         return []
+    if known_as.startswith(("lra/", "uea/")):
+        return sequence_references(model, evaluation, known_as)
     if "/" in known_as:
         return language_references(model, evaluation, known_as)
     facts, prepared = architecture(model), _preparation(data["params"])
@@ -170,8 +181,12 @@ def architecture(model: ComponentReference) -> dict[str, Any]:
     if name == "rpc_asymvit":
         form = params.pop("rpc_form")
         return _layers(params | {"attention": form, "others": "softmax"}, "rpc_layers")
-    if name == "vit":
+    if name in ("vit", "deit", "deit_tiny"):
         return _one_attention(params)
+    if name in ("primal_vit", "primal_plus_deit"):
+        chosen = params.pop("primal_layers", "last")
+        layers = "last" if chosen == [params["depth"] - 1] else chosen
+        return params | {"attention": "primal", "layers": layers}
     if name == "fan_vit":
         return _one_attention(params | {"family": "fan"})
     if name == "rpc_fan_vit":
@@ -187,12 +202,13 @@ def _of_timm(model: ComponentReference) -> dict[str, Any]:
 
 
 def _one_attention(params: Params) -> dict[str, Any]:
-    """The facts of a model with one attention, without parameters that matter, in all layers; else {}."""
+    """The facts of a model with one attention in all layers, whose parameters do not matter or are known."""
     attention = params["attention"]
     everywhere = attention["name"] == "softmax" or params.get("layers", "all") == "all"
-    if not everywhere or attention["params"].keys() - TRAINING_ONLY:
+    own = {k: v for k, v in attention["params"].items() if k not in TRAINING_ONLY}
+    if not everywhere or (own and attention["name"] not in WITH_PARAMETERS):
         return {}
-    return {k: v for k, v in params.items() if k != "layers"} | {"attention": attention["name"]}
+    return {k: v for k, v in params.items() if k != "layers"} | own | {"attention": attention["name"]}
 
 
 def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:

@@ -17,9 +17,12 @@ from assay.workers.published.analyses import COLUMNS, EIGENVALUES, TABLE_13
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import PAPER, SEGMENTED, SEGMENTED_CORRUPTED, TABLES
 from assay.workers.published.language import ACCURACIES, PERPLEXITIES
+from assay.workers.published.sequences import DUAL, PRIMAL
 
 Cell = tuple[str, str, str]
 VECTORS = Path(__file__).parents[2] / "vectors" / "published.csv"
+DEIT = VECTORS.with_name("published_images.csv")
+PAPERS = {PRIMAL: "primal", DUAL: "dual"}
 ATTACKS = {
     "pgd": "PGD",
     "fgsm": "FGSM",
@@ -141,3 +144,20 @@ def test_models_and_columns_have_the_meaning_that_they_are_printed_with() -> Non
         "multiply_adds", "train_seconds", "test_seconds", "train_memory", "test_memory", "parameters"
     )  # fmt: skip
     assert {model: attention for (_, attention), (_, model, _) in ACCURACIES.items()} == ATTENTIONS
+
+
+def test_accuracies_of_the_other_papers_are_the_printed_ones_but_for_imagenet_100() -> None:
+    """`tests/vectors/published_images.csv` was taken from the papers' texts by a program."""
+    with DEIT.open(newline="", encoding="utf-8") as file:
+        theirs = {
+            (row["place"], row["model"], row["column"]): float(row["printed"]) for row in csv.DictReader(file)
+        }
+    ours = {
+        (f"{PAPERS[attacked.source]} {place}", model, f"ImageNet-1K {METRICS[metric]}"): value
+        for place, attacked, rows in TABLES
+        if attacked.source in PAPERS and attacked.name == "clean"
+        for model, values in rows.items()
+        for metric, value in zip(attacked.metrics, values, strict=True)
+    }
+    assert ours == {cell: value for cell, value in theirs.items() if "ImageNet-100" not in cell[2]}
+    assert len(theirs) == len(ours) + 2

@@ -46,6 +46,10 @@ SOFTMAX = {
     "depth": 12,
     "heads": 3,
 }
+PRIMAL = {"rank": 96, "rank_multi": 10, "projection": "data_dependent", "r_scores": True, "eta": 0.05}
+KSVD = {"ksvd_form": "code", "ksvd_reduction": "batch", "ksvd_trace": "parameters"}
+ANYWHERE = {"attention": {"name": "softmax", "params": {"dropout": 0.0}}, "layers": "all"}
+CONV2D = {"attention": {"name": "conv2d_attention", "params": {"size": 2, "dropout": 0.0}}, "layers": "all"}
 SPECS = {
     "SymViT": ("symvit_tiny", TINY),
     "RPC-SymViT (4iter/layer1)": ("rpc_symvit_tiny", TINY | RPC),
@@ -59,6 +63,10 @@ SPECS = {
     "RPC-AsymViT (Sym/Asym)": ("rpc_asymvit_tiny", TINY | RPC | {"rpc_form": "rpc"}),
     "FAN-tiny": ("fan_vit_tiny", TINY | {"attention": {"name": "symmetric", "params": {"dropout": 0.0}}}),
     "RPC-FAN-tiny (4iter/layer1)": ("rpc_fan_vit_tiny", TINY | RPC),
+    "DeiT-Small/16": ("deit_small", TINY | ANYWHERE),
+    "Primal.+DeiT-Small/16": ("primal_plus_deit_small", TINY | PRIMAL | KSVD),
+    "Baseline Softmax Deit": ("deit_tiny_4heads", TINY | ANYWHERE),
+    "Attention-Conv2D Deit": ("deit_tiny_4heads", TINY | CONV2D),
     **{
         f"deit_{size}_patch16_224": (
             "timm",
@@ -122,13 +130,47 @@ def test_every_cell_of_the_tables_is_found_by_its_own_row_alone(
     assert rows[0].protocol == ("not stated" if attacked.name == "autoattack" else "paper")
 
 
+@pytest.mark.parametrize(
+    ("model", "changed"),
+    [
+        ("Primal.+DeiT-Small/16", {"rank": 48}),
+        ("Primal.+DeiT-Small/16", {"rank_multi": 5}),
+        ("Primal.+DeiT-Small/16", {"r_scores": False}),
+        ("Primal.+DeiT-Small/16", {"projection": "data_independent"}),
+        ("Primal.+DeiT-Small/16", {"image_size": 384}),
+        ("Attention-Conv2D Deit", {"layers": "last"}),
+        ("Attention-Conv2D Deit", {"attention": {"name": "conv2d_attention", "params": {"size": 3}}}),
+        ("Baseline Softmax Deit", {"attention": {"name": "attention_bn", "params": {"beta": 1.0}}}),
+    ],
+)
+def test_other_parameters_than_the_published_have_no_numbers(model: str, changed: dict[str, Any]) -> None:
+    name, params = SPECS[model]
+    evaluation = ("top1", TOP1_DEFAULTS)
+    assert found((name, params), evaluation)
+    assert found((name, params | changed), evaluation) == []
+
+
+def test_primal_attention_matches_by_what_it_is_and_not_by_its_name_or_training() -> None:
+    sizes = {"width": 384, "depth": 12, "heads": 6, "mlp_ratio": 4.0}
+    params = TINY | PRIMAL | KSVD | sizes | {"rank": 32, "eta": 0.2}
+    evaluation = ("top1", TOP1_DEFAULTS)
+    assert [row.value for row in found(("primal_vit", params | {"primal_layers": "last"}), evaluation)] == [
+        0.798
+    ]
+    assert [row.value for row in found(("primal_vit", params | {"primal_layers": [11]}), evaluation)] == [
+        0.798
+    ]
+    assert found(("primal_vit", params | {"primal_layers": "all"}), evaluation) == []
+    assert found(("primal_deit_small", TINY | PRIMAL | KSVD), evaluation) == []
+
+
 def test_the_tables_are_whole() -> None:
     cells = {(table, attacked.name, attacked.data): len(columns) for table, attacked, columns in TABLES}
     second = {"pgd", "fgsm", "spsa", "sparse_l1_descent", "carlini_wagner", "uniform_noise", "autoattack"}
     assert {name for table, name, _ in cells if table == "table 2"} == second
-    papers = 8 * 5 + 6 * 2 + 3
+    papers = 8 * 5 + 6 * 2 + 3 + 2 * 2
     shifts = 3 * 5 + 4 * 2 + 3 * 3
-    again = 5 + 2 * 2 + 3  # clean accuracy by the name of top1
+    again = 5 + 2 * 2 + 3 + 2 * 2  # clean accuracy by the name of top1
     timms = 2 + 3
     assert sum(cells.values()) == papers + shifts + again + timms
     assert {name for _, _, columns in TABLES for name in columns} == set(MODELS) == set(SPECS)

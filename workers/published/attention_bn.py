@@ -1,0 +1,119 @@
+"""Published parameters of Attention-BN and -SH: beta, factors of the heads and kernel sizes, by data set.
+
+Source: Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023: tables 12
+(linear and sparse attention), 13 (softmax; UEA, and UCR's regression archive) and 14 (Long Range Arena), and
+appendix J. Betas of linear and sparse attention outside the ten UEA sets of tables 5 and 10 are not
+published; the factors are stated for all mechanisms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+UEA = (
+    "EthanolConcentration",
+    "FaceDetection",
+    "Handwriting",
+    "Heartbeat",
+    "JapaneseVowels",
+    "PEMS-SF",
+    "SelfRegulationSCP1",
+    "SelfRegulationSCP2",
+    "SpokenArabicDigits",
+    "UWaveGestureLibrary",
+)
+UEA_EXTRA = (
+    "ArticularyWordRecognition",
+    "BasicMotions",
+    "Epilepsy",
+    "ERing",
+    "FingerMovements",
+    "Libras",
+    "NATOPS",
+    "RacketSports",
+    "AtrialFibrillation",
+    "Cricket",
+    "StandWalkJump",
+    "HandMovementDirection",
+    "LSST",
+    "DuckDuckGeese",
+    "MotorImagery",
+)
+UCR = (
+    "AppliancesEnergy",
+    "BenzeneConcentration",
+    "BeijingPM10Quality",
+    "BeijingPM25Quality",
+    "LiveFuelMoistureContent",
+    "IEEEPPG",
+)
+LRA = ("listops", "text", "retrieval", "image", "pathfinder")
+IMAGENET = "imagenet"
+
+
+def _by_name(names: tuple[str, ...], *values: float) -> dict[str, float]:
+    return dict(zip(names, values, strict=True))
+
+
+# By mechanism and data set.
+BETAS: Mapping[str, Mapping[str, float]] = {
+    "attention_bn": {
+        **_by_name(UEA, 0.25, 0.6, 0.65, 0.55, 0.6, 0.25, 0.5, 1.2, 0.65, 0.1),
+        **_by_name(UEA_EXTRA, 0.2, 0.1, 0.3, 0.1, 1.0, 0.3, 1.0, 1.0, 0.9, 0.2, 1.0, 0.5, 0.3, 0.6, 0.2),
+        **_by_name(UCR, 0.4, 0.2, 0.1, 0.1, 0.1, 0.4),
+        **_by_name(LRA, 0.5, 0.5, 1.0, 0.2, 0.2),
+        IMAGENET: 1.0,
+    },
+    "attention_bn_sh": {
+        **_by_name(UEA, 0.15, 0.6, 0.25, 0.85, 0.6, 0.35, 0.85, 0.9, 0.6, 0.2),
+        **_by_name(UEA_EXTRA, 0.6, 0.1, 0.2, 0.9, 0.3, 0.7, 0.4, 0.4, 0.6, 1.0, 0.6, 0.5, 0.2, 0.3, 0.3),
+        **_by_name(UCR, 0.2, 0.1, 0.5, 0.2, 0.3, 0.2),
+        **_by_name(LRA, 0.2, 0.8, 1.0, 0.2, 0.4),
+        IMAGENET: 1.0,
+    },
+    "linear_bn": _by_name(UEA, 0.15, 0.6, 0.25, 0.6, 0.6, 0.35, 0.35, 0.75, 0.6, 0.65),
+    "linear_bn_sh": _by_name(UEA, 0.95, 0.6, 0.3, 0.15, 0.6, 0.65, 0.25, 0.15, 0.6, 0.55),
+    "sparse_bn": _by_name(UEA, 0.8, 0.6, 0.3, 0.4, 0.6, 0.5, 0.1, 0.5, 0.6, 0.9),
+    "sparse_bn_sh": _by_name(UEA, 0.2, 0.6, 0.3, 0.5, 0.6, 0.6, 0.9, 0.3, 0.6, 0.3),
+}
+# One for each head: 8 heads on the time series, 2 on Long Range Arena, 4 in DeiT-tiny.
+FACTORS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys((*UEA, *UEA_EXTRA, *UCR), (1, 1, 2, 2, 4, 4, 8, 8)),
+    **dict.fromkeys(LRA, (1, 2)),
+    IMAGENET: (1, 1, 2, 4),
+}
+# Mechanism, data sets, size.
+KERNELS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "conv1d_attention": (LRA, 5),
+    "conv2d_attention": ((IMAGENET,), 2),
+}
+SCALED = ("attention_sh", "attention_bn_sh", "linear_sh", "linear_bn_sh", "sparse_sh", "sparse_bn_sh")
+
+
+def published_parameters(mechanism: str, data: str) -> dict[str, Any] | None:
+    """Parameters with which the paper ran a mechanism on a data set.
+
+    Args:
+        mechanism: name of an attention.
+        data: a name in `UEA`, `UEA_EXTRA`, `UCR` or `LRA`, or "imagenet".
+
+    Returns:
+        Parameters of the mechanism; empty for one that has none, None where the paper states no values.
+        Patterns of sparse attention are never stated, and have their defaults.
+    """
+    if data not in FACTORS:
+        return None
+    if mechanism in KERNELS:
+        where, size = KERNELS[mechanism]
+        return {"size": size} if data in where else None
+    if mechanism not in (*BETAS, *SCALED, "softmax", "linear", "sparse"):
+        return None
+    parameters: dict[str, Any] = {}
+    if mechanism in BETAS:
+        if data not in BETAS[mechanism]:
+            return None
+        parameters |= {"form": "beta", "beta": BETAS[mechanism][data]}
+    if mechanism in SCALED:
+        parameters["factors"] = list(FACTORS[data])
+    return parameters
