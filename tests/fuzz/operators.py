@@ -1,6 +1,9 @@
 """Fuzz of every operator that programs may call, in children whose tensors have guarded memory.
 
     python -m tests.fuzz.operators [--seconds 600] [--seed N] [--calls 6] [--only add.Tensor ...]
+    python -m tests.fuzz.operators --examples 500 [--seed N]
+
+The second draws its calls by hypothesis, which makes a failing one as small as it can.
 
 A call counts as valid when it returns results. It fails when it ends the process, takes more than
 CPU_SECONDS, writes beyond a tensor, or has results that depend on uninitialised memory or on memory beyond a
@@ -208,6 +211,40 @@ def fuzz(names: Sequence[str], seed: int, calls: int, begin: int = 0) -> dict[st
     return counts
 
 
+def fuzz_by_hypothesis(names: Sequence[str], examples: int, seed: int) -> int:
+    """Makes calls that hypothesis draws; 1 after a failure, whose smallest form is printed."""
+    from hypothesis import HealthCheck, given, settings, strategies
+    from hypothesis import seed as seeded
+    from hypothesis.errors import HypothesisException
+
+    from tests.fuzz.calls import Drawing
+    from tests.fuzz.seeds import seeds
+
+    made = {"calls": 0, "valid": 0}
+
+    @seeded(seed)
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(strategies.sampled_from(names), strategies.randoms(use_true_random=False))
+    def attempt(name: str, choose: random.Random) -> None:
+        operator = _BY_NAME[name]
+        known = seeds(name, [argument.name for argument in operator._schema.arguments])
+        call = Drawing(operator, known, choose).call()
+        ((_, report),) = Child().run([call], make_call)
+        made["calls"] += 1
+        made["valid"] += "valid" in report
+        assert "valid" in report or "error" in report, (
+            f"{name}: {report.get('died') or report['wrong']}: {call}"
+        )
+
+    try:
+        attempt()
+    except (AssertionError, HypothesisException) as error:
+        print(f"FAILED {error}")
+        return 1
+    print(f"hypothesis: {made['calls']} calls, {made['valid']} valid, 0 failures")
+    return 0
+
+
 def _prepare() -> None:
     """Load torch once, before the forks."""
     import torch
@@ -228,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--calls", type=int, default=6)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--examples", type=int, default=0, help="drawn by hypothesis, in place of rounds")
     parser.add_argument("--errors", action="store_true")
     parser.add_argument("--unguarded", action="store_true", help="without the checks of guards.py")
     options = parser.parse_args(arguments)
@@ -248,6 +286,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         guards.GUARDS = {}
     names = [name for name in _BY_NAME if not options.only or name in options.only]
+    if options.examples:
+        return fuzz_by_hypothesis(names, options.examples, options.seed)
     total = {name: Count() for name in names}
     begun, round_ = time.monotonic(), 0
     while True:

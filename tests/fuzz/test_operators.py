@@ -24,6 +24,22 @@ def test_no_listed_operator_leaves_its_tensors() -> None:
     assert "0 failures of 0 overloads, 0 never valid" in done.stdout
 
 
+def test_no_call_that_hypothesis_draws_ends_the_process() -> None:
+    done = run("--examples", "100")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "calls, " in done.stdout
+    assert "0 failures" in done.stdout
+
+
+@pytest.mark.slow
+def test_hypothesis_finds_what_the_checks_prevent(tmp_path: Path) -> None:
+    if build_guard(tmp_path) is None:
+        pytest.skip("no C compiler, so that memory is not guarded")
+    done = run("--examples", "300", "--unguarded", "--only", "_fft_r2c.default", "native_batch_norm.default")
+    assert done.returncode == 1, done.stdout
+    assert done.stdout.startswith("FAILED ")
+
+
 def test_the_fuzz_finds_what_the_checks_prevent(tmp_path: Path) -> None:
     if build_guard(tmp_path) is None:
         pytest.skip("no C compiler, so that memory is not guarded")

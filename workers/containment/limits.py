@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ class Limits:
 
 NO_LIMITS = Limits()
 
+# Kinds of the limit of memory under which `apply` put this process; empty before.
+_limited: list[int] = []
+
 
 def apply(limits: Limits, *, processes: bool, gpu: bool) -> None:
     """Limit this process and all that it starts, for good.
@@ -41,12 +45,12 @@ def apply(limits: Limits, *, processes: bool, gpu: bool) -> None:
     Raises:
         Unavailable: the system refuses a limit.
     """
+    # CUDA reserves address space far beyond any memory, so there the limit is of private data alone.
+    kind = resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS
     try:
         _lower(resource.RLIMIT_CORE, 0)
         _lower(resource.RLIMIT_NOFILE, DESCRIPTORS)
         if limits.memory:
-            # CUDA reserves address space far beyond any memory, so there the limit is of private data alone.
-            kind = resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS
             _lower(kind, limits.memory + _in_use(data=gpu))
         if limits.file_bytes:
             _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
@@ -56,8 +60,32 @@ def apply(limits: Limits, *, processes: bool, gpu: bool) -> None:
             _lower(resource.RLIMIT_NPROC, _tasks_of_user() + SPARE_PROCESSES)
         if hasattr(resource, "RLIMIT_MSGQUEUE"):
             _lower(resource.RLIMIT_MSGQUEUE, 0)
+        _limited.append(kind)
     except (OSError, ValueError) as error:
         raise Unavailable(f"setrlimit: {error}") from None
+
+
+def narrow(memory: int, processor_seconds: float | None) -> None:
+    """Hold a limited process to what its work needs; the next call may allow more, up to `apply`'s limits.
+
+    Without effect in a process without limits, such as one that runs no foreign work.
+
+    Args:
+        memory: bytes beyond those in use now.
+        processor_seconds: of all threads together, from now; None for no other limit than `apply`'s.
+    """
+    if not _limited:
+        return
+    _tighten(_limited[-1], memory + _in_use(data=_limited[-1] == resource.RLIMIT_DATA))
+    if processor_seconds is not None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _tighten(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + processor_seconds))
+
+
+def _tighten(kind: int, soft: int) -> None:
+    """Sets the soft limit alone, which may rise again to the hard one."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def _lower(kind: int, soft: int, hard: int | None = None) -> None:

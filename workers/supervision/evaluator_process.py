@@ -217,7 +217,7 @@ class EvaluatorProcess:
             return "killed by SIGKILL, perhaps for want of memory"
         if code == -signal.SIGXCPU:
             limit = f"its limit of {self._processor_seconds:,} s of processor time"
-            return f"it used up {limit} (ASSAY_MAX_PROCESSOR_SECONDS)"
+            return f"it used up {limit} (ASSAY_MAX_PROCESSOR_SECONDS), or the time of its job in every thread"
         if code is not None and code < 0:
             return f"killed by {_signal_name(-code)}"
         return f"exit code {code}"

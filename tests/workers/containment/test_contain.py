@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import json
+import mmap
 import os
 import re
 import resource
@@ -247,6 +248,31 @@ def test_limits_only_fall() -> None:
     assert in_a_child(work) == [[1 << 20, 1 << 20], [50, 60], [0, 0]]
 
 
+def test_a_shard_gets_what_its_plan_needs_and_the_next_one_more() -> None:
+    def allocates(size: int) -> bool:
+        try:
+            return len(mmap.mmap(-1, size)) == size
+        except OSError:
+            return False
+
+    def work() -> list[Any]:
+        limits.narrow(1, 1.0)  # not limited yet: without effect
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        limits.apply(Limits(memory=1 << 30, processor_seconds=500), processes=False, gpu=False)
+        found: list[Any] = [before[0] == resource.getrlimit(resource.RLIMIT_AS)[0]]
+        for memory in (1 << 26, 1 << 28, 1 << 40):
+            limits.narrow(memory, 20.5)
+            found.append([allocates(size) for size in (1 << 25, 1 << 27, 1 << 31)])
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        found.append([0 <= soft - (used.ru_utime + used.ru_stime) - 20 < 2, hard])
+        limits.narrow(0, 10_000.0)
+        return [*found, resource.getrlimit(resource.RLIMIT_CPU)]
+
+    small, larger, largest = [True, False, False], [True, True, False], [True, True, False]
+    assert in_a_child(work) == [False, small, larger, largest, [True, 510], [510, 510]]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 def test_a_fork_bomb_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for root, whose processes Linux does not count: the images run as another user."""
@@ -306,7 +332,7 @@ def test_what_is_out_of_memory_is_told_the_limit(monkeypatch: pytest.MonkeyPatch
 
     kind, message, retry = in_a_child(work)
     assert (kind, retry) == ("out_of_memory", False)
-    assert "the evaluator's memory limit is 123,456 bytes (ASSAY_MAX_EVALUATOR_BYTES)" in message
+    assert "the plan of the job needs several times, at most 123,456 bytes (ASSAY_MAX_EVALUATOR" in message
 
 
 def test_the_folder_of_all_jobs_is_never_a_library(tmp_path: Path) -> None:
