@@ -76,10 +76,10 @@ def main() -> int:
     try:
         if worker_settings.sandbox == "required" and (missing := missing_parts()):
             raise CannotStart(refusal(missing))
-        # The port comes before the database and the workers, so that a failure leaves no claims to give back.
+        # The port comes first, so that a failure leaves neither a folder nor claims to give back.
         with (
-            _exclusive(settings.state),
             closing(listen(settings.host, settings.port)) as listener,
+            _exclusive(settings.state),
             closing(_open_store(settings.database)) as store,
         ):
             extend_catalog(settings.state)

@@ -55,6 +55,8 @@ def sign(options: argparse.Namespace) -> int:
 def verify(options: argparse.Namespace) -> int:
     """Checks the signature and every file of it that is there; 1 where anything differs."""
     given = Path(options.file)
+    if not given.exists():
+        raise UsageError(f"{given}: no such file or folder")
     file = given / SIGNATURE_FILE if given.is_dir() else given
     is_signature = options.signature is None and _is_envelope(file)
     place = file if is_signature else Path(options.signature or file.parent / SIGNATURE_FILE)

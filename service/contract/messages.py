@@ -177,6 +177,8 @@ class TrainedRecord(TypedDict):
     curves_path: str
     weights_path: str
     average_path: str | None
+    at_once: int
+    selected_step: int | None
 
 
 class TrainedReport(TypedDict):

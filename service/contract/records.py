@@ -35,10 +35,14 @@ class ForeignModel(TypedDict):
 
 
 class Doubts(TypedDict, total=False):
-    """Numbers above 0: examples `seen` in the weights' training, classes `renamed` since."""
+    """Numbers above 0: examples `seen` in the weights' training, classes `renamed` since.
+
+    `selected_on_test` is 1 where the weights are those of the epoch that was best on these data.
+    """
 
     seen: int
     renamed: int
+    selected_on_test: int
 
 
 class PlannedEvaluation(TypedDict):
@@ -47,7 +51,9 @@ class PlannedEvaluation(TypedDict):
     `n` of the `available` examples are used, or n `repeats` of a machine measurement are made. `classes` is
     None for data without classes. `known_as` names a well-known set, `published` counts the examples of the
     published one where the number differs, `class_pixels` (K,) the training pixels of each class, for losses
-    that are balanced by them. `seen` and `renamed` are as in `Doubts`.
+    that are balanced by them. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is
+    the batch size of a training's steps, where it is not that of the `published_batch`. `cut` counts examples
+    that are longer than the model reads.
     """
 
     n: int
@@ -59,6 +65,10 @@ class PlannedEvaluation(TypedDict):
     class_pixels: NotRequired[list[int]]
     seen: NotRequired[int]
     renamed: NotRequired[int]
+    selected_on_test: NotRequired[int]
+    published_batch: NotRequired[int]
+    step_batch: NotRequired[int]
+    cut: NotRequired[int]
 
 
 class Plan(TypedDict):
@@ -68,7 +78,8 @@ class Plan(TypedDict):
     pixels (of text in tokens). `estimated_seconds` is the computing of all evaluations at the speed measured
     by the plan shard, `deadline_seconds` the time that the job gets where its user gave no timeout; those of
     earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by job id. The plan
-    of a training lacks `image_size`, `forward_flops` and `assumed_normalization`.
+    of a training lacks `image_size`, `forward_flops` and `assumed_normalization`. `example_bytes`, of
+    evaluations, is what the model keeps of one example for its backward pass.
     """
 
     device: str
@@ -79,6 +90,7 @@ class Plan(TypedDict):
     evaluations: list[PlannedEvaluation]
     image_size: NotRequired[int]
     forward_flops: NotRequired[float]
+    example_bytes: NotRequired[int]
     estimated_seconds: NotRequired[float]
     deadline_seconds: NotRequired[float]
     assumed_normalization: NotRequired[AssumedNormalization | None]

@@ -9,6 +9,7 @@ WarningCode = Literal[
     "untrained_weights",
     "foreign_normalization",
     "trained_on_examples",
+    "selected_on_test",
     "class_names_differ",
     "incomplete_data",
     "regenerated_set",
@@ -16,6 +17,7 @@ WarningCode = Literal[
     "random_outputs",
     "batch_dependent",
     "nonfinite",
+    "analysis_only",
     # about one attack
     "zero_gradient",
     "nonfinite_gradient",
@@ -31,10 +33,12 @@ WarningCode = Literal[
     "top5_upper_bound",
     "many_unknown_words",
     "cut_texts",
+    "cut_sequences",
     "swapped_to_unknown",
     "recipe_left_out",
     # about how it was run
     "reduced_batch",
+    "published_batch_not_reached",
     "screened",
     "undefined_metric",
     "no_worker_with_devices",

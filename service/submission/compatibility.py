@@ -20,8 +20,12 @@ BACKBONE_FACTS = ("channels",)
 DONE_BY = {"anomaly_detection": "classification", TASK: "classification"}
 
 REQUIREMENT_TEXT = {
-    "softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen"
+    "softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen",
+    "attention_matrix": "an attention matrix in every layer",
+    "kernel_matrix": "a kernel matrix",
 }
+# Between capabilities of which a part needs one.
+ALTERNATIVE = " or "
 
 
 @dataclass(frozen=True)
@@ -177,11 +181,16 @@ def check_capabilities(
     """
     parts = list(_parts(catalog, model.component, model.params))
     for requirement in evaluation.needs:
+        capabilities = requirement.split(ALTERNATIVE)
         for part in parts:
-            if requirement in part.offers:
+            if not {*capabilities}.isdisjoint(part.offers):
                 continue
-            able = [entry.name for entry in catalog.list(part.kind) if requirement in entry.offers]
-            wanted = REQUIREMENT_TEXT.get(requirement, requirement)
+            able = [
+                entry.name
+                for entry in catalog.list(part.kind)
+                if not {*capabilities}.isdisjoint(entry.offers)
+            ]
+            wanted = ALTERNATIVE.join(REQUIREMENT_TEXT.get(one, one) for one in capabilities)
             message = (
                 f"{evaluation.name!r} needs {wanted}, which the {part.kind} {part.name!r} does not offer"
             )

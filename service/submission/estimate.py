@@ -90,7 +90,7 @@ def _min_examples(spec: UserSpec) -> int:
     if spec["kind"] != "train":
         return 1
     params, batch = spec["recipe"]["params"], spec["execution"]["batch_size"]
-    return int(params.get("epochs", params.get("steps", 1))) * (batch if isinstance(batch, int) else 1)
+    return int(params.get("epochs") or params.get("steps") or 1) * (batch if isinstance(batch, int) else 1)
 
 
 def passes(component: Component, params: Params) -> tuple[float, float] | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
+from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.suites import left_out_warnings
 from assay.service.submission.weights import WeightsSource
@@ -20,7 +22,7 @@ def submission_warnings(
         spec: With every default filled in.
         source: Of its model's weights, if known.
     """
-    warnings: list[dict[str, Any]] = []
+    warnings = [warning.model_dump() for warning in training_warnings(catalog, spec)]
     if spec["kind"] != "evaluate":
         return warnings
     if spec["model"]["weights"] is None:
@@ -43,3 +45,29 @@ def submission_warnings(
         )
     warnings += [warning.model_dump() for warning in left_out_warnings(spec)]
     return warnings
+
+
+def training_warnings(catalog: Catalog, spec: Mapping[str, Any]) -> Iterator[Warning]:
+    """Parts of a model to be trained that are for analyses only, with the reason that they state.
+
+    Args:
+        catalog: Has the model and its parts; of a stored job some may be gone, which are passed over.
+        spec: Of any job; only a training has such warnings.
+    """
+    if spec["kind"] != "train":
+        return
+    for name, reason in sorted(_for_analyses(catalog, "model", spec["model"])):
+        message = f"{name} is for analyses and was not made to be trained: {reason}"
+        yield Warning(code="analysis_only", message=message, evidence={"component": name, "reason": reason})
+
+
+def _for_analyses(catalog: Catalog, kind: str, reference: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Name and reason of a component and of its parts that state the fact `analysis_only`."""
+    if reference["name"] not in catalog.names(kind):
+        return set()
+    component = catalog.find(kind, reference["name"])
+    reason = (component.facts or {}).get("analysis_only")
+    found = {(component.name, reason)} if reason else set()
+    for _, part, nested in component.references(reference["params"]):
+        found |= _for_analyses(catalog, part, nested)
+    return found

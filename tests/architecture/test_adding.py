@@ -75,6 +75,7 @@ def copy(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_the_components_of_the_page_enter_the_catalog_and_pass_their_tests_and_the_laws(copy: Path) -> None:
     before = entries(copy)
     run(copy, "assay.workers.catalog")

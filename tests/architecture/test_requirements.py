@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCKS = {
     "requirements-service.txt": ["service"],
     "requirements-worker.txt": ["worker"],
-    "requirements-dev.txt": ["service", "worker", "demo", "dev"],
+    "requirements-dev.txt": ["service", "worker", "control", "demo", "dev"],
 }
 ENTRY = re.compile(r"([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^\s;]+)")
 

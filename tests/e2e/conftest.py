@@ -11,6 +11,8 @@ from tests.e2e.jobs import finished, learning
 from tests.e2e.running import SHARDED, RunningBox, RunningService
 from tests.support.databases import *  # noqa: F403 (fixtures)
 
+# In the distributed mode, the tests of these files run in `make test`, the others in `make test-slow`.
+IN_BOTH = ("test_life_cycle.py", "test_events.py")
 Start = Callable[..., RunningService]
 MODES = ("embedded", "distributed")
 HERE = Path(__file__).parent
@@ -64,6 +66,16 @@ def trained(kept: RunningService) -> str:
     """A training job of the shared service, ended, that other jobs take their weights from."""
     client = (kept if kept.up else kept.start()).client
     return finished(client, client.submit(learning()).id).id
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves most of the distributed mode to the slow tests."""
+    for item in items:
+        chosen = getattr(item, "callspec", None)
+        distributed = chosen is not None and chosen.params.get("mode") == "distributed"
+        if distributed and HERE in item.path.parents and item.path.name not in IN_BOTH:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)

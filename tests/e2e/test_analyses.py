@@ -18,6 +18,8 @@ EVALUATIONS = [
     {"name": "projection_loss", "params": {"form": "paper"}},
     {"name": "eigenvector_check", "params": {"layers": "last"}},
     {"name": "efficiency", "params": {"batch_size": 4, "repeats": 3, "warmup": 1}},
+    {"name": "attention_spectrum"},
+    {"name": "head_distance", "params": {"normalisation": "row"}},
 ]
 
 
@@ -33,8 +35,8 @@ def test_analyses_stand_beside_an_attack(shared: RunningService, trained: str, t
         for size in (5, 12)
     ]
     for job in jobs:
-        assert finished(client, job).progress.done == 3 * 12 + 3
-    _, loss, vectors, cost = client.results(jobs[0]).evaluations
+        assert finished(client, job).progress.done == 5 * 12 + 3
+    _, loss, vectors, cost, spectrum, distance = client.results(jobs[0]).evaluations
     assert loss.metrics["projection_loss"].n == 12
     (layer,) = loss.breakdown
     assert isinstance(layer, LayerBreakdown)
@@ -48,10 +50,13 @@ def test_analyses_stand_beside_an_attack(shared: RunningService, trained: str, t
     )
     assert cost.metrics["test_seconds"].n == 3
     assert [w.code for w in cost.warnings] == ["measures_the_machine"]
+    assert 1 <= spectrum.metrics["rank_90"].value <= 17
+    assert 0 < spectrum.metrics["explained_by_largest"].value <= 1
+    assert 0 < distance.metrics["head_distance"].value < 2**0.5
 
     plots = [a for a in client.artifacts(jobs[0]) if a.name.startswith("plot-")]
-    names = ["plot-001-projection_loss.svg", "plot-002-eigenvector_check.svg", "plot-003-efficiency.svg"]
-    assert [plot.name for plot in plots] == names
+    names = ["projection_loss", "eigenvector_check", "efficiency", "attention_spectrum", "head_distance"]
+    assert [plot.name for plot in plots] == [f"plot-{n:03d}-{name}.svg" for n, name in enumerate(names, 1)]
     for plot in plots:
         assert plot.media_type == "image/svg+xml"
         ElementTree.fromstring(client.download(jobs[0], plot.name, tmp_path).read_text())
@@ -60,6 +65,11 @@ def test_analyses_stand_beside_an_attack(shared: RunningService, trained: str, t
         assert len(rows(tables[0][name])) == count
     # Another batch size changes rounding only.
     compared = {(r["evaluation"], r["metric"]): r for r in client.compare(jobs)["rows"]}
-    for key in (("projection_loss", "projection_loss"), ("eigenvector_check", "eigenvector_cosine")):
+    for key in (
+        ("projection_loss", "projection_loss"),
+        ("eigenvector_check", "eigenvector_cosine"),
+        ("attention_spectrum", "explained_by_largest"),
+        ("head_distance", "head_distance"),
+    ):
         assert abs(compared[key]["difference"]) < 1e-4
         assert compared[key]["test"] is None

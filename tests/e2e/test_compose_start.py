@@ -31,6 +31,7 @@ def descendants(parents: set[int]) -> set[int]:
         found |= more
 
 
+@pytest.mark.slow
 def test_it_starts_works_and_ends_as_the_compose_file_says(containers: Containers) -> None:
     assert list(containers.order())[:3] == ["postgres", "redis", "migrate"]
     containers.up()

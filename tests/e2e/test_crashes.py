@@ -63,6 +63,7 @@ def test_same_bits_with_one_worker_two_workers_and_kills(
     assert outcomes(rough.client, disturbed, tmp_path / "rough") == expected
 
 
+@pytest.mark.slow
 def test_killed_training_resumes_with_the_same_weights(calm: RunningService, rough: RunningService) -> None:
     """Resumes from its checkpoint; the weights are bit-identical to those of an undisturbed run."""
     spec = training(epochs=20)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.jobs import training
 from tests.e2e.running import RunningService, command_line, processes, wait_for
 
 RANK = "assay.workers.training.distributed.rank"
 
 
+@pytest.mark.slow
 def test_on_two_devices_it_runs_reports_and_is_canceled(tmp_path: Path) -> None:
     two = {"device": "cpu", "batch_size": 64, "devices": 2}
     with closing(RunningService(tmp_path / "state", ASSAY_DEVICES="2").start()) as running:

@@ -146,6 +146,7 @@ def test_one_component_of_every_kind_runs_to_its_results_and_a_broken_package_is
     assert rows["confidence", "confidence"]["test"] is None
 
 
+@pytest.mark.slow
 def test_a_worker_without_the_package_says_so(
     site: Path, tmp_path: Path, running: list[RunningService]
 ) -> None:

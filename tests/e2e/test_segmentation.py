@@ -38,7 +38,7 @@ def test_train_and_measure(shared: RunningService, tmp_path: Path) -> None:
         "evaluations": [{"name": "clean"}, {"name": "corruptions", "params": CELLS}, SEA],
         "save_adversarial": True,
     }
-    with pytest.raises(InvalidSpec, match="for classification, the model 'segmenter' is for segmentation"):
+    with pytest.raises(InvalidSpec, match="and series, the model 'segmenter' is for"):
         client.submit({**evaluating, "evaluations": [{"name": "pgd"}]})
     job_id = client.submit(evaluating).id
     finished(client, job_id)

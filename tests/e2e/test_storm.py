@@ -20,6 +20,7 @@ from tests.support.workers import ended, group, losses_and_failures, submit
 Kill = Callable[[Cluster], None]
 
 
+@pytest.mark.slow
 def test_a_short_storm_loses_nothing_and_changes_no_number(tmp_path: Path) -> None:
     size = {"jobs": 12, "shards": 8, "workers": 2, "faults": 8, "cancels": 2, "real": False}
     plan = Plan(seed=5, **size, submit_seconds=0.1, longest_calm=3.0)
@@ -56,6 +57,7 @@ def _kill_node(cluster: Cluster) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", [_kill_supervisor, _kill_node])
 def test_a_killed_node_leaves_no_evaluator_and_its_shard_is_done_by_the_next(
     cluster: Cluster, store: Store, kill: Kill

@@ -138,7 +138,7 @@ def test_the_address_of_ipv6_has_brackets() -> None:
         assert serving._address(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
     port = free_port()
     mine = {"ASSAY_STATE": str(tmp_path), "ASSAY_PORT": str(port), "ASSAY_LOG_LEVEL": "WARNING"}

@@ -108,6 +108,7 @@ def test_a_ring_wakes_an_idle_node_and_its_plan_wakes_the_others(
     assert len(evaluators(started.pid)) == 2, "they stay warm"
 
 
+@pytest.mark.slow
 def test_without_doorbells_the_reaper_wakes_the_node(
     box: Box, store: Store, redis_server: PrivateRedis
 ) -> None:
@@ -131,6 +132,7 @@ def test_sigterm_gives_the_shard_back_uncounted(box: Box, store: Store) -> None:
     assert store.workers.online("cpu") == 0
 
 
+@pytest.mark.slow
 def test_after_kill_9_of_the_launcher_its_nodes_give_their_shard_back_and_end(box: Box, store: Store) -> None:
     """tests/e2e/test_storm.py kills the nodes themselves."""
     started = box()

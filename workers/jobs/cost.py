@@ -20,7 +20,9 @@ from assay.service.submission.limits import BACKWARD_COST
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, is_text
+from assay.workers.data.formats.trajectories import ControlSet
 from assay.workers.evaluation.perplexity import Perplexity
+from assay.workers.evaluation.returns import Returns
 from assay.workers.jobs.session import Loaded
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
@@ -60,10 +62,16 @@ def example_seconds(item: EvaluationItem, flops: float, device: str, image_size:
 
 
 def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> float:
-    """How many windows a document of a text has on average; 1 for everything that is no document."""
-    if examples.task != "language":
+    """How many windows a document of a text has on average; 1 for everything that is no document.
+
+    For an episode the passes of its most steps, one with a gradient by its cost.
+    """
+    if examples.task not in ("language", "control"):
         return 1.0
     made = catalog.build("evaluation", item["name"], item["params"])()
+    if examples.task == "control":
+        forward, backward = made.passes_per_step if isinstance(made, Returns) else (1, 0)
+        return cast(ControlSet, examples).environment.max_steps * (forward + BACKWARD_COST * backward)
     stride = made.windows(loaded.image_size).stride if isinstance(made, Perplexity) else loaded.image_size
     return max(1.0, cast(LanguageSet, examples).mean_tokens / stride)
 
@@ -161,7 +169,16 @@ def _forward(
         if data.task == "language":
             return lambda: model.negative_log_likelihood(tokens, tokens)
         return lambda: model(tokens)
-    pixels = torch.zeros(count, data.channels, side, side, device=loaded.device)
+    if data.task == "control":
+        # Steps that exist, of zeros.
+        contexts = torch.zeros(count, side, data.channels + data.classes + 3, device=loaded.device)
+        contexts[..., -1] = 1.0
+        wanted = contexts.to(loaded.classifier.mean.dtype).requires_grad_()
+        return lambda: loaded.classifier(wanted)
+    if data.task in ("series", "series_regression"):  # every step exists
+        pixels = torch.ones(count, data.channels + 1, side, device=loaded.device)
+    else:
+        pixels = torch.zeros(count, data.channels, side, side, device=loaded.device)
     pixels = pixels.to(loaded.classifier.mean.dtype).requires_grad_()
     return lambda: loaded.classifier(pixels)
 

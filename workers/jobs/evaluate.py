@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.messages import EvaluateRequest, Measurement, OutcomeReport, ProgressReport
 from assay.service.contract.records import ArtifactDescription, Evidence, OutcomeExtra
 from assay.service.contract.stored_specs import EvaluationItem, UserSpec
 from assay.workers import catalog
+from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.evaluation.engine.attacks import attack_evaluation
@@ -25,6 +28,11 @@ from assay.workers.jobs.sources import shard_sources
 from assay.workers.weights.fit import looking_at
 
 Report = Callable[[ProgressReport], None]
+
+# Memory that a shard may take: for what does not grow with the batch (tables of words, whole images, an
+# analysis's matrices), and in batches as kept for a backward pass.
+SPARE_BYTES = 4 * 2**30
+BATCHES_HELD = 16
 
 
 def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeReport:
@@ -69,6 +77,12 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         progress=messages.progress,
         staged=messages.staged,
     )
+    if "example_bytes" in plan:
+        seconds = spec["timeout_seconds"] or plan.get("deadline_seconds")
+        limits.narrow(
+            SPARE_BYTES + BATCHES_HELD * plan["batch_size"] * plan["example_bytes"],
+            None if seconds is None else seconds * torch.get_num_threads(),
+        )
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
         # Only the first shard of each evaluation probes: the answers would be the same.

@@ -22,7 +22,7 @@ class BadWeights(ValueError):
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this process got no memory; torch says so in words alone."""
-    return isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+    return isinstance(error, MemoryError) or NO_MEMORY in str(error)
 
 
 class FailedElsewhere(Exception):
@@ -38,7 +38,8 @@ def _limit() -> str:
     chosen = from_environment()
     if chosen is None or chosen.mode == "off" or not chosen.limits.memory:
         return ""
-    return f": the evaluator's memory limit is {chosen.limits.memory:,} bytes (ASSAY_MAX_EVALUATOR_BYTES)"
+    most = f"at most {chosen.limits.memory:,} bytes (ASSAY_MAX_EVALUATOR_BYTES)"
+    return f": the evaluator's memory limit is what the plan of the job needs several times, {most}"
 
 
 def describe(error: Exception) -> Failure:
@@ -59,7 +60,7 @@ def describe(error: Exception) -> Failure:
     if isinstance(error, AssayError):
         text = "; ".join([error.message, *(detail.message for detail in error.details)])
         return Failure(error_type=error.type, message=text, retry=False)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or NO_MEMORY in str(error):
+    if isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error):
         message = f"out of memory{_limit()}; a smaller execution.batch_size may help. {error}".strip()
         return Failure(error_type="out_of_memory", message=message, retry=False)
     if isinstance(error, ValueError):

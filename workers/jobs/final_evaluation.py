@@ -12,13 +12,29 @@ PERPLEXITY: EvaluationItem = {
     "params": {"window": "blocks", "length": None, "stride": 128},
     "data": None,
 }
+# With the environment's own target return.
+RETURNS: EvaluationItem = {
+    "name": "returns",
+    "params": {
+        "perturbation": "none",
+        "epsilon": 0.0,
+        "steps": 10,
+        "step_size": 0.25,
+        "target_return": None,
+    },
+    "data": None,
+}
+
+
+ERRORS: EvaluationItem = {"name": "rmse", "params": {}, "data": None}
 
 
 def final_evaluation(spec: TrainJobSpec) -> EvaluationItem:
-    """The clean accuracy, or for a language model the perplexity in windows without overlap.
+    """The clean accuracy; perplexity in windows without overlap, returns, or the error of a regression.
 
     Args:
         spec: Of a training job, with every default filled in.
     """
-    language = load().find("data", spec["data"]["name"]).tasks == ["language"]
-    return PERPLEXITY if language else CLEAN
+    tasks = load().find("data", spec["data"]["name"]).tasks
+    own = {"language": PERPLEXITY, "control": RETURNS, "series_regression": ERRORS}
+    return own.get(tasks[0], CLEAN) if len(tasks) == 1 else CLEAN

@@ -35,6 +35,9 @@ from assay.workers.published.analyses import analysis_references
 from assay.workers.published.corruptions import baseline_errors
 from assay.workers.published.match import references
 
+# What an example is called in warnings, by the task of the data.
+NOUNS = {"series": "series", "series_regression": "series", "sequence": "sequences", "control": "episodes"}
+
 
 @dataclass(frozen=True)
 class Merged:
@@ -141,6 +144,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         planned=planned,
         breakdown=[part for part in summary.breakdown if isinstance(part, StageBreakdown)],
         undefined=_undefined(summary, table),
+        noun=next((NOUNS[task] for task in _tasks(job, item) if task in NOUNS), "images"),
     )
     result = EvaluationResult(
         name=item["name"],

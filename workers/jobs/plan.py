@@ -8,14 +8,14 @@ size long, and nominally lasts `shard_seconds`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label
-from assay.service.contract.stored_specs import EvaluationItem
+from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
@@ -35,6 +35,7 @@ from assay.workers.jobs.session import Loaded, Session, check_folders, examples_
 from assay.workers.jobs.sources import planned_sources
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
+from assay.workers.published.sequences import known_sequences
 from assay.workers.weights.fit import check_fit, check_vocabulary
 from assay.workers.weights.training_record import doubts, trained_on
 
@@ -74,11 +75,9 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         cost = _example_cost(item, examples, loaded, flops)
         estimated_seconds += n * _example_cost(item, examples, loaded, paced_flops)
         doubtful = doubts(session, loaded, item["data"] or spec["data"], examples, ids)
-        facts = facts_of(examples, n)
-        pixels = class_pixels(item, examples, spec, session, loaded.image_size)
-        if pixels is not None:
-            facts["class_pixels"] = pixels
-        evaluations.append({**facts, **doubtful} if repeats is None else {**facts, "repeats": repeats})
+        facts = {**facts_of(examples, n), **_facts_of_input(item, examples, spec, session, loaded, order[:n])}
+        more = doubtful if repeats is None else {"repeats": repeats}
+        evaluations.append(cast(PlannedEvaluation, {**facts, **more}))
         # The library forms its batches from all remaining examples: they cannot be cut.
         whole = item["params"].get("backend") == COMPATIBLE or repeats is not None
         # A batch counts windows, and an example is a document of many windows.
@@ -95,6 +94,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "batch_size": batch_size,
         "image_size": loaded.image_size,
         "forward_flops": flops,
+        "example_bytes": saved_bytes,
         "estimated_seconds": estimated_seconds,
         "weights_sha256": loaded.weights_sha256,
         "untrained": loaded.untrained,
@@ -113,6 +113,25 @@ def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, fl
     return seconds * windows_of(item, examples, loaded)
 
 
+def _facts_of_input(
+    item: EvaluationItem,
+    examples: ExampleSet,
+    spec: EvaluateJobSpec,
+    session: Session,
+    loaded: Loaded,
+    order: Sequence[int],
+) -> dict[str, object]:
+    """Facts of the examples in `order` as the model reads them: how many are `cut`, its `class_pixels`."""
+    facts: dict[str, object] = {}
+    count_cut = getattr(examples, "count_cut", None)  # only sequences of tokens are cut
+    if count_cut is not None and (shortened := count_cut(order, loaded.image_size)):
+        facts["cut"] = shortened
+    pixels = class_pixels(item, examples, spec, session, loaded.image_size)
+    if pixels is not None:
+        facts["class_pixels"] = pixels
+    return facts
+
+
 def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
     """Facts of the data for the merge.
 
@@ -129,6 +148,7 @@ def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
     else:
         shown = (examples.class_names, len(examples.ids), model_class_names(examples))
         name = known_as(*shown, task=examples.task)
+    name = name or known_sequences(examples.name, examples.classes, len(examples.ids))
     published = getattr(examples, "published", None)
     if published is not None and published != len(examples.ids):
         facts["published"] = published

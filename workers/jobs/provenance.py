@@ -19,6 +19,8 @@ from assay.workers.discovery.packages import packages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "cleverhans", "safetensors")
+# Of jobs whose data set states that it needs a package: they simulate what the returns are measured in.
+SIMULATORS = ("gymnasium", "mujoco")
 CODE = (
     "models",
     "attacks",
@@ -39,6 +41,8 @@ def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardPr
     The packages are those that any number can depend on, and those with components named by the job.
     """
     used = packages() | packages_of(spec, load())
+    if (load().find("data", spec["data"]["name"]).facts or {}).get("package") in SIMULATORS:
+        used |= {name: version for name in SIMULATORS if (version := _version(name)) is not None}
     return {"code": code(), "packages": used, "device": describe_device(device, dtype)}
 
 

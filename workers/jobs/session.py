@@ -15,7 +15,7 @@ import torch.utils.deterministic
 from torch import nn
 
 from assay.models.layers.layers import Classifier
-from assay.models.layers.token_model import TokenModel, reads_words
+from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.messages import ModelSource
@@ -31,10 +31,10 @@ from assay.service.contract.stored_specs import (
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
+from assay.workers.data.formats.dataset import ExampleSet, ImageSet, check_length, model_classes
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import TextSet, is_text
-from assay.workers.evaluation.engine.shard import FolderReader
+from assay.workers.data.formats.trajectories import ControlSet, policy_for
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.training.files import content_sha256
 from assay.workers.weights.backbone import load_backbone
@@ -52,6 +52,7 @@ DTYPES = {
     "float16": torch.float16,
 }
 KEPT_DATA_SETS = 4
+SERIES_TASKS = ("series", "series_regression")
 
 
 def data_root() -> Path | None:
@@ -75,7 +76,9 @@ def configure(threads: int) -> None:
 class Loaded:
     """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
 
-    A model of words is a `TokenModel`, and `image_size` its maximum number of tokens.
+    A model of words is a `TokenModel`, one of time series a `SeriesModel` or `RegressionModel`;
+    `image_size` is then the maximum number of tokens or steps. A policy is a `PolicyModel`, and `image_size`
+    the steps of its window.
     `metadata` is the text in the header of the weights file, empty without one. `assumed` is the mean and the
     standard deviation of each channel where the weights may have been trained with others.
     """
@@ -188,6 +191,8 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     model, device = spec["model"], resolve_device(device_name)
     if is_text(examples):
         return _load_words(spec, examples, device, weights)
+    if examples.task == "control":
+        return _load_policy(spec, cast(ControlSet, examples), device, weights)
     data = cast(ImageSet, examples)
     if model["name"] == EXPORTED:
         if weights is None:
@@ -195,6 +200,7 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
         program, digest = load_classifier(Path(weights), model_classes(data), data.channels)
         return _ready(spec, program, device, digest=digest)
     backbone = _backbone(spec, data)
+    _check_series(model, backbone, data)
     mean, std = data.mean, data.std
     pretrained = getattr(backbone, "pretrained_cfg", None)
     source = model["weights"] or {}
@@ -203,7 +209,8 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     stated = source.get("normalization")
     if isinstance(stated, dict):
         mean, std = _check_stated(stated, data)
-    classifier = Classifier(backbone, mean, std)
+    # Mean and standard deviation of the targets of a regression.
+    classifier = wrap(backbone, mean, std, getattr(data, "target_statistics", None))
     file = File({}, foreign=False)
     if weights is not None and source.get("part") is not None:
         load_backbone(backbone, model, Path(weights))
@@ -213,6 +220,14 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     if file.foreign and stated is None:
         assumed = {"data": data.name, "mean": [*mean], "std": [*std]}
     return _ready(spec, classifier, device, metadata=file.metadata, assumed=assumed)
+
+
+def _check_series(model: ModelReference, backbone: nn.Module, data: ExampleSet) -> None:
+    """Refuse time series for a model of images, the reverse, and series that are too long."""
+    if (data.task in SERIES_TASKS) != reads_series(backbone):
+        raise ValueError(f"the model {model['name']!r} does not read the data set {data.name!r}")
+    if data.task in SERIES_TASKS:
+        check_length(data, _image_size(model, backbone))
 
 
 def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
@@ -229,6 +244,17 @@ def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights:
     elif weights is not None:
         file = load_weights(classifier, Path(weights), data, None)
     return _ready(spec, classifier, device, metadata=file.metadata)
+
+
+def _load_policy(spec: UserSpec, data: ControlSet, device: torch.device, weights: str | None) -> Loaded:
+    """The policy of a job spec."""
+    policy, file = (
+        policy_for(_backbone(spec, data, discrete=data.environment.discrete), data),
+        File({}, False),
+    )
+    if weights is not None:
+        file = load_weights(policy, Path(weights), data, None)
+    return _ready(spec, policy, device, metadata=file.metadata)
 
 
 def _check_same_words(path: Path, data: ExampleSet) -> None:
@@ -269,7 +295,7 @@ def _ready(
     )
 
 
-def _backbone(spec: UserSpec, data: ExampleSet) -> nn.Module:
+def _backbone(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
     model = spec["model"]
     build = catalog.build("model", model["name"], model["params"])
     # Random weights depend on the job's seed alone, and the draw leaves no trace in torch's state.
@@ -277,7 +303,7 @@ def _backbone(spec: UserSpec, data: ExampleSet) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
         own = {"pretrained": True} if model["weights"] == {"timm": True} else {}
-        backbone: nn.Module = build(model_classes(data), data.channels, **own)
+        backbone: nn.Module = build(model_classes(data), data.channels, **own, **system)
     return backbone
 
 
@@ -311,6 +337,10 @@ def _check_stated(stated: ChannelStatistics, data: ImageSet) -> tuple[tuple[floa
 def _image_size(model: ModelReference, backbone: nn.Module) -> int:
     if reads_words(backbone):
         return int(cast(int, backbone.sequence_length))
+    if reads_series(backbone):
+        return int(cast(int, backbone.series_length))
+    if (window := getattr(backbone, "context_length", None)) is not None:  # of a policy
+        return int(window)
     size = model["params"].get("image_size") or getattr(backbone, "image_size", None)
     if size is None:
         raise ValueError(f"model {model['name']!r} needs the parameter image_size")
@@ -341,5 +371,5 @@ def check_folders(item: EvaluationItem) -> None:
     """
     component = load_catalog().find_evaluation(item["name"])
     if any(part.get("folder") for part in component.parameters["properties"].values()):
-        reader: FolderReader = catalog.build("evaluation", item["name"], item["params"])()
-        reader.check(data_root())
+        # A `FolderReader` (workers/evaluation/engine/shard.py).
+        catalog.build("evaluation", item["name"], item["params"])().check(data_root())

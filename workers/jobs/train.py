@@ -51,7 +51,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
         session.forget()  # an earlier model leaves no room for the others
         trained = train_on_devices(request, report)
         loaded = _trained_model(spec, session, str(trained.weights_path))
-    each = -(-trained.batch_size // devices)  # one device evaluates
+    each = -(-trained.at_once // devices)  # one device evaluates
     order = evaluation_order(held_out.name, held_out.ids, None)
     shard = shard_of(spec, loaded, held_out, order, batch_size=each)  # not a training step, so not reported
     outcomes = evaluation_of(final_evaluation(spec), held_out.task).measure(shard)
@@ -61,6 +61,11 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     facts = facts_of(held_out, len(order))
     if shared:
         facts["seen"] = shared
+    if recipe.selection == "released_test":
+        facts["selected_on_test"] = 1
+    published = recipe.published_examples(loaded.image_size)
+    if published not in (None, trained.batch_size):
+        facts["published_batch"], facts["step_batch"] = published, trained.batch_size
     forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
     return {
         **outcome,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from assay.models.layers.token_model import TokenModel
 from assay.service.contract.messages import CheckpointReport, ProgressReport, TrainRequest
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.data.formats.dataset import DataSet, ExampleSet
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.shard import Shard
@@ -27,9 +27,12 @@ from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.loop import train
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained
+from assay.workers.training.selection import Judge, judge_of, validation_split
 from assay.workers.weights.training_record import TrainedOn
 
 Report = Callable[[ProgressReport | CheckpointReport], None]
+
+JUDGED_TASKS = ("classification", "sequence", "series")
 
 
 def train_model(
@@ -58,6 +61,7 @@ def train_model(
     batch_size = choose_batch_size(asked, loaded.device.type, saved_bytes)
     if asked == "auto":
         batch_size *= processes.size
+    judged_on, kept, chosen = judged_rows(data, held_out, recipe, spec["seed"])
     trained = train(
         loaded.classifier,
         data,
@@ -73,17 +77,66 @@ def train_model(
         processes=processes,
         workers=worker_count(request["cores"] // processes.size, torch.get_num_threads()),
         held_out_loss=_held_out_loss(held_out, loaded, batch_size),
+        rows=kept,
+        judge=None if judged_on is None else _judge(judged_on, chosen, loaded, batch_size, processes),
         metadata={"job": request["job"], "model": json.dumps(spec["model"], sort_keys=True)}
         | TrainedOn(
             spec["data"],
             data.class_names,
             shared_examples(data.ids, held_out.ids),
             cast(TextSet, data).vocabulary.sha256 if is_text(data) else None,
+            recipe.selection == "released_test",
         ).as_metadata(),
     )
     # The cached classifier now holds trained weights; the next request must not mistake it for a new one.
     session.forget()
     return loaded, trained
+
+
+def judged_rows(
+    data: ExampleSet, held_out: ExampleSet, recipe: Recipe, seed: int
+) -> tuple[ExampleSet | None, list[int] | None, Sequence[int]]:
+    """What a training judges its model on: a set or None, the rows left for training (None: all), its rows.
+
+    Raises:
+        ValueError: the examples have no labels to judge by.
+    """
+    if recipe.validation == 0 and recipe.selection != "released_test":
+        return None, None, ()
+    if data.task not in JUDGED_TASKS:
+        raise ValueError(
+            f"validation and selection are for {', '.join(JUDGED_TASKS)}; {data.name!r} is for {data.task}"
+        )
+    if recipe.selection == "released_test":
+        return held_out, None, range(len(held_out.ids))
+    labels = cast(DataSet, data).labels.tolist()
+    kept, chosen = validation_split(data.name, data.ids, labels, recipe.validation, seed)
+    return data, kept, chosen
+
+
+def _judge(
+    data: ExampleSet, rows: Sequence[int], loaded: Loaded, batch_size: int, processes: Processes
+) -> Judge:
+    shard = _shard(data, rows, loaded, batch_size)
+
+    def load(chosen: Sequence[int]) -> tuple[Tensor, Tensor]:
+        return shard.images(chosen), shard.truth(chosen)
+
+    size = -(-batch_size // processes.size)
+    own = {"rank": processes.rank, "processes": processes.size}
+    return judge_of(load, len(rows), batch_size=size, device=loaded.device, **own)
+
+
+def _shard(data: ExampleSet, order: Sequence[int], loaded: Loaded, batch_size: int) -> Shard:
+    return Shard(
+        data=data,
+        order=order,
+        classifier=loaded.classifier,
+        image_size=loaded.image_size,
+        batch_size=batch_size,
+        device=loaded.device,
+        dtype=cast(DType, str(loaded.dtype).removeprefix("torch.")),
+    )
 
 
 def _held_out_loss(
@@ -92,15 +145,7 @@ def _held_out_loss(
     """Mean loss of a language model over the words of the evaluation split, in adjacent windows."""
     if held_out.task != "language":
         return None
-    shard = Shard(
-        data=held_out,
-        order=range(len(held_out)),
-        classifier=loaded.classifier,
-        image_size=loaded.image_size,
-        batch_size=batch_size,
-        device=loaded.device,
-        dtype=cast(DType, str(loaded.dtype).removeprefix("torch.")),
-    )
+    shard = _shard(held_out, range(len(held_out)), loaded, batch_size)
     perplexity = Perplexity("blocks", None, loaded.image_size)
 
     def loss(model: nn.Module) -> float:

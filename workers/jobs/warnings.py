@@ -69,10 +69,10 @@ OF_PIXELS: dict[CountedCode, str] = {
 RARE: dict[CountedCode, float] = {"unconverged": 0.02}
 # Found by probing the first images; only the first shard does.
 PROBED: dict[ProbedCode, str] = {
-    "random_outputs": "the logits of {count} of the first images changed between two passes: the model draws"
+    "random_outputs": "the logits of {count} of the first {noun} changed between two passes: the model draws"
     " random numbers, and an attack that does not average over them (autoattack version rand, eot) looks"
     " weaker than it is; the outcomes repeat with the same shards and batch size only",
-    "batch_dependent": "the logits of {count} of the first images changed with the batch: an example's result"
+    "batch_dependent": "the logits of {count} of the first {noun} changed with the batch: an example's result"
     " depends on its neighbours, and is not the one that the model gives it alone",
 }
 # Share of unknown words above which a warning is due.
@@ -96,6 +96,7 @@ class Row:
         undefined: metrics without a value, with the reason.
         screening: the arithmetic of the first of two runs, or None.
         segmentation: whether pixels are judged.
+        noun: what one example is called.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Row:
     undefined: Mapping[str, str] = field(default_factory=dict)
     screening: str | None = None
     segmentation: bool = False
+    noun: str = "images"
 
 
 def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Warning]:
@@ -120,8 +122,8 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
     """
     return [
         *_counted(evidence, row),
-        *_probed(evidence),
-        *_doubtful(row.planned),
+        *_probed(evidence, row.noun),
+        *_doubtful(row.planned, row.noun),
         *_of_classes(row),
         *_of_stages(row),
         *_of_run(plan, evidence, row),
@@ -149,22 +151,35 @@ def _by_stage(evidence: Sequence[Evidence], code: CountedCode) -> dict[str, int]
     return dict(sorted(counts.items()))
 
 
-def _probed(evidence: Sequence[Evidence]) -> Iterator[Warning]:
+def _probed(evidence: Sequence[Evidence], noun: str) -> Iterator[Warning]:
     for code, text in PROBED.items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count:
-            yield Warning(code=code, message=text.format(count=count), evidence={"count": count})
+            yield Warning(code=code, message=text.format(count=count, noun=noun), evidence={"count": count})
 
 
-def _doubtful(planned: PlannedEvaluation) -> Iterator[Warning]:
+def _doubtful(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
     if seen := planned.get("seen", 0):
         message = f"{seen} of {planned['n']} examples were trained on: accuracy is too high"
         evidence = {"count": seen, "n": planned["n"]}
         yield Warning(code="trained_on_examples", message=message, evidence=evidence)
+    if planned.get("selected_on_test"):
+        message = (
+            "the weights are those of the epoch that was best on the test set (selection 'released_test'):"
+            " the accuracy is too high; compare with results that were selected in the same way only"
+        )
+        yield Warning(code="selected_on_test", message=message)
+    if wanted := planned.get("published_batch"):
+        batches = {"published": wanted, "batch_size": planned["step_batch"]}
+        message = "a step took {batch_size} examples, that of the published training {published}"
+        yield Warning(code="published_batch_not_reached", message=message.format(**batches), evidence=batches)
+    if cut := planned.get("cut"):
+        message = f"{cut} of {planned['n']} sequences are longer than the model reads, and were cut"
+        yield Warning(code="cut_sequences", message=message, evidence={"count": cut, "n": planned["n"]})
     if published := planned.get("published"):
         evidence = {"available": planned["available"], "published": published}
-        message = "the folder has {available} images, the published set {published}: it is another test set"
-        message = message.format(**evidence)
+        message = "the folder has {available} {noun}, the published set {published}: it is another test set"
+        message = message.format(**evidence, noun=noun)
         yield Warning(code="incomplete_data", message=message, evidence=evidence)
     if renamed := planned.get("renamed", 0):
         message = (

@@ -41,6 +41,18 @@ def test_an_estimate_counts_a_backward_pass_twice_and_says_where_its_seconds_com
     assert (found["device"], found["max_seconds"], found["max_examples"]) == ("cpu", 1000.0, 100_000)
 
 
+@pytest.mark.parametrize("recipe", ["lra_primal", "lra_skyformer"])
+def test_a_recipe_whose_steps_are_those_of_its_task_is_estimated(recipe: str) -> None:
+    body = {
+        "kind": "train",
+        "model": {"name": "lra_transformer", "params": {"length": 64}},
+        "data": {"name": "lra_listops"},
+        "recipe": {"name": recipe, "params": {"task": "listops"}},
+        "execution": {"batch_size": 8},
+    }
+    assert bounded(body)["examples"] is None
+
+
 @pytest.mark.parametrize(
     ("body", "loc", "given", "allowed"),
     [

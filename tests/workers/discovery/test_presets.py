@@ -134,7 +134,8 @@ def test_a_worker_builds_it_at_its_size(name: str) -> None:
     with torch.device("meta"):
         model = catalog.build("model", name, {})(50, 50 if component.tasks == ["language"] else 3)
     assert component.facts is not None
-    assert len(model.blocks) == component.facts["depth"]
-    assert {block.attn.heads for block in model.blocks} == {component.facts["heads"]}
+    blocks = getattr(model, "encoder", model).blocks
+    assert len(blocks) == component.facts["depth"]
+    assert {block.attn.heads for block in blocks} == {component.facts["heads"]}
     with pytest.raises(ValueError, match="unknown parameter"):
         catalog.build("model", name, {"width": 8})

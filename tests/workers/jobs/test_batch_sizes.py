@@ -78,7 +78,7 @@ def attacked(trained: dict[str, nn.Module]):
 
 
 @pytest.mark.parametrize("name", EPSILON)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 def test_batch_sizes_change_nothing_but_rounding(
     attacked, name: str, dtype: str, record_property, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -190,6 +190,18 @@ def test_a_limit_is_planned_for(spec: dict[str, Any]) -> None:
     assert max(s["stop"] for s in made["shards"]) == 50
 
 
+@pytest.mark.parametrize(("length", "cut"), [(11, None), (5, 40)])
+def test_sequences_that_the_model_cuts_are_counted(
+    spec: dict[str, Any], length: int, cut: int | None
+) -> None:
+    spec |= {"data": {"name": "recall", "params": {}}, "limit": 40}
+    params = {"length": length, "width": 8, "heads": 2, "hidden": 8, "depth": 1}
+    spec["model"] = {"name": "sequence_transformer", "params": params, "weights": None}
+    spec["evaluations"] = [{"name": "clean", "params": {}, "data": None}]
+    (found,) = plan.run(request(spec), Session(), lambda _: None)["plan"]["evaluations"]
+    assert found.get("cut") == cut
+
+
 def test_data_that_does_not_fit_the_model_is_refused(
     spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

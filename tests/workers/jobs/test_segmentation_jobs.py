@@ -82,9 +82,10 @@ def test_what_is_for_classification_is_refused_with_the_reason() -> None:
     assert found == {"evaluations.0.name": message}
     found = problems(evaluating(evaluations=[{"name": "pgd"}, {"name": "autoattack"}]))
     assert found == {
-        f"evaluations.{number}.name": f"{name!r} is for classification, "
-        "the model 'segmenter' is for segmentation"
-        for number, name in enumerate(["pgd", "autoattack"])
+        f"evaluations.{number}.name": f"{name!r} is for {tasks}, the model 'segmenter' is for segmentation"
+        for number, (name, tasks) in enumerate(
+            [("pgd", "classification and series"), ("autoattack", "classification")]
+        )
     }
     with pytest.raises(InvalidSpec) as caught:
         validate(load(), evaluating(evaluations=[{"name": "pgd"}]))

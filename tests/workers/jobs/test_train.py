@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from assay.workers.jobs import train
 from assay.workers.jobs.session import Session
+from assay.workers.jobs.trainer import judged_rows
+from assay.workers.training.recipe import Recipe
+from assay.workers.weights.training_record import parse_trained_on
 
 pytestmark = pytest.mark.trains
 
@@ -43,3 +49,54 @@ def test_passes_and_artifacts(
     assert found["backward_passes"] == backward * examples
     names = [artifact["name"] for artifact in found["extra"]["artifacts"]]
     assert names == ["weights.safetensors", "training_log.jsonl", "training_curves.svg"]
+
+
+def selected(
+    spec: dict[str, Any], folder: Path, recipe: dict[str, Any], batch_size: int = 256
+) -> dict[str, Any]:
+    spec = spec | {"execution": spec["execution"] | {"batch_size": batch_size}}
+    return answer(spec, recipe, folder)["extra"]["plan"]["evaluations"][0]
+
+
+def test_a_validation_share_is_logged_and_selects(spec: dict[str, Any], tmp_path: Path) -> None:
+    params = {"epochs": 2, "validation": 0.2, "selection": "validation"}
+    facts = selected(spec, tmp_path, {"name": "small_vit", "params": params})
+    assert facts.keys().isdisjoint({"selected_on_test", "published_batch"})
+    log = [json.loads(line) for line in (tmp_path / "training_log.jsonl").read_text().splitlines()]
+    # A fifth of 1442 digits, rounded class by class, is not trained on: four whole batches are left.
+    assert [record["step"] for record in log] == [4, 8]
+    counts = {round(record["judged_accuracy"] * 288, 6) % 1 for record in log}
+    assert counts == {0.0}, "judged on 288 images"
+    assert ">validation<" in (tmp_path / "training_curves.svg").read_text()
+
+
+def test_a_selection_on_the_test_set_is_recorded_with_the_weights(
+    spec: dict[str, Any], tmp_path: Path
+) -> None:
+    params = {"epochs": 1, "selection": "released_test"}
+    facts = selected(spec, tmp_path, {"name": "small_vit", "params": params})
+    assert facts["selected_on_test"] == 1
+    with safe_open(tmp_path / "weights.safetensors", framework="pt") as file:
+        record = parse_trained_on(file.metadata())
+    assert record is not None
+    assert record.selected_on_test
+
+
+def test_another_batch_than_the_published_one_is_a_fact(spec: dict[str, Any], tmp_path: Path) -> None:
+    params = {"epochs": 1, "warmup_epochs": 0}
+    smaller = selected(spec, tmp_path / "small", {"name": "deit", "params": params}, 512)
+    assert (smaller["published_batch"], smaller["step_batch"]) == (1024, 512)
+    whole = selected(
+        spec, tmp_path / "whole", {"name": "deit", "params": params | {"total_batch": 1024}}, 512
+    )
+    assert "published_batch" not in whole
+
+
+def test_label_maps_are_not_judged(spec: dict[str, Any]) -> None:
+    data: Any = SimpleNamespace(task="segmentation", name="ade20k", ids=["a"])
+    recipe = Recipe(epochs=1, learning_rate=0.1, validation=0.1)
+    with pytest.raises(
+        ValueError, match="for classification, sequence, series; 'ade20k' is for segmentation"
+    ):
+        judged_rows(data, data, recipe, 0)
+    assert judged_rows(data, data, Recipe(epochs=1, learning_rate=0.1), 0) == (None, None, ())

@@ -10,6 +10,7 @@ import pytest
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.store.store import Store
 from assay.workers.jobs import merge
+from assay.workers.jobs.merge import NOUNS
 from assay.workers.jobs.warnings import COUNTED, OF_PIXELS, PROBED, Row, of_evaluation
 from tests.support.jobs import add, evaluate_spec
 from tests.support.outcomes import rows
@@ -32,6 +33,21 @@ def raised(
 def test_nothing_to_say_is_no_warning() -> None:
     quiet = {"zero_gradient": 0, "gradients": 9, "unverified": 0, "random_outputs": 0}
     assert raised(quiet, quiet) == {}
+
+
+def test_cut_sequences_are_told() -> None:
+    assert raised(planned={"n": 40, "available": 40, "classes": 10, "cut": 7}) == {
+        "cut_sequences": {"count": 7, "n": 40}
+    }
+
+
+@pytest.mark.parametrize("noun", ["images", *set(NOUNS.values())])
+def test_examples_are_called_what_they_are(noun: str) -> None:
+    row = replace(PGD, planned=PLANNED | {"published": 7500}, noun=noun)  # type: ignore[arg-type]
+    odd = [w.message for w in of_evaluation(FACTS, [{"batch_dependent": 1}], row)]
+    assert len(odd) == 2
+    assert all(f" {noun}" in message for message in odd)
+    assert noun == "images" or not any("images" in message for message in odd)
 
 
 @pytest.mark.parametrize("code", COUNTED)
@@ -68,6 +84,11 @@ def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
         ({"plan": {"assumed_normalization": ASSUMED}}, {"foreign_normalization": ASSUMED}),
         ({"planned": PLANNED | {"n": 5}}, {"subset": {"n": 5, "available": 12}}),
         ({"planned": PLANNED | {"seen": 3}}, {"trained_on_examples": {"count": 3, "n": 12}}),
+        ({"planned": PLANNED | {"selected_on_test": 1}}, {"selected_on_test": {}}),
+        (
+            {"planned": PLANNED | {"published_batch": 1024, "step_batch": 64}},
+            {"published_batch_not_reached": {"published": 1024, "batch_size": 64}},
+        ),
         ({"planned": PLANNED | {"renamed": 2}}, {"class_names_differ": {"count": 2}}),
         (
             {"planned": PLANNED | {"published": 7500}},

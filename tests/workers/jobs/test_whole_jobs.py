@@ -278,6 +278,7 @@ def test_an_attack_that_stops_too_early_is_noticed(bench: Bench) -> None:
 AUTOATTACK = {"name": "autoattack", "params": {"epsilon": "12/255", "queries": 100}}
 
 
+@pytest.mark.slow
 def test_autoattack_shows_its_stages_in_shards_as_in_one(bench: Bench) -> None:
     few: dict[str, Any] = {"limit": 80, "execution": {"batch_size": 32}}
     whole = bench.run(Plain(), AUTOATTACK, **few).evaluations[0]

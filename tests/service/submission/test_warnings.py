@@ -1,0 +1,39 @@
+"""Warnings at submission about what is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.submission.validate import validate
+from assay.service.submission.warnings import training_warnings
+
+TRAINED = {"kind": "train", "data": {"name": "digits"}, "recipe": {"name": "small_vit"}}
+
+
+def codes(model: dict[str, Any], **more: Any) -> list[str]:
+    body = {**TRAINED, "model": {"params": {"image_size": 32, "patch_size": 8}} | model, **more}
+    return [warning["code"] for warning in validate(load(), body).warnings]
+
+
+@pytest.mark.parametrize(("attention", "warned"), [("nystrom_scores", True), ("skyformer", False)])
+def test_a_training_with_a_part_for_analyses_is_warned_of(attention: str, warned: bool) -> None:
+    params = {"image_size": 32, "patch_size": 8, "attention": {"name": attention}}
+    assert codes({"name": "vit", "params": params}) == ["analysis_only"] * warned
+
+
+def test_a_part_of_a_part_is_found_and_the_reason_told() -> None:
+    attention = {"name": "nystrom_scores", "params": {}}
+    backbone = {"name": "vit", "params": {"attention": attention}}
+    spec = {"kind": "train", "model": {"name": "segmenter", "params": {"backbone": backbone}}}
+    (warning,) = training_warnings(load(), spec)
+    assert warning.evidence["component"] == "nystrom_scores"
+    assert "gradients" in warning.message
+    assert not list(training_warnings(load(), {**spec, "kind": "evaluate"}))
+
+
+def test_parts_that_are_gone_are_passed_over() -> None:
+    model = {"name": "vit", "params": {"attention": {"name": "of_another_version", "params": {}}}}
+    assert not list(training_warnings(load(), {"kind": "train", "model": model}))
