@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-portable chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
+.PHONY: help install demo test test-slow test-all test-portable chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
 	sbom vulnerabilities clean
 
 help: ## list the targets
@@ -32,6 +32,9 @@ demo: $(STAMP) ## train, attack and compare two transformers through the real se
 
 test: $(STAMP) ## run the tests
 	@$(PYTEST)
+
+test-slow: $(STAMP) ## run the slow tests alone
+	@$(PYTEST) -m slow
 
 test-all: $(STAMP) ## run the tests, the slow ones too
 	@$(PYTEST) -m ''
@@ -48,6 +51,7 @@ hostile: $(STAMP) ## try to hurt a service and its other tenants (minutes); AREA
 FUZZ_SECONDS = $(if $(SECONDS),$(SECONDS),600)
 fuzz: $(STAMP) ## hostile calls of every operator of programs, then hostile files; SECONDS=600 SEED=0
 	@$(BIN)/python -m tests.fuzz.operators --calls 12 --seconds $$(($(FUZZ_SECONDS) * 3 / 4)) --seed $(or $(SEED),0)
+	@$(BIN)/python -m tests.fuzz.operators --examples $(FUZZ_SECONDS) --seed $(or $(SEED),0)
 	@$(BIN)/python -m tests.fuzz.containers --seconds $$(($(FUZZ_SECONDS) / 4)) --seed $(or $(SEED),0)
 
 check: $(STAMP) ## formatting, lint, types, layers, and that the catalog is fresh
