@@ -41,7 +41,7 @@ def test_cut_sequences_are_told() -> None:
     }
 
 
-@pytest.mark.parametrize("noun", ["images", *set(NOUNS.values())])
+@pytest.mark.parametrize("noun", ["images", *sorted(set(NOUNS.values()))])
 def test_examples_are_called_what_they_are(noun: str) -> None:
     row = replace(PGD, planned=PLANNED | {"published": 7500}, noun=noun)  # type: ignore[arg-type]
     odd = [w.message for w in of_evaluation(FACTS, [{"batch_dependent": 1}], row)]
