@@ -15,6 +15,7 @@ import ipaddress
 import random
 import socket
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,6 +112,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         handle.remove()
+
+
+@pytest.fixture(autouse=True)
+def untraced() -> Iterator[None]:
+    """No test leaves tracing on: all Python after it would take many times as long."""
+    before = sys.gettrace(), sys.getprofile()
+    yield
+    traced = tracemalloc.is_tracing()
+    tracemalloc.stop()
+    assert not traced, "the test left tracemalloc running"
+    assert (sys.gettrace(), sys.getprofile()) == before, "the test left a trace function"
 
 
 @pytest.fixture(autouse=True)
