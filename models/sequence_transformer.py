@@ -49,6 +49,7 @@ __all__ = ["sequence_transformer"]
 
 TASKS = ("sequence",)
 FACTS = {"prefix_tokens": 0, "image_plane": False}
+OFFERS = ("softmax",)
 RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
     layer_rule("layers", "model.depth"),

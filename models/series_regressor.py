@@ -24,6 +24,7 @@ __all__ = ["series_regressor"]
 
 TASKS = ("series_regression",)
 FACTS = SERIES_FACTS
+OFFERS = ("softmax",)
 RULES = SERIES_RULES
 PAPER = (
     "Nguyen et al., A Primal-Dual Framework for Transformers and Neural Networks, ICLR 2023; Tan et al., Time"

@@ -51,6 +51,7 @@ SeriesPooling = Literal["mean", "released", "last", "flatten"]
 
 TASKS = ("series",)
 FACTS = {"prefix_tokens": 0, "image_plane": False}
+OFFERS = ("softmax",)
 RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
     layer_rule("layers", "model.depth"),

@@ -30,6 +30,7 @@ from assay.models.lm import lm
 __all__ = ["text_classifier"]
 
 TASKS = ("sequence",)
+OFFERS = ("softmax",)
 RULES = (("data.words == True", "text_classifier is for sentences of words"),)
 PAPER = rpc.PAPER
 

@@ -32,7 +32,7 @@ from assay.models.layers.projected_attention import ProjectedAttention, at_least
 
 __all__ = ["LinformerAttention"]
 
-FACTS = {"cost": "linear"}
+FACTS = {"cost": "linear", "fixed_length": True}
 PAPER = "Wang et al., Linformer: Self-attention with linear complexity, 2020"
 
 INITIAL_STD = 0.02

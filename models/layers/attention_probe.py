@@ -78,18 +78,19 @@ def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]
     return _layers(model, (SoftmaxLayer,), "does not end in a softmax over all tokens", causal)
 
 
-def matrix_layers(model: nn.Module, *, kernels: bool) -> list[nn.Module]:
+def matrix_layers(model: nn.Module, *, kernels: bool, causal: bool = False) -> list[nn.Module]:
     """Layers of a model whose attention matrix can be computed, as `softmax_layers` finds them.
 
     Args:
         model: the model.
         kernels: also those with a kernel matrix.
+        causal: whether layers may hide later tokens.
 
     Raises:
         ValueError: no such layers, or the mechanism of some has no such matrix.
     """
     able: tuple[type, ...] = (SoftmaxLayer, MatrixLayer, *([KernelLayer] if kernels else []))
-    return _layers(model, able, "has no attention matrix to look at", causal=False)
+    return _layers(model, able, "has no attention matrix to look at", causal)
 
 
 def _layers(model: nn.Module, able: tuple[type, ...], lack: str, causal: bool) -> list[nn.Module]:

@@ -1,10 +1,11 @@
 """Checks values against the JSON Schemas of the catalog and fills in the defaults.
 
 The subset of JSON Schema (draft 2020-12) that the catalog and the job specs use, with messages for people,
-every wrong field at once, and the numbers made uniform: 4.0 is the integer 4, 1 is the number 1.0. Three
+every wrong field at once, and the numbers made uniform: 4.0 is the integer 4, 1 is the number 1.0. Five
 keywords are Assay's own: `fraction` (a number or "k/255", kept as text), `folder` (a name under the data
-root) and `component` (a reference to another component, such as an attention mechanism; with `having`, to one
-that states this fact; of a text, which the items of a list are, its name alone).
+root), `file_name` (the name of one file or folder, no path), `fact` (null takes this fact of the job's data)
+and `component` (a reference to another component, such as an attention mechanism; with `having`, to one that
+states this fact; of a text, which the items of a list are, its name alone).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A rule is data, not code: it is parsed, every node is checked against a list of allowed kinds, and then it
 is computed node by node. `eval` is never used. Names are `model.x`, `data.x` and `params.x`;
 allowed are constants, lists, arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not`
-and the calls min, max, len and abs. `job.protocol` is the protocol of an evaluation job, and
+and the calls min, max, len, abs and ascending (of a list: each more than the one before). `job.protocol` is the protocol of an evaluation job, and
 `part.backbone_width` is the fact `width` of the component named by the parameter `backbone`; in recipes and
 evaluations, by the model's parameter.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -53,7 +54,20 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
-CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "len": len, "abs": abs}
+
+
+def _ascending(values: Any) -> bool:
+    """Whether every value is more than the one before it."""
+    return all(first < second for first, second in itertools.pairwise(values))
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "len": len,
+    "abs": abs,
+    "ascending": _ascending,
+}
 
 
 def check_syntax(expression: str) -> frozenset[tuple[str, str]]:

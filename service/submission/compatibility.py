@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.catalog.schema_text import choices
 from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.stored_specs import ComponentReference, Params
@@ -75,7 +76,8 @@ def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc
         message = (
             f"{data.component.name!r} has {given} {fact}, the model is made for the {made_for} of {whose}"
         )
-        problems.add((*loc, "name"), message, given=data.component.name)
+        allowed = f"data with {made_for} {fact}"
+        problems.add((*loc, "name"), message, given=data.component.name, allowed=allowed)
 
 
 def misfits(
@@ -106,16 +108,18 @@ def check_tasks(
     data: Checked | None,
     problems: Problems,
     loc: Loc,
+    field: str = "name",
 ) -> None:
-    """Report a recipe or an evaluation for another task than that of the model or the data.
+    """Report a recipe, an evaluation or a suite for another task than that of the model or the data.
 
     Args:
         catalog: Has the components of the right task.
-        component: The recipe or evaluation.
+        component: The recipe, evaluation or suite.
         model: The model, None where unknown.
         data: The data, likewise.
         problems: Receives at most one error.
         loc: Place of the component in the body.
+        field: The field there that names it.
     """
     others = [other for other in (model, data) if other is not None]
 
@@ -130,22 +134,57 @@ def check_tasks(
                 f" {other.component.name!r} is for {_list(other.component.tasks)}"
             )
             kinds = EVALUATIONS if component.kind in EVALUATIONS else (component.kind,)
-            able = [
-                one.name for kind in kinds for one in catalog.list(kind) if all(fits(one, o) for o in others)
+            same = [one for kind in kinds for one in catalog.list(kind)]
+            # Where the model does not fit the data, nothing fits both.
+            able = [one.name for one in same if all(fits(one, o) for o in others)] or [
+                one.name for one in same if fits(one, other)
             ]
             near = nearest(component.name, able)
-            problems.add((*loc, "name"), message, given=component.name, allowed=able, nearest=near)
+            problems.add((*loc, field), message, given=component.name, allowed=able, nearest=near)
             break
 
 
-def check_data_tasks(data: Component, model: Component, problems: Problems, loc: Loc) -> None:
+def check_data_tasks(
+    catalog: Catalog, data: Component, model: Component, problems: Problems, loc: Loc
+) -> None:
     """Report data for other tasks than the model's; `loc` is the place of the data in the body."""
     if not _share(model.tasks, _done_by(data.tasks)):
+        able = [one.name for one in catalog.list("data") if _share(model.tasks, _done_by(one.tasks))]
         message = (
             f"{data.name!r} is data for {_list(data.tasks)},"
             f" the model {model.name!r} is for {_list(model.tasks)}"
         )
-        problems.add((*loc, "name"), message, given=data.name)
+        near = nearest(data.name, able)
+        problems.add((*loc, "name"), message, given=data.name, allowed=able, nearest=near)
+
+
+def with_facts_of_data(
+    recipe: Checked | None, data: Checked | None, problems: Problems, loc: Loc
+) -> Checked | None:
+    """A recipe with the facts of the data in the parameters that stand for them (`fact`); reports others.
+
+    Args:
+        recipe: The recipe with its parameters, None where unknown.
+        data: The data, likewise.
+        problems: Receives a parameter that differs from the data, or must be stated as the data does not.
+        loc: Place of the recipe in the body.
+    """
+    if recipe is None or data is None:
+        return recipe
+    params, facts = dict(recipe.params), data.component.facts or {}
+    for name, schema in recipe.component.parameters["properties"].items():
+        if "fact" not in schema or name not in params:
+            continue
+        given, stated, where = params[name], facts.get(schema["fact"]), (*loc, "params", name)
+        if given is None and stated is None:
+            allowed = [value for value in choices(schema) if value is not None]
+            message = f"must be stated: the data {data.component.name!r} does not say it"
+            problems.add(where, message, given=None, allowed=allowed)
+        elif given is not None and stated is not None and given != stated:
+            message = f"the data {data.component.name!r} is for {name} {stated!r}"
+            problems.add(where, message, given=given, allowed=[stated], nearest=stated)
+        params[name] = stated if given is None else given
+    return replace(recipe, params=params)
 
 
 def _of_model(facts: Mapping[str, Any], fact: str) -> Any:
@@ -205,6 +244,15 @@ def known_of_model(catalog: Catalog, component: Component, params: Params) -> di
             nested = catalog.find(kind, reference["name"])
             known |= known_of_model(catalog, nested, reference["params"])
     return {**known, **component.known(params)}
+
+
+def known_of_parts(catalog: Catalog, component: Component, params: Params) -> dict[str, object]:
+    """Values under `part` for rules: of the parts of a model, and those of its backbone by their own names."""
+    known: dict[str, object] = {}
+    for _, kind, reference in component.references(params):
+        if kind == "model":
+            known |= known_of_parts(catalog, catalog.find(kind, reference["name"]), reference["params"])
+    return {**known, **catalog.known_of_parts(component, params)}
 
 
 def _parts(catalog: Catalog, component: Component, params: Params) -> Iterator[Component]:

@@ -1,8 +1,9 @@
-"""Folder names from clients: names under the data root, never paths out of it."""
+"""Names of folders and files from clients: names under the data root, never paths out of it."""
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from assay.service.contract.stored_specs import Params
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 # Suffixes of image file names, in lower case.
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -54,10 +56,19 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
     return FolderProblem(f"there is no folder {name!r} under the data root", *_known(root, name))
 
 
+def check_file_name(name: str) -> FolderProblem | None:
+    """The error of a name of one file or folder, which is no path; or None."""
+    problem = _check_name(name)
+    if problem is None and FILE_NAME.fullmatch(name) is not None:
+        return None
+    message = "must be a single name of letters, digits, hyphens and underscores"
+    return FolderProblem(problem.message if problem else message, "a name such as JapaneseVowels or PEMS-SF")
+
+
 def check_folders(
     catalog: Catalog, data: Checked, root: Path | None, problems: Problems, loc: Loc, hint: str = ""
 ) -> None:
-    """Report folders of data, or of an evaluation, that are missing or not below the data root.
+    """Report folders that are missing or not below the data root, and paths where one name is wanted.
 
     Args:
         catalog: Has the data sets named by parameters of the data.
@@ -80,11 +91,15 @@ def _check_folders(
     hint: str,
 ) -> None:
     for name, schema in data.parameters["properties"].items():
-        marked = any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
-        if not marked or not isinstance(params.get(name), str):
+        branches = schema.get("anyOf", [schema])
+        if not isinstance(params.get(name), str):
             continue
-        must_exist = params.get("download") is not True
-        problem = check_folder(params[name], root, must_exist=must_exist)
+        if any(branch.get("folder", False) for branch in branches):
+            problem = check_folder(params[name], root, must_exist=params.get("download") is not True)
+        elif any(branch.get("file_name", False) for branch in branches):
+            problem = check_file_name(params[name])
+        else:
+            continue
         if problem is not None:
             problems.add(
                 (*loc, "params", name),

@@ -29,7 +29,9 @@ from assay.service.submission.compatibility import (
     check_tasks,
     facts_of,
     known_of_model,
+    known_of_parts,
     misfits,
+    with_facts_of_data,
 )
 from assay.service.submission.data_folders import check_folders
 from assay.service.submission.estimate import estimate
@@ -143,6 +145,7 @@ class _Validation:
             self._check_rules(self.model, self.data, self.problems, ("model", "params"))
         if "recipe" in shape:
             recipe = self.catalog.check_reference(("recipe",), shape["recipe"], self.problems, ("recipe",))
+            recipe = with_facts_of_data(recipe, self.data, self.problems, ("recipe",))
             self._check_component(recipe, self.data, self.problems, ("recipe",))
             spec["recipe"] = _completed(recipe)
         if isinstance(shape.get("evaluations"), list):
@@ -178,7 +181,7 @@ class _Validation:
         check_folders(self.catalog, checked, self.data_root, problems, loc)
         self._check_rules(checked, checked, problems, (*loc, "params"))
         if self.model is not None:
-            check_data_tasks(checked.component, self.model.component, problems, loc)
+            check_data_tasks(self.catalog, checked.component, self.model.component, problems, loc)
         return checked
 
     def _check_trainable(self, data: Checked) -> None:
@@ -202,7 +205,7 @@ class _Validation:
             if self.problems.full or not isinstance(item, dict):
                 continue
             if "suite" in item:
-                completed += self._expand(item["suite"], (*loc, "suite"))
+                completed += self._expand(item["suite"], loc)
             else:
                 completed.append(self._check_evaluation(item, self.problems, loc))
         return completed
@@ -213,10 +216,17 @@ class _Validation:
         suite = name if isinstance(name, str) and name in self.catalog.names("suite") else None
         return 1 if suite is None else len(self.catalog.find("suite", suite).evaluations or [])
 
-    def _expand(self, name: str, loc: Loc) -> list[dict[str, Any] | None]:
+    def _expand(self, name: str, place: Loc) -> list[dict[str, Any] | None]:
         """The evaluations of a suite; collects the parts left out."""
+        loc = (*place, "suite")
         suite = self.catalog.look_up(("suite",), name, self.problems, loc)
         if suite is None:
+            return []
+        before = len(self.problems)
+        check_tasks(self.catalog, suite, self.model, self.data, self.problems, place, "suite")
+        if len(self.problems) == before:
+            self.catalog.check_rules(suite, {}, self._namespaces(self.data), self.problems, loc)
+        if len(self.problems) > before:
             return []
         if not suite.leaves_out:
             return expand(suite, self._check_evaluation, self.problems, loc)
@@ -296,7 +306,7 @@ class _Validation:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
             known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
-            known["part"] = self.catalog.known_of_parts(self.model.component, self.model.params)
+            known["part"] = known_of_parts(self.catalog, self.model.component, self.model.params)
         if data is not None:
             known["data"] = data.component.known(data.params if data.certain else {})
         return known

@@ -35,7 +35,14 @@ __all__ = ["listops"]
 
 TASKS = ("sequence",)
 PAPER = "Nangia and Bowman 2018, ListOps; Tay et al. 2021, Long Range Arena"
-FACTS = {"classes": 10, "channels": 16, "words": False, "sentences": False, "pairs": False}
+FACTS = {
+    "classes": 10,
+    "channels": 16,
+    "words": False,
+    "sentences": False,
+    "pairs": False,
+    "long_range_task": "listops",
+}
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 DIGITS = tuple("0123456789")

@@ -31,6 +31,7 @@ FACTS = {
     "pairs": False,
     "train": 45_000,
     "test": 10_000,
+    "long_range_task": "image",
 }
 
 SIDE = 32

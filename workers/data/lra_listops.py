@@ -27,6 +27,7 @@ FACTS = {
     "pairs": False,
     "train": 96_000,
     "test": 2000,
+    "long_range_task": "listops",
 }
 
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}

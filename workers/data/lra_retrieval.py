@@ -35,6 +35,7 @@ FACTS = {
     "pairs": True,
     "train": 147_086,
     "test": 17_437,
+    "long_range_task": "retrieval",
 }
 
 FILES = {

@@ -30,6 +30,7 @@ FACTS = {
     "pairs": False,
     "train": 25_000,
     "test": 25_000,
+    "long_range_task": "text",
 }
 
 

@@ -32,7 +32,7 @@ PAPER = (
     "Tay et al. 2021, Long Range Arena; Linsley et al. 2018, Learning Long-Range Spatial Dependencies with"
     " Horizontal Gated Recurrent Units"
 )
-FACTS = {"classes": 2, "words": False, "sentences": False, "pairs": False}
+FACTS = {"classes": 2, "words": False, "sentences": False, "pairs": False, "long_range_task": "pathfinder"}
 
 CLASS_NAMES = ("apart", "connected")
 METADATA = "metadata"

@@ -31,7 +31,7 @@ def tser(
     split: Literal["train", "test"],
     *,
     folder: Annotated[str, "folder"] = "tser",
-    dataset: Annotated[str, MinLen(1), MaxLen(100)] = "AppliancesEnergy",
+    dataset: Annotated[str, "file_name", MinLen(1), MaxLen(100)] = "AppliancesEnergy",
 ) -> TargetSeries:
     """Time series with targets of FOLDER/DATASET/DATASET_{TRAIN,TEST}.ts, or of these files in FOLDER itself.
 

@@ -50,7 +50,7 @@ def uea(
     split: Literal["train", "test"],
     *,
     folder: Annotated[str, "folder"] = "uea",
-    dataset: Annotated[str, MinLen(1), MaxLen(100)] = "JapaneseVowels",
+    dataset: Annotated[str, "file_name", MinLen(1), MaxLen(100)] = "JapaneseVowels",
 ) -> Series:
     """Time series of FOLDER/DATASET/DATASET_{TRAIN,TEST}.ts, or of these files in FOLDER itself.
 

@@ -3,8 +3,8 @@
     epsilon: Annotated[float, "fraction", Ge(0)] = 8 / 255
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks facts that types
-cannot express: `fraction`, `folder`, `job` (the id of a training job), `system` (set by the program, hidden
-from users), and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that
+cannot express: `fraction`, `folder`, `file_name` (of one file or folder: no path), `job` (the id of a training
+job), `fact:FACT` (null takes this fact of the job's data), `system` (set by the program, hidden from users), and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that
 kind with its parameters; `model:FACT` asks for one that states the fact; of `list[str]`, names without
 parameters).
 """
@@ -26,7 +26,19 @@ from assay.service.contract.fractions import PATTERN
 from assay.service.contract.problems import Problems, path_text
 
 SIMPLE: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-MARKERS = ("attention", "corruption", "data", "folder", "fraction", "job", "model", "system", "words")
+MARKERS = (
+    "attention",
+    "corruption",
+    "data",
+    "fact",
+    "file_name",
+    "folder",
+    "fraction",
+    "job",
+    "model",
+    "system",
+    "words",
+)
 # The markers that are kinds of components.
 REFERRED = ("attention", "corruption", "data", "model", "words")
 
@@ -151,8 +163,10 @@ def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, An
         if annotation != list[str] or wanted[kind]:
             raise ValueError(f"a list of components is Annotated[list[str], {kind!r}]: of their names")
         schema["items"] = {**NAME, "component": kind}
-    for marker in set(markers) - set(REFERRED):
+    for marker in set(markers) - {*REFERRED, "fact"}:
         _mark(schema, marker)
+    if "fact" in markers:
+        schema["fact"] = wanted["fact"]
     for item in metadata:
         if not isinstance(item, str):
             _constrain(schema, item)
@@ -160,7 +174,7 @@ def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, An
 
 
 def _mark(schema: dict[str, Any], marker: str) -> None:
-    wanted = {"fraction": "number", "folder": "string", "job": "string"}[marker]
+    wanted = "number" if marker == "fraction" else "string"
     branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") == wanted]
     if not branches:
         raise ValueError(f"the marker {marker!r} is for a {wanted}")

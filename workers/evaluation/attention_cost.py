@@ -2,7 +2,7 @@
 
 The figures of Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, and
 of Chen et al., "Primal-Attention", NeurIPS 2023, on efficiency. One layer of the model is run alone on random
-tokens, N = `lengths`, beside softmax attention of the same width and heads by torch's fused kernel: the first
+tokens, N = `lengths`, causal where the model's are, beside softmax attention of the same width and heads by torch's fused kernel: the first
 layer whose attention is a mechanism of the catalog other than softmax, or softmax itself if all are.
 
 Operations, seconds and memory are those of `efficiency`: matrix products and convolutions only, wall time,
@@ -28,12 +28,32 @@ from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.attention_lookup import attentions
 from assay.workers.evaluation.efficiency import count_flops, peak_bytes, timed
 from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.attention_layers import LAYER_TASKS
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["attention_cost"]
 
-TASKS = ("classification", "segmentation")
+TASKS = LAYER_TASKS
 TABLE = "attention_cost"
+TOO_LONG = (
+    "the attention has weights for the places of the model's own sequence and takes no longer one: the least of"
+    " lengths must not be more"
+)
+RULES = (
+    ("ascending(params.lengths)", "lengths must be in ascending order, each once"),
+    ("not part.attention_fixed_length or min(params.lengths) <= model.length", TOO_LONG),
+    (
+        "not part.attention_fixed_length or model.image_size is None or min(params.lengths)"
+        " <= (model.image_size // model.patch_size) * (model.image_size // model.patch_size) + 1",
+        TOO_LONG,
+    ),
+    (
+        "not part.attention_fixed_length or min(params.lengths) <= (part.backbone_image_size"
+        " // part.backbone_patch_size) * (part.backbone_image_size // part.backbone_patch_size) + 1",
+        TOO_LONG,
+    ),
+    ("min(params.lengths) <= part.attention_patches + 1", TOO_LONG),
+)
 PAPER = "Nguyen et al., A primal-dual framework for transformers and neural networks, ICLR 2023"
 REPEATS = "params.repeats * len(params.lengths)"
 PASSES = ("4 * len(params.lengths)", "2 * len(params.lengths)")

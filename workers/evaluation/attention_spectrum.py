@@ -13,6 +13,9 @@ softmax(q k^T / sqrt(D)), or what a mechanism says that its attention matrix is.
 it, the kernel matrix K_ij = <f(X) phi(q_i), f(X) phi(k_j)> of Theorem 3.2 is taken, whose rank is at most D.
 No code of the figure was released.
 
+Of a causal layer the matrix has zeros for later tokens. Padding is left out; of a pair of sequences the first
+is looked at.
+
 B = batch, H = heads, N = tokens (CLS included), L = layers, n = examples.
 """
 
@@ -26,12 +29,17 @@ from torch import Tensor
 
 from assay.models.layers.parameters import Layers
 from assay.workers.evaluation.engine.analysis import Measured
-from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_matrices
+from assay.workers.evaluation.engine.attention_layers import (
+    LAYER_RULES,
+    LAYER_TASKS,
+    WindowLength,
+    look_at_matrices,
+)
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["attention_spectrum"]
 
-TASKS = ("classification", "segmentation")
+TASKS = LAYER_TASKS
 TABLE = "attention_spectrum"
 NEEDS = ("softmax or attention_matrix or kernel_matrix",)
 RULES = LAYER_RULES
@@ -49,20 +57,24 @@ MOST = 0.9
 SLACK = 1e-12  # of rounding, where MOST is reached exactly
 
 
-def attention_spectrum(*, of: Of = "squares", layers: Layers = "all") -> Evaluation:
+def attention_spectrum(
+    *, of: Of = "squares", layers: Layers = "all", length: WindowLength = 256
+) -> Evaluation:
     """Singular values of attention matrices per layer: explained variance, and how many explain 90 %.
 
     Args:
         of: whether squared singular values are summed ("squares"), or the values ("values").
         layers: the layers to look at: all, first, last, or a list of layer numbers from 0.
+        length: words of a window of a language model, at most those that it reads; not used for other data.
     """
-    return _AttentionSpectrum(of, layers)
+    return _AttentionSpectrum(of, layers, length)
 
 
 @dataclass(frozen=True)
 class _AttentionSpectrum:
     of: Of
     layers: Layers
+    length: int
 
     def measure(self, shard: Shard) -> Measured:
         """One row per example; the columns are those of `spectrum`, each (n, L), and `curve` (n, 33 L)."""
@@ -71,7 +83,7 @@ class _AttentionSpectrum:
             del number
             return spectrum(matrix, of=self.of)
 
-        values, facts = look_at_matrices(look, self.layers, shard, kernels=True)
+        values, facts = look_at_matrices(look, self.layers, shard, length=self.length, kernels=True)
         values["curve"] = values["curve"].flatten(1)  # a list of numbers in a cell of the CSV
         ones = torch.ones(len(shard.ids), dtype=torch.int64)
         return Measured(shard.ids, values, ones, torch.zeros_like(ones), facts)

@@ -14,7 +14,8 @@ batch size nor how memory was measured. Here:
   the allocations that the profiler records, in a pass of its own that is not timed.
 
 The model runs as it does in all evaluations: deterministic kernels, no TF32, the job's arithmetic and
-threads.
+threads. Of sequences and time series an image is a row: sequences have the length of the longest in the batch,
+series that of the model.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["efficiency"]
 
-TASKS = ("classification", "segmentation")
+TASKS = ("classification", "segmentation", "sequence", "series", "series_regression")
 TABLE = "efficiency"
 PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
@@ -63,7 +64,7 @@ def efficiency(
     """parameters, operations, latency and peak memory per image, in testing and in training.
 
     Args:
-        batch_size: images in one pass; the job's batch size if absent. Halved where memory is short.
+        batch_size: images, sequences or series in one pass; the job's batch size if absent. Halved where memory is short.
         repeats: timed passes of each kind.
         warmup: passes of each kind before them.
     """

@@ -23,12 +23,17 @@ from torch import Tensor
 
 from assay.models.layers.parameters import Layers
 from assay.workers.evaluation.engine.analysis import Measured
-from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_matrices
+from assay.workers.evaluation.engine.attention_layers import (
+    LAYER_RULES,
+    LAYER_TASKS,
+    WindowLength,
+    look_at_matrices,
+)
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["head_distance"]
 
-TASKS = ("classification", "segmentation")
+TASKS = LAYER_TASKS
 TABLE = "head_distance"
 NEEDS = ("softmax or attention_matrix",)
 RULES = (*LAYER_RULES, ("model.heads > 1", "one head has no distance to others: heads must be at least 2"))
@@ -39,20 +44,24 @@ PASSES = ("3", "0")
 Normalisation = Literal["matrix", "row"]
 
 
-def head_distance(*, normalisation: Normalisation = "matrix", layers: Layers = "all") -> Evaluation:
+def head_distance(
+    *, normalisation: Normalisation = "matrix", layers: Layers = "all", length: WindowLength = 256
+) -> Evaluation:
     """L2 distance between the attention of a layer's heads, per layer.
 
     Args:
         normalisation: the distance of whole matrices ("matrix"), or the mean over their rows ("row").
         layers: the layers to look at: all, first, last, or a list of layer numbers from 0.
+        length: words of a window of a language model, at most those that it reads; not used for other data.
     """
-    return _HeadDistance(normalisation, layers)
+    return _HeadDistance(normalisation, layers, length)
 
 
 @dataclass(frozen=True)
 class _HeadDistance:
     normalisation: Normalisation
     layers: Layers
+    length: int
 
     def measure(self, shard: Shard) -> Measured:
         """One row per example; the columns are those of `distances`, each (n, L)."""
@@ -61,7 +70,7 @@ class _HeadDistance:
             del number
             return distances(matrix, normalisation=self.normalisation)
 
-        values, facts = look_at_matrices(look, self.layers, shard, kernels=False)
+        values, facts = look_at_matrices(look, self.layers, shard, length=self.length, kernels=False)
         ones = torch.ones(len(shard.ids), dtype=torch.int64)
         return Measured(shard.ids, values, ones, torch.zeros_like(ones), facts)
 

@@ -15,8 +15,7 @@ normal with standard deviation 0.02, and FAVOR+ has no epsilon: nothing is train
 E, landmarks and features depend on the job's seed alone.
 
 All tokens attend to all others, as in the paper's model, also with q, k, v of a causal model: the
-approximations but Performer have no causal form. Of a language model each document gives one window of
-`length` words from its start, cut from the whole text. Padding is left out.
+approximations but Performer have no causal form. Windows of a language model have `length` words.
 
 B = batch, H = heads, N = tokens, D = features of a head, L = layers, F = numbers of features, n = examples.
 """
@@ -28,8 +27,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Interval, MaxLen, MinLen
-from torch import Tensor, nn
+from annotated_types import MaxLen, MinLen
+from torch import Tensor
 
 from assay.models.attention.kernelized import PAPER as SKYFORMER
 from assay.models.attention.kernelized import kernelized
@@ -43,12 +42,17 @@ from assay.models.layers.heads import attend
 from assay.models.layers.nystrom import Iterations, draw_halves
 from assay.models.layers.parameters import Layers
 from assay.workers.evaluation.engine.analysis import Measured
-from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
+from assay.workers.evaluation.engine.attention_layers import (
+    LAYER_RULES,
+    LAYER_TASKS,
+    WindowLength,
+    look_at_layers,
+)
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["spectral_error"]
 
-TASKS = ("classification", "segmentation", "language", "sequence")
+TASKS = LAYER_TASKS
 TABLE = "spectral_error"
 NEEDS = ("softmax",)
 RULES = LAYER_RULES
@@ -62,7 +66,7 @@ Count = Literal[4, 8, 16, 32, 64, 128, 256, 512, 1024]
 def spectral_error(
     *,
     features: Annotated[list[Count], MinLen(1), MaxLen(9)] = [16, 32, 64, 128, 256],  # noqa: B006
-    length: Annotated[int, Interval(ge=2, le=8192)] = 512,
+    length: WindowLength = 512,
     gamma: Gamma = 0.1,
     iterations: Iterations = 6,
     layers: Layers = "all",
@@ -89,15 +93,7 @@ class _SpectralError:
 
     def measure(self, shard: Shard) -> Measured:
         """One row per example; the columns are those of `errors`, (n, L F), and `tokens`, (n,)."""
-        language = shard.task == "language"
-        values, facts = look_at_layers(
-            self._looking(shard.seed),
-            self.layers,
-            shard,
-            inputs=windows(shard, self.length) if language else None,
-            run=_Features(shard.classifier) if language else None,
-            hidden_tokens=True,
-        )
+        values, facts = look_at_layers(self._looking(shard.seed), self.layers, shard, length=self.length)
         tokens = values.pop("tokens")[:, 0]  # the same in all layers
         ones = torch.ones(len(shard.ids), dtype=torch.int64)
         flat = {"tokens": tokens} | {name: part.flatten(1) for name, part in values.items()}
@@ -122,31 +118,6 @@ class _SpectralError:
         ]
         found = {name: torch.stack([one[name] for one in each]) for name in each[0]}  # (F,)
         return found | {"tokens": torch.tensor(q.shape[2], dtype=torch.int64)}
-
-
-class _Features(nn.Module):
-    """A language model up to its last layer, without the logits of all words."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = getattr(model, "backbone", model)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Features (B, N, C), or what the model returns where it has none."""
-        run: Callable[[Tensor], Tensor] = getattr(self.model, "features", self.model)
-        return run(tokens)
-
-
-def windows(shard: Shard, length: int) -> Callable[[Sequence[int]], Tensor]:
-    """Windows of a text by row, int64 (B, words): from the start of each document, or the text's last one."""
-    stream, starts = torch.from_numpy(shard.text.stream()), shard.text.starts
-    words = min(length, shard.image_size, len(stream))
-
-    def of(rows: Sequence[int]) -> Tensor:
-        first = torch.tensor([min(starts[shard.order[row]], len(stream) - words) for row in rows])
-        return stream[first[:, None] + torch.arange(words)].long()
-
-    return of
 
 
 def errors(

@@ -63,7 +63,9 @@ def adversarial_training(
     return AdversarialTraining(objective, epsilon, steps, step_size, beta)
 
 
-LongRangeTask = Literal["listops", "text", "retrieval", "pathfinder", "image"]
+LongRangeTaskName = Literal["listops", "text", "retrieval", "pathfinder", "image"]
+# Null is the data's own task, which the service fills in.
+LongRangeTask = Annotated[LongRangeTaskName | None, "fact:long_range_task"]
 # torch's `OneCycleLR` starts at a 25th of the peak, ends at a 10 000th of that, and moves the first beta.
 CYCLE_START, CYCLE_END, CYCLE_MOMENTUM = 25.0, 1e4, (0.85, 0.95)
 
@@ -84,6 +86,19 @@ class LongRangeValues(NamedTuple):
     learning_rate: float
     warmup: int
     judged_every: int
+
+
+def published_of(
+    task: LongRangeTaskName | None, published: Mapping[LongRangeTaskName, LongRangeValues]
+) -> LongRangeValues:
+    """The published values of a task.
+
+    Raises:
+        ValueError: no task is stated.
+    """
+    if task is None:
+        raise ValueError(f"task must be stated, as the data states none: one of {', '.join(published)}")
+    return published[task]
 
 
 def long_range_recipe(

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.submission.data_folders import check_folder
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.submission.data_folders import check_file_name, check_folder
+from assay.service.submission.validate import validate
 
 
 @pytest.fixture
@@ -87,3 +90,43 @@ def test_what_lies_outside_is_never_listed(root: Path) -> None:
         problem = check_folder(name, root)
         assert problem is not None
         assert "secret" not in str(problem)
+
+
+@pytest.mark.parametrize("name", ["JapaneseVowels", "PEMS-SF", "a_1"])
+def test_a_single_name_is_accepted(name: str) -> None:
+    assert check_file_name(name) is None
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "/x", "a/b", "x.y", "", "a\\b", "-x", "x" * 2000])
+def test_what_is_no_single_name_is_refused(name: str) -> None:
+    assert check_file_name(name) is not None
+
+
+@pytest.mark.parametrize(("data", "model"), [("uea", "series_transformer"), ("tser", "series_regressor")])
+def test_a_data_set_that_leads_out_of_its_folder_is_refused_at_submission(data: str, model: str) -> None:
+    body = {
+        "kind": "evaluate",
+        "model": {"name": model},
+        "data": {"name": data, "params": {"dataset": "../x"}},
+        "evaluations": [{"name": "top1" if data == "uea" else "rmse"}],
+    }
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), body)
+    (detail,) = caught.value.details
+    assert detail.loc == ["data", "params", "dataset"]
+    assert detail.message == 'must not contain "..", "." or empty parts'
+    assert detail.given == "../x"
+    assert detail.allowed is not None
+
+
+def test_every_text_that_becomes_a_path_says_so() -> None:
+    """A text parameter of data or an evaluation is a choice, a folder, the name of a file, or a job's id."""
+    free = [
+        f"{entry.name}.{name}"
+        for kind in ("data", "evaluation", "attack", "recipe", "model")
+        for entry in load().list(kind)
+        for name, part in entry.parameters["properties"].items()
+        for branch in part.get("anyOf", [part])
+        if branch.get("type") == "string" and not {"enum", "folder", "file_name", "job"} & {*branch}
+    ]
+    assert free == ["timm.tag"]  # a part of the architecture's name

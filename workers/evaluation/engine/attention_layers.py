@@ -1,5 +1,8 @@
 """Runs a model over examples and inspects q, k and v of its layers, or their attention matrices.
 
+Of a language model each document gives one window of words from its start, cut from the whole text; of a pair
+of sequences the first is looked at. Padding is left out.
+
 B = batch, N = tokens, H = heads, D = features of a head, L = chosen layers, n = examples.
 """
 
@@ -7,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 
 from assay.attacks.kernel import frozen
@@ -22,7 +26,9 @@ from assay.models.layers.attention_probe import (
     queries_keys_values,
     softmax_layers,
 )
+from assay.models.layers.language import PAD
 from assay.models.layers.parameters import Layers, layer_rule, select_layers
+from assay.models.layers.sequence_encoder import with_one_place
 from assay.workers.evaluation.engine.loader import Images, Loader
 from assay.workers.evaluation.engine.shard import Shard
 
@@ -33,6 +39,11 @@ LAYER_RULES = (
         "layers must be all, first, last, or a list of layers from 0 to depth - 1",
     ),
 )
+
+# The tasks of models whose layers can be looked at with padding, and with hidden tokens.
+LAYER_TASKS = ("classification", "segmentation", "language", "sequence", "series", "series_regression")
+
+WindowLength = Annotated[int, Interval(ge=2, le=8192)]  # words
 
 Look = Callable[[int, QueriesKeysValues, Sequence[str]], Mapping[str, Tensor]]
 """From a layer's number, its q, k, v in float64, each (B, H, N, D), and the example ids, to what was measured
@@ -50,9 +61,7 @@ def look_at_layers(
     layers: Layers,
     shard: Shard,
     *,
-    inputs: Images | None = None,
-    run: nn.Module | None = None,
-    hidden_tokens: bool = False,
+    length: int | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Measures every chosen layer for every example, independent of batches.
 
@@ -60,9 +69,8 @@ def look_at_layers(
         look: Measures a layer.
         layers: Which ones.
         shard: The model and the examples; measurements are computed in float64.
-        inputs: The model's input by row; None for the shard's images.
-        run: What is run on it, a part of the shard's model; None for all of it.
-        hidden_tokens: Whether layers may be causal, and have padding, which `look` is told.
+        length: Words of a window of a language model. With it layers may be causal, and have padding, which
+            `look` is told; None: every token takes part, as of images.
 
     Returns:
         Measurements by name, (n, L, ...) on the CPU; and facts for the merge: the layers' numbers and a batch
@@ -80,20 +88,22 @@ def look_at_layers(
             queries, keys, values = (part.double() for part in seen[:3])
             return look(number, QueriesKeysValues(queries, keys, values, mask), names)
 
-    every = softmax_layers(shard.classifier, causal=hidden_tokens)
-    shown = Shown(inputs or shard.images, run or shard.classifier, hidden_tokens)
-    return _measured(read, every, layers, shard, shown)
+    every = softmax_layers(shard.classifier, causal=length is not None)
+    return _measured(read, every, layers, shard, _shown(shard, length))
 
 
 def look_at_matrices(
-    look: LookAtMatrix, layers: Layers, shard: Shard, *, kernels: bool
+    look: LookAtMatrix, layers: Layers, shard: Shard, *, length: int, kernels: bool
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Measures the attention matrix of every chosen layer, as `look_at_layers`.
 
+    The matrix of a causal layer has 0 for later tokens.
+
     Args:
-        look: Measures a matrix.
+        look: Measures a matrix, of the tokens that are no padding.
         layers: Which layers.
         shard: The model and the examples; matrices are computed in float64 of the model's own q and k.
+        length: Words of a window of a language model.
         kernels: Whether a layer in the primal form of a kernel matrix counts, with that matrix.
 
     Returns:
@@ -106,33 +116,94 @@ def look_at_matrices(
     def read(
         number: int, layer: nn.Module, x: Tensor, mask: Tensor | None, names: Sequence[str]
     ) -> Mapping[str, Tensor]:
-        del mask, names
-        return look(number, _matrix(layer, x))
+        del names
+        matrix = attention_of(layer, x, mask)
+        if mask is None:
+            return look(number, matrix)
+        each = [
+            look(number, one[None][:, :, kept][..., kept]) for one, kept in zip(matrix, mask, strict=True)
+        ]
+        return {name: torch.cat([found[name] for found in each]) for name in each[0]}
 
-    every = matrix_layers(shard.classifier, kernels=kernels)
-    return _measured(read, every, layers, shard, Shown(shard.images, shard.classifier, padding=False))
+    every = matrix_layers(shard.classifier, kernels=kernels, causal=True)
+    return _measured(read, every, layers, shard, _shown(shard, length))
 
 
-def _matrix(layer: nn.Module, x: Tensor) -> Tensor:
-    """The attention or kernel matrix of each head, (B, H, N, N), float64."""
+def attention_of(layer: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The attention or kernel matrix of each head, (B, H, N, N), float64.
+
+    Args:
+        layer: Of `matrix_layers`.
+        x: Tokens (B, N, C).
+        mask: Boolean (B, N), true for the tokens that take part; rows of the others are undefined.
+    """
     if isinstance(layer, MatrixLayer):
-        return layer.attention_matrix(x).double()
+        return layer.attention_matrix(x, mask).double()
     if isinstance(layer, KernelLayer):
-        left, right = layer.kernel_factors(x)
+        left, right = layer.kernel_factors(x, mask)
         with torch.autocast(x.device.type, enabled=False):
             return left.double() @ right.double().transpose(-2, -1)
-    seen = queries_keys_values(layer, x)
+    seen = queries_keys_values(layer, x, mask)
     with torch.autocast(x.device.type, enabled=False):
         queries, keys = seen.queries.double(), seen.keys.double()
-        return (queries @ keys.transpose(-2, -1) / math.sqrt(keys.shape[-1])).softmax(dim=-1)
+        scores = queries @ keys.transpose(-2, -1) / math.sqrt(keys.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
+        if getattr(layer, "causal", False):
+            later = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        return scores.softmax(dim=-1)
 
 
 class Shown(NamedTuple):
-    """What is run: the input by row, the model or a part of it, and whether the input may have padding."""
+    """What is run on what.
+
+    Attributes:
+        inputs: The model's input by row.
+        run: The model or a part of it.
+        padding: Whether the input may have padding.
+        tokens: Whether it is labelled sequences of tokens, of which those that are 0 are padding: a causal
+            layer is not told, as it sees none of them.
+    """
 
     inputs: Images
     run: nn.Module
     padding: bool
+    tokens: bool = False
+
+
+def _shown(shard: Shard, length: int | None) -> Shown:
+    """The input of a shard's model; of a language model windows of at most `length` words, without logits."""
+    if shard.task != "language":
+        hidden = length is not None
+        return Shown(shard.images, shard.classifier, hidden, hidden and shard.task == "sequence")
+    assert length is not None
+    return Shown(windows(shard, length), _Features(shard.classifier), padding=True)
+
+
+class _Features(nn.Module):
+    """A language model up to its last layer, without the logits of all words."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = getattr(model, "backbone", model)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Features (B, N, C), or what the model returns where it has none."""
+        run: Callable[[Tensor], Tensor] = getattr(self.model, "features", self.model)
+        return run(tokens)
+
+
+def windows(shard: Shard, length: int) -> Callable[[Sequence[int]], Tensor]:
+    """Windows of a text by row, int64 (B, words): from the start of each document, or the text's last one."""
+    stream, starts = torch.from_numpy(shard.text.stream()), shard.text.starts
+    words = min(length, shard.image_size, len(stream))
+
+    def of(rows: Sequence[int]) -> Tensor:
+        first = torch.tensor([min(starts[shard.order[row]], len(stream) - words) for row in rows])
+        return stream[first[:, None] + torch.arange(words)].long()
+
+    return of
 
 
 def _measured(
@@ -145,7 +216,7 @@ def _measured(
     done = 0
     with torch.no_grad(), frozen(shard.classifier):
         for rows in loader.batches():
-            found += loader.forward.in_parts(rows, _of_rows(read, chosen, every, loader, ids, shown.padding))
+            found += loader.forward.in_parts(rows, _of_rows(read, chosen, every, loader, ids, shown))
             done += len(rows)
             shard.progress(done)
     values = {name: torch.cat([part[name] for part in found]) for name in found[0]}
@@ -158,18 +229,22 @@ def _of_rows(
     every: Sequence[nn.Module],
     loader: Loader,
     ids: Sequence[str],
-    padding: bool,
+    shown: Shown,
 ) -> Callable[[Tensor], dict[str, Tensor]]:
     def measure(rows: Tensor) -> dict[str, Tensor]:
         """Measurements of some examples, (b, L, ...); starts again after running out of memory."""
         names = [ids[row] for row in rows.tolist()]
         seen: dict[int, Mapping[str, Tensor]] = {}
+        inputs = loader.images(rows)
+        present = with_one_place(inputs != PAD) if shown.tokens and inputs.dim() == 2 else None
 
         def see(number: int, layer: nn.Module, x: Tensor, mask: Tensor | None) -> None:
-            seen[number] = read(number, layer, x, mask, names)
+            step = len(x) // len(names)  # 2 for pairs of sequences, one after the other
+            mask = present if mask is None else mask[::step]
+            seen[number] = read(number, layer, x[::step], mask, names)
 
-        with observed([(number, every[number]) for number in chosen], see, padding=padding):
-            loader.forward.whole(loader.images(rows))
+        with observed([(number, every[number]) for number in chosen], see, padding=shown.padding):
+            loader.forward.whole(inputs)
         return {
             name: torch.stack([seen[number][name].cpu() for number in chosen], dim=1)
             for name in seen[chosen[0]]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.workers.evaluation.suites.primal_lra import primal_lra
+from assay.workers.evaluation.suites.primal_lra import LRA_RULES, primal_lra
 
 __all__ = ["bn_lra"]
 
+TASKS = ("sequence",)
+RULES = LRA_RULES
 PAPER = "Nguyen et al. 2023, A primal-dual framework for transformers and neural networks, tables 2, 7, 11"
 
 

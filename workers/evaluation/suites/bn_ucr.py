@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["bn_ucr"]
 
+TASKS = ("series_regression",)
 PAPER = "Nguyen et al. 2023, A primal-dual framework for transformers and neural networks, table 8"
 
 

@@ -8,6 +8,7 @@ from assay.workers.evaluation.suites.primal_uea import primal_uea
 
 __all__ = ["bn_uea"]
 
+TASKS = ("series",)
 PAPER = "Nguyen et al. 2023, A primal-dual framework for transformers and neural networks, tables 1, 5, 10"
 
 

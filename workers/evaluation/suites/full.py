@@ -11,6 +11,7 @@ from assay.workers.evaluation.suites.standard import standard
 
 __all__ = ["full"]
 
+TASKS = ("classification",)
 # Evaluations that do not fit the model or the data are left out, and the user is told.
 LEAVES_OUT = True
 

@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["natural_shifts"]
 
+TASKS = ("classification",)
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, table 1"
 
 

@@ -6,6 +6,10 @@ from typing import Any
 
 __all__ = ["primal_lra"]
 
+TASKS = ("sequence",)
+RULES = LRA_RULES = (
+    ("data.words == False", "the Long Range Arena has sequences of symbols, bytes or pixels, not of words"),
+)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD, tables 3, 8"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["primal_rl"]
 
+TASKS = ("control",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD, table 5"
 
 

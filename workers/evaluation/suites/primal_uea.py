@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["primal_uea"]
 
+TASKS = ("series",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD, table 1"
 # Standard deviations of a feature.
 EPSILONS = (0.05, 0.1)

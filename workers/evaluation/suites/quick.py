@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["quick"]
 
+TASKS = ("classification",)
 EPSILONS = ("1/255", "2/255", "4/255", "8/255")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["rpc_ade20k"]
 
+TASKS = ("segmentation",)
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, table 6"
 
 

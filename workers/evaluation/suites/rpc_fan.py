@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["rpc_fan"]
 
+TASKS = ("classification",)
 PAPER = (
     "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, tables 8 and 10"
 )

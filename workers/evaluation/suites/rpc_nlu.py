@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["rpc_nlu"]
 
+TASKS = ("sequence",)
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, tables 11, 12"
 
 

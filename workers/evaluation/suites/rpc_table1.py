@@ -8,6 +8,7 @@ from assay.workers.evaluation.suites.natural_shifts import natural_shifts
 
 __all__ = ["rpc_table1"]
 
+TASKS = ("classification",)
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, table 1"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["rpc_table2"]
 
+TASKS = ("classification",)
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, table 2"
 
 

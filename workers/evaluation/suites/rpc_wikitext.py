@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["rpc_wikitext"]
 
+TASKS = ("language",)
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA, table 3"
 # The paper states none.
 RATES = (0.02, 0.05, 0.1)

@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["series_robustness"]
 
+TASKS = ("series",)
 # In standard deviations of each feature over the training set.
 NOISE = (0.1, 0.5, 1.0)
 BUDGETS = (0.05, 0.1, 0.25)

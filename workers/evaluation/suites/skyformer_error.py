@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["skyformer_error"]
 
+TASKS = ("classification", "segmentation", "language", "sequence", "series", "series_regression")
 PAPER = (
     "Chen et al. 2021, Skyformer: remodel self-attention with Gaussian kernel and Nystrom method, figure 1"
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.workers.evaluation.suites.primal_lra import primal_lra
+from assay.workers.evaluation.suites.primal_lra import LRA_RULES, primal_lra
 
 __all__ = ["skyformer_lra"]
 
+TASKS = ("sequence",)
+RULES = LRA_RULES
 PAPER = "Chen et al. 2021, Skyformer: remodel self-attention with Gaussian kernel and Nystrom method, table 1"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 __all__ = ["standard"]
 
+TASKS = ("classification",)
 # The budget of RobustBench's Linf leaderboards on CIFAR; the headline number is at it.
 BUDGET = "8/255"
 # Smaller ones for the curve, which must fall, and one at which nothing may be left.

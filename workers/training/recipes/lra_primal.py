@@ -12,10 +12,12 @@ from annotated_types import Gt, Interval, Le
 from assay.workers.training.parameters import (
     SELECTION_RULES,
     LongRangeTask,
+    LongRangeTaskName,
     LongRangeValues,
     TotalBatch,
     Validation,
     long_range_recipe,
+    published_of,
 )
 from assay.workers.training.recipe import Recipe, Selection
 
@@ -30,7 +32,7 @@ RULES = (
     ),
     *SELECTION_RULES,
 )
-PUBLISHED: dict[LongRangeTask, LongRangeValues] = {
+PUBLISHED: dict[LongRangeTaskName, LongRangeValues] = {
     "listops": LongRangeValues(5000, 32, 1e-4, 1000, 50),
     "text": LongRangeValues(20_000, 32, 1e-4, 8000, 500),
     "retrieval": LongRangeValues(30_000, 32, 1e-4, 800, 300),
@@ -41,7 +43,7 @@ PUBLISHED: dict[LongRangeTask, LongRangeValues] = {
 
 def lra_primal(
     *,
-    task: LongRangeTask = "listops",
+    task: LongRangeTask = None,
     steps: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None,
     learning_rate: Annotated[float, Gt(0), Le(1)] | None = None,
     warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] | None = None,
@@ -56,7 +58,7 @@ def lra_primal(
     execution.dtype = "float16".
 
     Args:
-        task: whose published values are taken.
+        task: whose published values are taken; null takes the data's own task, and other data need it stated.
         steps: optimiser steps, the warm-up among them; null takes the task's.
         learning_rate: AdamW's peak; null takes the task's. It does not depend on the batch size.
         warmup_steps: linear rise to the peak from its 25th part; null takes the task's share of the steps.
@@ -73,7 +75,7 @@ def lra_primal(
         "total_batch": total_batch,
     }
     return long_range_recipe(
-        PUBLISHED[task],
+        published_of(task, PUBLISHED),
         given,
         clip_value=None,
         validation=validation,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.catalog.component import Component
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.results import EvaluationResult, Metric
 from assay.service.metrics.analyses.spectral_error import TARGETS
@@ -218,7 +219,7 @@ def test_the_suites_of_text_are_of_their_own_task() -> None:
     assert rows == [("perplexity", None), ("word_swap", 0.02), ("word_swap", 0.05), ("word_swap", 0.1)]
     with pytest.raises(InvalidSpec) as caught:
         validate(load(), body | {"evaluations": [{"suite": "rpc_nlu"}]})
-    assert "is for classification and sequence" in caught.value.details[0].message
+    assert "'rpc_nlu' is for sequence" in caught.value.details[0].message
     sentences = {"model": {"name": "text_classifier"}, "data": {"name": "sst"}}
     spec = validate(load(), body | sentences | {"evaluations": [{"suite": "rpc_nlu"}]}).spec
     assert [item["name"] for item in spec["evaluations"]] == ["top1", "deepwordbug"]
@@ -240,12 +241,49 @@ def test_suites_of_series_are_for_series(suite: str) -> None:
 
 @pytest.mark.parametrize("suite", ["primal_lra", "bn_lra", "skyformer_lra"])
 def test_suites_of_the_long_range_arena_have_the_accuracy_of_sequences(suite: str) -> None:
-    sentences = {
-        "model": {"name": "text_classifier", "params": {"backbone": {"name": "symmlm_tiny"}}},
-        "data": {"name": "imdb", "params": {"folder": "aclImdb"}},
-    }
-    body = {"kind": "evaluate", "evaluations": [{"suite": suite}]} | sentences
-    assert [item["name"] for item in validate(load(), body).spec["evaluations"]] == ["top1"]
+    body = {"kind": "evaluate", "evaluations": [{"suite": suite}]}
+    symbols = {"model": {"name": "lra_transformer"}, "data": {"name": "lra_text"}}
+    assert [item["name"] for item in validate(load(), body | symbols).spec["evaluations"]] == ["top1"]
+    words = {"model": {"name": "text_classifier"}, "data": {"name": "imdb"}}
+    with pytest.raises(InvalidSpec, match="not of words") as caught:
+        validate(load(), body | words)
+    assert caught.value.details[0].loc == ["evaluations", 0, "suite"]
+
+
+SUITES = load().list("suite")
+# A model and data of each task.
+OF_TASK = {
+    "classification": ("vit", "imagenet"),
+    "segmentation": ("segmenter", "shapes"),
+    "language": ("lm", "pydoc"),
+    "sequence": ("lra_transformer", "lra_text"),
+    "series": ("uea_transformer", "motions"),
+    "series_regression": ("series_regressor", "pulses"),
+    "control": ("decision_transformer", "classic_control"),
+}
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=[suite.name for suite in SUITES])
+def test_every_suite_is_for_its_tasks_and_refused_for_every_other(suite: Component) -> None:
+    assert suite.tasks
+    assert set(suite.tasks) <= set(OF_TASK)
+    for task, (model, data) in OF_TASK.items():
+        body = {
+            "kind": "evaluate",
+            "model": {"name": model},
+            "data": {"name": data},
+            "evaluations": [{"suite": suite.name}],
+            "protocol": "paper" if suite.name == "rpc_table2" else "pixel",
+        }
+        if task in suite.tasks:
+            assert validate(load(), body).spec["evaluations"]
+            continue
+        with pytest.raises(InvalidSpec) as caught:
+            validate(load(), body)
+        (detail,) = caught.value.details
+        assert detail.loc == ["evaluations", 0, "suite"], task
+        assert detail.message.startswith(f"{suite.name!r} is for")
+        assert {one.name for one in SUITES if task in one.tasks} <= {*detail.allowed}  # type: ignore[misc]
 
 
 def test_the_error_of_attention_is_measured_at_the_features_of_the_figure() -> None:

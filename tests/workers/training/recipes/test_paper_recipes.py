@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 from assay.models.vit import vit
 from assay.service.catalog.catalog import load
 from assay.workers.training.optimisers import optimiser_of
-from assay.workers.training.parameters import LongRangeTask
+from assay.workers.training.parameters import LongRangeTaskName
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.recipes.deit import deit
 from assay.workers.training.recipes.imagenet_100 import imagenet_100
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[Recipe, Reference, dict[str, float]]] = {
         {"norm": 0.05},
     ),
     "lra_skyformer": (
-        lra_skyformer(**SHORT, clip_value=1e-3),  # type: ignore[arg-type]
+        lra_skyformer(task="listops", **SHORT, clip_value=1e-3),  # type: ignore[arg-type]
         adamw_one_cycle,
         {"value": 1e-3},
     ),
@@ -137,7 +137,7 @@ PRIMAL = {
 
 
 @pytest.mark.parametrize(("build", "table"), [(lra_skyformer, SKYFORMER), (lra_primal, PRIMAL)])
-@pytest.mark.parametrize("task", get_args(LongRangeTask))
+@pytest.mark.parametrize("task", get_args(LongRangeTaskName))
 def test_the_published_values_of_the_long_range_arena(build: Any, table: Any, task: str) -> None:
     recipe = build(task=task)
     values = (recipe.steps, recipe.total_batch, recipe.learning_rate, recipe.warmup_steps)
@@ -159,7 +159,7 @@ def test_selections_of_the_long_range_arena_judge_as_often_as_released() -> None
 def test_a_shorter_training_warms_up_for_the_same_share() -> None:
     assert lra_primal(task="listops", steps=50).warmup_steps == 10
     assert lra_skyformer(task="text", steps=10).warmup_steps == 1
-    assert lra_primal(steps=50, warmup_steps=3).warmup_steps == 3
+    assert lra_primal(task="listops", steps=50, warmup_steps=3).warmup_steps == 3
 
 
 def test_the_published_values_of_the_others() -> None:
