@@ -25,6 +25,7 @@ from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, Manners
 from assay.service.settings import Settings
 from assay.service.store.live import Live
 from assay.service.store.store import Store
+from assay.service.submission.packages import HasPackage
 from assay.service.telemetry import Requests, Telemetry
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ def create_app(
     store: Store | None = None,
     dispatcher: Dispatcher | None = None,
     catalog: Catalog | None = None,
+    has_package: HasPackage | None = None,
 ) -> FastAPI:
     """Assembles the service.
 
@@ -54,6 +56,7 @@ def create_app(
         store: an open store, which the caller closes; None opens the one named by the settings.
         dispatcher: the doorbell; None: no doorbell, workers poll.
         catalog: None loads the committed `catalog.json`.
+        has_package: whether the workers have a Python package; None where they run elsewhere.
 
     Returns:
         The ASGI application.
@@ -97,6 +100,7 @@ def create_app(
     app.state.numbers = metrics.Numbers(settings, app.version, requests, opener, app.state.connections)
     app.state.dispatcher = dispatcher or NullDispatcher()
     app.state.catalog = catalog or load()
+    app.state.has_package = has_package
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -113,8 +114,16 @@ def _serve(
     settings: Settings, worker_settings: WorkerSettings, store: Store, listener: socket.socket
 ) -> None:
     with _workers(store, worker_settings, settings.workers) as supervisors:
-        app = create_app(settings, store=store, dispatcher=ThreadDispatcher(supervisors))
+        # Evaluators run this interpreter, with its packages.
+        has_package = _has_package if supervisors else None
+        app = create_app(
+            settings, store=store, dispatcher=ThreadDispatcher(supervisors), has_package=has_package
+        )
         run(app, listener, settings.log_level)
+
+
+def _has_package(name: str) -> bool:
+    return find_spec(name) is not None
 
 
 @contextmanager

@@ -118,11 +118,18 @@ def sparse_attend(
         (B, H, N, D).
     """
     tokens, places = queries.shape[2] - prefix_tokens, keys.shape[2] - prefix_tokens
-    output = queries[:, :, :prefix_tokens]
+    output = values[:, :, :0]  # as wide as the values
     if prefix_tokens:
         ahead = slice(0, prefix_tokens if causal else None)
         seen = None if mask is None else mask[:, ahead]
-        output = attend(output, keys[:, :, ahead], values[:, :, ahead], seen, dropout, causal=causal)
+        output = attend(
+            queries[:, :, :prefix_tokens],
+            keys[:, :, ahead],
+            values[:, :, ahead],
+            seen,
+            dropout,
+            causal=causal,
+        )
     if not tokens:
         return output
     blocks = _Blocks(pattern, stride, summary, factor, causal, -(-places // stride))

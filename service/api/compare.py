@@ -77,7 +77,7 @@ def _side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:
     # A training job has no plan; its provenance has the sizes instead.
     planned = row.plan or row.provenance
     hashes = {} if planned is None else planned.get("data_sha256", {})
-    return JobResults(row.id, results.complete, evaluations, columns, known, hashes)
+    return JobResults(row.id, results.complete, evaluations, columns, known, hashes, row.spec["seed"])
 
 
 def _joined(store: TenantStore, job_id: str, position: int) -> Rows:

@@ -24,6 +24,7 @@ from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import CheckpointRow, JobRow, SourceRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.tenants import TenantStore
+from assay.service.submission.packages import HasPackage
 
 TAG = re.compile(r'(?:^|[ ,])(?:W/)?("[^"]*")')
 
@@ -79,6 +80,11 @@ async def _catalog(request: Request) -> Catalog:
     return catalog
 
 
+async def _has_package(request: Request) -> HasPackage | None:
+    found: HasPackage | None = request.app.state.has_package
+    return found
+
+
 async def _dispatcher(request: Request) -> Dispatcher:
     dispatcher: Dispatcher = request.app.state.dispatcher
     return dispatcher
@@ -95,6 +101,7 @@ StoreDep = Annotated[TenantStore, Depends(_store)]
 # The whole store, for routes of health, keys and numbers of the machine; never with an id of a job.
 SystemStoreDep = Annotated[Store, Depends(_system_store)]
 CatalogDep = Annotated[Catalog, Depends(_catalog)]
+HasPackageDep = Annotated[HasPackage | None, Depends(_has_package)]
 DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
 LiveDep = Annotated[Live, Depends(_live)]
 

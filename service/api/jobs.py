@@ -17,6 +17,7 @@ from assay.service.api.deps import (
     CatalogDep,
     Cursor,
     DispatcherDep,
+    HasPackageDep,
     JobDep,
     Limit,
     LiveDep,
@@ -97,6 +98,7 @@ def submit(
     catalog: CatalogDep,
     settings: SettingsDep,
     dispatcher: DispatcherDep,
+    has_package: HasPackageDep,
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="validate and estimate, store nothing")] = False,
 ) -> Response:
@@ -117,6 +119,7 @@ def submit(
         find_job=job_finder(store),
         find_checkpoint=checkpoint_finder(store),
         max_evaluations=settings.max_evaluations,
+        has_package=has_package,
     )
     execution = valid.spec["execution"]
     work = bounded_estimate(

@@ -18,7 +18,7 @@ from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.states import JobState
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
-from assay.service.submission.warnings import training_warnings
+from assay.service.submission.warnings import spec_warnings
 
 router = APIRouter(prefix=JOBS_PATH, tags=["results"])
 
@@ -83,7 +83,7 @@ def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Resul
         reason = f": {job.error['message']}" if job.error else ""
         raise NoResults(f"job {job.id} is {job.state.value} and has no results yet{reason}")
     found = results_view(job, rows, catalog.threat_of)
-    warnings = [*found.warnings, *training_warnings(catalog, job.spec)]
+    warnings = [*found.warnings, *spec_warnings(catalog, job.spec)]
     return found.model_copy(update={"warnings": warnings})
 
 

@@ -3,9 +3,9 @@
 A rule is data, not code: it is parsed, every node is checked against a list of allowed kinds, and then it
 is computed node by node. `eval` is never used. Names are `model.x`, `data.x` and `params.x`;
 allowed are constants, lists, arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not`
-and the calls min, max, len, abs and ascending (of a list: each more than the one before). `job.protocol` is the protocol of an evaluation job, and
-`part.backbone_width` is the fact `width` of the component named by the parameter `backbone`; in recipes and
-evaluations, by the model's parameter.
+and the calls min, max, len, abs and ascending (of a list: each value is more than the one before it).
+`job.protocol` is the protocol of an evaluation job, and `part.backbone_width` is the fact `width` of the
+component named by the parameter `backbone`; in recipes and evaluations, by the model's parameter.
 """
 
 from __future__ import annotations

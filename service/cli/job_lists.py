@@ -7,6 +7,9 @@
 
 A job is a spec as for `POST /jobs`, with a name of its own. Missing fields come from the defaults of its
 kind. Wherever a field called `job` has an id, it may have "@" and the name of an earlier job.
+
+Every job is validated by a dry run before the first one is stored. A dry run cannot know whether the weights
+of an earlier job of the list fit: if not, this is refused at submission, and the earlier jobs are canceled.
 """
 
 from __future__ import annotations
@@ -19,7 +22,14 @@ from assay.service.catalog.parameters import check
 from assay.service.cli import commands, markdown, output
 from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient
-from assay.service.contract.errors import AssayError, ErrorDetail, InvalidState, MalformedJson, NoResults
+from assay.service.contract.errors import (
+    AssayError,
+    ErrorDetail,
+    InvalidSpec,
+    InvalidState,
+    MalformedJson,
+    NoResults,
+)
 from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.results import Job, Results
 from assay.service.contract.strict_json import parse_json
@@ -143,6 +153,7 @@ def run(options: commands.Options) -> int:
     """Posts the jobs of a list, waits for all of them, and prints their results."""
     listed = read(commands.spec_text(options.file))
     with commands.connected(options) as client:
+        _check_all(client, listed)
         jobs = _submitted(client, listed, options.idempotency_key)
         ended = _followed(client, jobs)
         results = {name: found for name, job in ended.items() if (found := _results(client, job))}
@@ -164,6 +175,55 @@ def run(options: commands.Options) -> int:
         reason = f"{job.error.type}: {job.error.message}" if job.error else job.message
         sys.stderr.write(f"{output.printable(f'{name}: job {job.id} {job.state.value}: {reason}')}\n")
     return commands.JOB_FAILED if failed else commands.OK
+
+
+def _check_all(client: AssayClient, listed: list[Entry]) -> None:
+    """Validates every job by a dry run, which stores nothing.
+
+    Raises:
+        InvalidSpec: one or more are refused; the details have the places in the list.
+    """
+    refused: list[InvalidSpec] = []
+    for index, spec in enumerate(listed):
+        try:
+            client.dry_run(stand_in(spec, listed[:index]))
+        except InvalidSpec as error:
+            places = [(*loc,) for loc, _ in _references(spec, ())]
+            # A backbone's parameters come from the job that trains it.
+            unknown = "part" in _weights(spec)
+            details = [
+                detail
+                for detail in error.details
+                if (*detail.loc,) not in places and not (unknown and detail.loc[:1] == ["model"])
+            ]
+            if details:
+                refused.append(_placed(InvalidSpec(details[0].message, details), index, spec["name"]))
+    if refused:
+        details = [detail for error in refused for detail in error.details]
+        raise InvalidSpec("; ".join(error.message for error in refused), details)
+
+
+def stand_in(spec: Entry, earlier: list[Entry]) -> Entry:
+    """A spec as far as a dry run can check it: a model takes the parameters of the listed job that trains it.
+
+    Its reference stays, and the service reports that there is no such job.
+    """
+    given = _weights(spec).get("job")
+    if not _refers("job", given) or "part" in _weights(spec):
+        return spec
+    trained = next((job for job in earlier if job.get("name") == given[len(REFERENCE_PREFIX) :]), {})
+    theirs, own = trained.get("model"), spec["model"]
+    if not isinstance(theirs, dict) or theirs.get("name") != own.get("name"):
+        return spec
+    return {**spec, "model": {**own, "params": {**_dict(theirs.get("params")), **_dict(own.get("params"))}}}
+
+
+def _weights(spec: Entry) -> Entry:
+    return _dict(_dict(spec.get("model")).get("weights"))
+
+
+def _dict(value: object) -> Entry:
+    return value if isinstance(value, dict) else {}
 
 
 def _submitted(client: AssayClient, listed: list[Entry], key: str | None) -> dict[str, Job]:

@@ -59,10 +59,10 @@ def _table(columns: Sequence[Column], rows: Mapping[str, Cells]) -> str:
 
 
 def _cell(metric: Metric) -> str:
-    """Value and interval, as `97.5 [95.3, 98.7]`; `-` if not finite."""
+    """Value and interval, as `97.5 [95.3, 98.7]`; `-` if not finite; of an exact count the value alone."""
     numbers = (metric.value, metric.ci_low, metric.ci_high)
     value, low, high = (output.number(number, metric.unit).removesuffix(" %") for number in numbers)
-    return f"{value} [{low}, {high}]"
+    return value if metric.ci_method == "exact" else f"{value} [{low}, {high}]"
 
 
 def _unit(metric: Metric) -> str:

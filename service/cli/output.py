@@ -18,6 +18,9 @@ from assay.service.contract.results import Artifact, EvaluationResult, Job, Metr
 
 # Units shown in percent.
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
+# Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
+WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
+SHOWN_WHOLE = 1000
 TESTS = {"mcnemar": "McNemar", "paired_bootstrap": "paired bootstrap"}
 MAX_LISTED = 12
 _NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
@@ -182,16 +185,19 @@ def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
 
 
 def metric_cells(metric: Metric) -> tuple[str, str, str]:
-    """Value, interval and sample size."""
+    """Value, interval and sample size; an exact count has no interval."""
     interval = f"[{number(metric.ci_low, metric.unit)}, {number(metric.ci_high, metric.unit)}]"
-    return number(metric.value, metric.unit), interval, str(metric.n)
+    shown = "-" if metric.ci_method == "exact" else interval
+    return number(metric.value, metric.unit), shown, str(metric.n)
 
 
 def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str:
-    """A metric's value, formatted."""
+    """A metric's value, formatted: counts and bytes whole from 1000 on, or where they are whole."""
     if value is None:
         return "-"
     plus = "+" if sign else ""
+    if unit in WHOLE and (value == int(value) or abs(value) >= SHOWN_WHOLE):
+        return f"{value:{plus}.0f}"
     if unit in IN_PERCENT:
         return f"{100 * value:{plus}.1f} %"
     return f"{value:{plus}.4g}"

@@ -53,7 +53,7 @@ class PlannedEvaluation(TypedDict):
     published one where the number differs, `class_pixels` (K,) the training pixels of each class, for losses
     that are balanced by them. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is
     the batch size of a training's steps, where it is not that of the `published_batch`. `cut` counts examples
-    that are longer than the model reads.
+    that are longer than the model reads, `cut_in_training` those of the `training` examples.
     """
 
     n: int
@@ -69,6 +69,8 @@ class PlannedEvaluation(TypedDict):
     published_batch: NotRequired[int]
     step_batch: NotRequired[int]
     cut: NotRequired[int]
+    cut_in_training: NotRequired[int]
+    training: NotRequired[int]
 
 
 class Plan(TypedDict):

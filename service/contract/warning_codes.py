@@ -42,6 +42,8 @@ WarningCode = Literal[
     "screened",
     "undefined_metric",
     "no_worker_with_devices",
+    "package_not_checked",
+    "other_dtype",
     "left_out",
     # about an analysis
     "quotients_left_out",
@@ -58,4 +60,5 @@ WarningCode = Literal[
     "not_common",
     "partial_overlap",
     "different_data",
+    "different_seeds",
 ]

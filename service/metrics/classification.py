@@ -18,6 +18,8 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 
 # Metric to outcome column: the share of its true entries.
 SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}
+# Fewer classes have no top-5 accuracy.
+TOP5_CLASSES = 5
 # Metric to outcome column: its median over the broken examples.
 MEDIANS = {"median_linf": "linf", "median_l2": "l2"}
 COLUMNS = "id label prediction correct correct5 clean_correct loss forward backward"
@@ -34,9 +36,8 @@ class Classification(OutcomeTable):
     units: ClassVar[Units] = {"top1": "proportion", "top5": "proportion"}
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies."""
-        del context
-        return Summary(classification_metrics(rows))
+        """Accuracies; top-5 of data with more than four classes."""
+        return Summary(_telling(classification_metrics(rows), context))
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies."""
@@ -68,7 +69,13 @@ class Attack(Classification):
         """Accuracies under the attack, its success and its cost; the stages of an ensemble."""
         everything = [True] * len(rows["id"]) if context.protocol == "paper" else None
         metrics = classification_metrics(rows, initially_correct=rows["clean_correct"], attacked=everything)
-        return Summary(metrics, stage_breakdown(context.evidence, len(rows["id"])))
+        return Summary(_telling(metrics, context), stage_breakdown(context.evidence, len(rows["id"])))
+
+
+def _telling(metrics: dict[str, Metric], context: Context) -> dict[str, Metric]:
+    """The metrics less top-5 where there are no five classes, of which it is always 1."""
+    few = context.classes is not None and context.classes < TOP5_CLASSES
+    return {name: metric for name, metric in metrics.items() if not (few and name == "top5")}
 
 
 def classification_metrics(

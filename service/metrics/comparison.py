@@ -71,6 +71,7 @@ class JobResults:
         tables: the outcome table of the evaluation at a position, where known; without one there are no
             paired tests.
         data_sha256: content hash of each data set by `data_label`.
+        seed: of the job; None where unknown.
     """
 
     job: str
@@ -79,6 +80,7 @@ class JobResults:
     columns: Callable[[int], Rows]
     tables: Mapping[int, OutcomeTable] = field(default_factory=dict)
     data_sha256: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
 
 
 def compare(jobs: Sequence[JobResults]) -> Comparison:
@@ -123,7 +125,8 @@ class _Jobs:
             pair = Pair(first.name, self.first.columns(here), self.second.columns(there))
             self._check_overlap(pair, first)
             table = self.first.tables.get(here)
-            paired = table.paired(pair) if table is not None and pair.ids else None
+            if table is not None and pair.ids and self._same_examples(table, first):
+                paired = table.paired(pair)
         for name, metric in first.metrics.items():
             if name in second.metrics:
                 yield self._row(first, name, (metric, second.metrics[name]), paired)
@@ -167,6 +170,19 @@ class _Jobs:
         message = f"data set {name!r} had other content in job {self.second.job}; no paired tests"
         if not any(warning.message == message for warning in self.warnings):
             self.warnings.append(_warning("different_data", message, sha256=sorted(map(str, hashes))))
+        return False
+
+    def _same_examples(self, table: OutcomeTable, evaluation: EvaluationResult) -> bool:
+        """Whether rows of one id are the same example in both jobs."""
+        seeds = [self.first.seed, self.second.seed]
+        if not getattr(table, "seeded", False) or seeds[0] == seeds[1]:
+            return True
+        message = (
+            f"{evaluation.name}: job {self.second.job} has another seed, from which its examples begin; no"
+            " paired tests"
+        )
+        if not any(warning.message == message for warning in self.warnings):
+            self.warnings.append(_warning("different_seeds", message, seeds=seeds))
         return False
 
     def _check_overlap(self, pair: Pair, evaluation: EvaluationResult) -> None:

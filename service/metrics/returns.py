@@ -1,7 +1,7 @@
 """Returns of a policy over episodes, with intervals, and the paired difference of two policies.
 
-Intervals are bootstraps over episodes (`intervals.py`). Two policies that played the same episodes, by seed
-and id, are compared episode by episode.
+Intervals are bootstraps over episodes (`intervals.py`). Two policies that played the same episodes, by the
+job's seed and the episode's id, are compared episode by episode.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Returns(OutcomeTable):
     """A row is an episode; one in which the policy gave a number that is not finite has no return."""
 
     name = "returns"
+    seeded: ClassVar[bool] = True
     columns = columns_of("id return normalized length forward backward", optional="action_change")
     units: ClassVar[Units] = {
         "normalized_return": "ratio",

@@ -62,6 +62,7 @@ class Context:
         device: On which the first shard ran, as in the provenance.
         baseline_errors: Error of the baseline of the mean corruption error, in [0, 1] and by corruption; None
             without one for the data.
+        classes: Of the data; None where not known.
     """
 
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Context:
     evidence: Sequence[Evidence] = ()
     device: Mapping[str, Any] = field(default_factory=dict)
     baseline_errors: Mapping[str, float] | None = None
+    classes: int | None = None
 
     @property
     def facts(self) -> Sequence[Mapping[str, Any]]:
@@ -103,12 +105,14 @@ class OutcomeTable(Protocol):
         units: Unit of each metric, those of the breakdown included.
         undefined: Metric to the reason why it may have no value. `summarise` may give a better one, in a
             warning `undefined_metric` that names the metric.
+        seeded: Whether rows of one id are the same example only in jobs of one seed.
     """
 
     name: ClassVar[str]
     columns: ClassVar[tuple[Column, ...]]
     units: ClassVar[Units]
     undefined: ClassVar[Reasons] = {}
+    seeded: ClassVar[bool] = False
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """One row of the results.

@@ -247,7 +247,7 @@ def known_of_model(catalog: Catalog, component: Component, params: Params) -> di
 
 
 def known_of_parts(catalog: Catalog, component: Component, params: Params) -> dict[str, object]:
-    """Values under `part` for rules: of the parts of a model, and those of its backbone by their own names."""
+    """Values under `part` for rules: of a model's parts, and of its backbone's parts by their own names."""
     known: dict[str, object] = {}
     for _, kind, reference in component.references(params):
         if kind == "model":

@@ -36,9 +36,10 @@ from assay.service.submission.compatibility import (
 from assay.service.submission.data_folders import check_folders
 from assay.service.submission.estimate import estimate
 from assay.service.submission.imagenet_c_layout import check_stored
+from assay.service.submission.packages import HasPackage, check_package, package_warnings
 from assay.service.submission.shape import check_execution, check_shape
 from assay.service.submission.suites import expand, expand_fitting
-from assay.service.submission.warnings import submission_warnings
+from assay.service.submission.warnings import check_arithmetic, submission_warnings
 from assay.service.submission.weights import (
     FindCheckpoint,
     FindJob,
@@ -76,6 +77,7 @@ def validate(
     find_job: FindJob | None = None,
     find_checkpoint: FindCheckpoint | None = None,
     max_evaluations: int = MAX_EVALUATIONS,
+    has_package: HasPackage | None = None,
 ) -> ValidSpec:
     """Check a job's spec against the catalog and fill in every default.
 
@@ -87,6 +89,7 @@ def validate(
             unchecked.
         find_checkpoint: The same for the names of uploaded checkpoints.
         max_evaluations: Number of evaluations that a job may have, with its suites expanded.
+        has_package: Whether the workers have a Python package, by name; None where the service cannot know.
 
     Raises:
         InvalidSpec: with a detail per wrong field.
@@ -94,13 +97,17 @@ def validate(
     problems = Problems()
     shape = check_shape(body, problems)
     validation = _Validation(catalog, problems, data_root, find_job, find_checkpoint, max_evaluations)
+    validation.has_package = has_package
     completed = validation.complete(shape)
     problems.raise_if_any()
     spec: UserSpec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(completed))
     return ValidSpec(
         spec=spec,
         estimate=estimate(catalog, spec),
-        warnings=submission_warnings(catalog, spec, validation.source),
+        warnings=[
+            *submission_warnings(catalog, spec, validation.source),
+            *([] if has_package is not None else package_warnings(catalog, spec)),
+        ],
     )
 
 
@@ -119,6 +126,7 @@ class _Validation:
         self.catalog, self.problems, self.data_root = catalog, problems, data_root
         self.find_job, self.find_checkpoint = find_job, find_checkpoint
         self.max_evaluations = max_evaluations
+        self.has_package: HasPackage | None = None
         self.model: Checked | None = None
         self.data: Checked | None = None
         self.source: WeightsSource | None = None
@@ -151,6 +159,8 @@ class _Validation:
         if isinstance(shape.get("evaluations"), list):
             spec["evaluations"] = self._check_evaluations(shape["evaluations"])
             spec["left_out"] = [*shape.get("left_out", []), *self.left_out]
+            names = [item["name"] for item in spec["evaluations"] if item is not None]
+            check_arithmetic(self.catalog, names, shape.get("execution"), self.problems)
         return spec
 
     def _check_model(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -179,6 +189,7 @@ class _Validation:
         if checked is None:
             return None
         check_folders(self.catalog, checked, self.data_root, problems, loc)
+        check_package(checked.component, self.has_package, problems, loc)
         self._check_rules(checked, checked, problems, (*loc, "params"))
         if self.model is not None:
             check_data_tasks(self.catalog, checked.component, self.model.component, problems, loc)

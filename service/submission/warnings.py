@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import EVALUATIONS
+from assay.service.contract.problems import Problems
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.suites import left_out_warnings
 from assay.service.submission.weights import WeightsSource
+
+DEFAULT_DTYPE = "float32"
 
 
 def submission_warnings(
@@ -22,7 +26,7 @@ def submission_warnings(
         spec: With every default filled in.
         source: Of its model's weights, if known.
     """
-    warnings = [warning.model_dump() for warning in training_warnings(catalog, spec)]
+    warnings = [warning.model_dump() for warning in spec_warnings(catalog, spec)]
     if spec["kind"] != "evaluate":
         return warnings
     if spec["model"]["weights"] is None:
@@ -45,6 +49,49 @@ def submission_warnings(
         )
     warnings += [warning.model_dump() for warning in left_out_warnings(spec)]
     return warnings
+
+
+def spec_warnings(catalog: Catalog, spec: Mapping[str, Any]) -> Iterator[Warning]:
+    """The warnings that a stored spec alone gives; its results have them too.
+
+    Args:
+        catalog: Has the components; of a stored job some may be gone, which are passed over.
+        spec: Of any job.
+    """
+    yield from training_warnings(catalog, spec)
+    dtype = spec["execution"].get("dtype", DEFAULT_DTYPE)
+    for name in dict.fromkeys(item["name"] for item in spec.get("evaluations", [])):
+        own = arithmetic_of(catalog, name)
+        if own is not None and dtype not in (own, DEFAULT_DTYPE):
+            message = f"{name} is computed in {own}: execution.dtype {dtype} has no effect on it"
+            evidence = {"evaluation": name, "dtype": dtype, "computed_in": own}
+            yield Warning(code="other_dtype", message=message, evidence=evidence)
+
+
+def arithmetic_of(catalog: Catalog, evaluation: str) -> str | None:
+    """The dtype of an evaluation that is computed in the same one in every job; None for all others."""
+    if evaluation not in catalog.names(*EVALUATIONS):
+        return None
+    own = (catalog.find_evaluation(evaluation).facts or {}).get("arithmetic")
+    return None if own is None else str(own)
+
+
+def check_arithmetic(catalog: Catalog, names: Iterable[str], execution: object, problems: Problems) -> None:
+    """Report screening in low precision of an evaluation that is always computed in its own dtype.
+
+    Args:
+        catalog: Has the evaluations.
+        names: Of the job's evaluations.
+        execution: The `execution` of a job spec, well-formed or not.
+        problems: Receives at most one error.
+    """
+    screening = execution.get("screening") if isinstance(execution, dict) else None
+    for name in names if screening is not None else ():
+        own = arithmetic_of(catalog, name)
+        if own is not None:
+            message = f"{name!r} is computed in {own} at every step: nothing of it can be screened"
+            problems.add(("execution", "screening"), message, given=screening, allowed=[None])
+            return
 
 
 def training_warnings(catalog: Catalog, spec: Mapping[str, Any]) -> Iterator[Warning]:

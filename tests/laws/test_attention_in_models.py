@@ -1,7 +1,7 @@
 """Every attention of the catalog in every kind of model: it learns, and its gradients serve an attack.
 
 In vision transformers, FAN and Segmenter's backbone, in classifiers of sequences and of time series, and with
-a causal form in language models.
+a causal form in language models and in the Decision Transformer.
 
 New files in `models/attention` are covered automatically. What the service refuses by a rule of the mechanism
 must be refused by the model too, or not be accepted for that model at all.
@@ -21,11 +21,13 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.fgsm import fgsm
 from assay.attacks.kernel import Examples, Setting, frozen
 from assay.attacks.randomness import Randomness
+from assay.models.decision_transformer import decision_transformer
 from assay.models.fan_vit import fan_vit
 from assay.models.layers.attention_lookup import attentions
 from assay.models.layers.auxiliary import wanted
 from assay.models.layers.heads import has_causal_form
 from assay.models.layers.layers import Classifier
+from assay.models.layers.policy_network import Context, PolicyModel
 from assay.models.layers.series_model import SeriesModel
 from assay.models.layers.token_model import TokenModel
 from assay.models.lm import lm
@@ -46,6 +48,8 @@ pytestmark = pytest.mark.trains
 CPU = torch.device("cpu")
 B, CLASSES, SIDE, WORDS, LENGTH = 3, 3, 16, 20, 12
 FEATURES, STEPS = 2, 128
+# Of a policy: numbers of an observation, steps of its window.
+OBSERVATIONS, WINDOW = 4, 5
 EPSILON = 8 / 255
 IMAGE: dict[str, Any] = {"image_size": SIDE, "patch_size": 4, "width": 24, "depth": 2, "heads": 2}
 SIZES: Mapping[str, dict[str, Any]] = {
@@ -62,6 +66,7 @@ SIZES: Mapping[str, dict[str, Any]] = {
     },
     "sequence_transformer": {"width": 24, "depth": 2, "heads": 2, "hidden": 32, "length": LENGTH},
     "series_transformer": {"width": 24, "depth": 2, "heads": 2, "hidden": 32, "length": STEPS},
+    "decision_transformer": {"width": 24, "depth": 2, "heads": 2, "context": WINDOW, "dropout": 0.0},
 }
 # Parameters of mechanisms that belong to a model's size, by the model.
 FITTED: Mapping[str, dict[str, Any]] = {
@@ -70,6 +75,7 @@ FITTED: Mapping[str, dict[str, Any]] = {
     "lm": {"patches": LENGTH},
     "sequence_transformer": {"patches": LENGTH},
     "series_transformer": {"patches": STEPS},
+    "decision_transformer": {"patches": 3 * WINDOW},
 }
 JOBS = {
     "vit": ("digits", "small_vit"),
@@ -78,6 +84,7 @@ JOBS = {
     "lm": ("pydoc", "small_lm"),
     "sequence_transformer": ("recall", "small_sequence"),
     "series_transformer": ("motions", "small_series"),
+    "decision_transformer": ("classic_control", "small_control"),
 }
 BUILDERS: Mapping[str, Callable[..., nn.Module]] = {
     "vit": vit,
@@ -85,6 +92,7 @@ BUILDERS: Mapping[str, Callable[..., nn.Module]] = {
     "lm": lm,
     "sequence_transformer": sequence_transformer,
     "series_transformer": series_transformer,
+    "decision_transformer": decision_transformer,
 }
 TASKS = {
     "vit": "classification",
@@ -93,9 +101,15 @@ TASKS = {
     "lm": "language",
     "sequence_transformer": "sequence",
     "series_transformer": "series",
+    "decision_transformer": "control",
 }
 # Classes and channels by the task; images have one.
-SHAPES = {"language": (WORDS, WORDS), "sequence": (CLASSES, WORDS), "series": (CLASSES, FEATURES)}
+SHAPES = {
+    "language": (WORDS, WORDS),
+    "sequence": (CLASSES, WORDS),
+    "series": (CLASSES, FEATURES),
+    "control": (CLASSES, OBSERVATIONS),
+}
 NAMES = sorted(attentions())
 IMAGES = torch.rand(B, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(B) % CLASSES
@@ -104,12 +118,22 @@ PRESENT = torch.arange(LENGTH) < torch.tensor([LENGTH, 9, 5])[:, None]
 TOKENS = 1 + torch.arange(B * LENGTH).view(B, -1) % (WORDS - 1)
 DRAWN = torch.randn(B, FEATURES, LENGTH, generator=torch.Generator().manual_seed(1))
 SERIES = torch.cat([DRAWN, torch.ones(B, 1, LENGTH)], dim=1)
+CONTEXT = Context(
+    torch.randn(B, WINDOW, OBSERVATIONS, generator=torch.Generator().manual_seed(2)),
+    nn.functional.one_hot(torch.arange(B * WINDOW).view(B, WINDOW) % CLASSES, CLASSES).float(),
+    torch.arange(WINDOW, 0, -1.0).expand(B, -1)[..., None],
+    torch.arange(WINDOW).float().expand(B, -1)[..., None],
+    torch.ones(B, WINDOW, 1),
+).packed()
+# The second and the third window end with steps that do not exist.
+STEPS_THERE = (torch.arange(WINDOW) < torch.tensor([WINDOW, 3, 1])[:, None])[..., None]
 BATCHES = {
     "classification": TrainingBatch(IMAGES, LABELS),
     "segmentation": TrainingBatch(IMAGES, LABELS[:, None, None].expand(B, SIDE, SIDE)),
     "language": TrainingBatch(TOKENS, torch.ones(B, LENGTH).long()),
     "sequence": TrainingBatch(TOKENS * PRESENT, LABELS),
     "series": TrainingBatch(SERIES * PRESENT[:, None], LABELS),
+    "control": TrainingBatch(CONTEXT * STEPS_THERE, torch.arange(B * WINDOW).view(B, WINDOW) % CLASSES),
 }
 
 
@@ -149,6 +173,8 @@ def built(model: str, attention: str, layers: Any) -> nn.Module:
     backbone = catalog.build("model", model, params)(*SHAPES.get(task, (CLASSES, 1)))
     if task == "series":
         return SeriesModel(backbone, [0.1] * FEATURES, [1.1] * FEATURES)
+    if task == "control":
+        return PolicyModel(backbone, [0.1] * OBSERVATIONS, [1.1] * OBSERVATIONS, 2.0)
     return TokenModel(backbone) if task in SHAPES else Classifier(backbone, [0.5], [0.25])
 
 
@@ -294,9 +320,28 @@ def test_learns_in_a_language_model(name: str) -> None:
     assert torch.isfinite(losses).all()
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if has_causal_form(attentions()[name])])
+def test_learns_in_a_policy_and_is_attacked_by_its_observations(name: str) -> None:
+    model = made("decision_transformer", name)
+    assert_learns(model, "control")
+    assert isinstance(model, PolicyModel)
+    contexts = BATCHES["control"].images
+    moving, seen = contexts.clone().requires_grad_(), watch(model.eval())
+    with frozen(model):
+        answers = model(moving)
+        (gradient,) = torch.autograd.grad(answers[:, 0].logsumexp(dim=-1).sum(), moving)
+    assert answers.shape == (B, WINDOW, CLASSES)
+    assert torch.isfinite(answers).all()
+    assert seen == [False]
+    observed = gradient[..., :OBSERVATIONS]
+    assert observed[:, 0].abs().amax(dim=1).min() > 0
+    assert not observed[:, 1:].any(), "the first action depends on a later step"
+
+
+@pytest.mark.parametrize("model", ["lm", "decision_transformer"])
 @pytest.mark.parametrize("name", [name for name in NAMES if not has_causal_form(attentions()[name])])
-def test_a_language_model_refuses_what_has_no_causal_form(name: str) -> None:
+def test_a_causal_model_refuses_what_has_no_causal_form(name: str, model: str) -> None:
     with pytest.raises(InvalidSpec, match="causal_form"):
-        built("lm", name, "all")
+        built(model, name, "all")
     with pytest.raises(ValueError, match="must have a causal form"):
-        lm(WORDS, WORDS, attention=name)
+        BUILDERS[model](WORDS, WORDS, attention=name)

@@ -3,8 +3,9 @@
     epsilon: Annotated[float, "fraction", Ge(0)] = 8 / 255
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks facts that types
-cannot express: `fraction`, `folder`, `file_name` (of one file or folder: no path), `job` (the id of a training
-job), `fact:FACT` (null takes this fact of the job's data), `system` (set by the program, hidden from users), and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that
+cannot express: `fraction`, `folder`, `file_name` (the name of one file or folder, no path), `job` (the id of
+a training job), `fact:FACT` (null takes this fact of the job's data), `system` (set by the program, hidden
+from users), and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that
 kind with its parameters; `model:FACT` asks for one that states the fact; of `list[str]`, names without
 parameters).
 """
@@ -163,17 +164,18 @@ def _annotated(annotation: object, metadata: tuple[object, ...]) -> dict[str, An
         if annotation != list[str] or wanted[kind]:
             raise ValueError(f"a list of components is Annotated[list[str], {kind!r}]: of their names")
         schema["items"] = {**NAME, "component": kind}
-    for marker in set(markers) - {*REFERRED, "fact"}:
-        _mark(schema, marker)
-    if "fact" in markers:
-        schema["fact"] = wanted["fact"]
+    for marker in set(markers) - set(REFERRED):
+        _mark(schema, marker, wanted[marker])
     for item in metadata:
         if not isinstance(item, str):
             _constrain(schema, item)
     return schema
 
 
-def _mark(schema: dict[str, Any], marker: str) -> None:
+def _mark(schema: dict[str, Any], marker: str, fact: str) -> None:
+    if marker == "fact":
+        schema["fact"] = fact
+        return
     wanted = "number" if marker == "fraction" else "string"
     branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") == wanted]
     if not branches:

@@ -2,8 +2,9 @@
 
 The figures of Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, and
 of Chen et al., "Primal-Attention", NeurIPS 2023, on efficiency. One layer of the model is run alone on random
-tokens, N = `lengths`, causal where the model's are, beside softmax attention of the same width and heads by torch's fused kernel: the first
-layer whose attention is a mechanism of the catalog other than softmax, or softmax itself if all are.
+tokens, N = `lengths`, beside softmax attention of the same width and heads by torch's fused kernel: the first
+layer whose attention is a mechanism of the catalog other than softmax, or softmax itself if all are. Both are
+causal where the model's layer is.
 
 Operations, seconds and memory are those of `efficiency`: matrix products and convolutions only, wall time,
 and the allocator's peak above what was held before. Training is a forward and a backward pass. The two sides
@@ -36,8 +37,8 @@ __all__ = ["attention_cost"]
 TASKS = LAYER_TASKS
 TABLE = "attention_cost"
 TOO_LONG = (
-    "the attention has weights for the places of the model's own sequence and takes no longer one: the least of"
-    " lengths must not be more"
+    "the attention has weights for the places of the model's own sequence, and takes no longer one: the least"
+    " of lengths must not be more"
 )
 RULES = (
     ("ascending(params.lengths)", "lengths must be in ascending order, each once"),

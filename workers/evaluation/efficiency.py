@@ -14,8 +14,8 @@ batch size nor how memory was measured. Here:
   the allocations that the profiler records, in a pass of its own that is not timed.
 
 The model runs as it does in all evaluations: deterministic kernels, no TF32, the job's arithmetic and
-threads. Of sequences and time series an image is a row: sequences have the length of the longest in the batch,
-series that of the model.
+threads. For sequences and time series read "example" for "image": sequences are as long as the longest of the
+batch, series as the model's length.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def efficiency(
     """parameters, operations, latency and peak memory per image, in testing and in training.
 
     Args:
-        batch_size: images, sequences or series in one pass; the job's batch size if absent. Halved where memory is short.
+        batch_size: images, or other examples, in one pass; the job's batch size if absent. Halved where
+            memory is short.
         repeats: timed passes of each kind.
         warmup: passes of each kind before them.
     """

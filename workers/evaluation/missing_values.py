@@ -31,14 +31,14 @@ Imputation = Literal["linear", "previous", "mean"]
 
 def missing_values(
     *,
-    share: Annotated[float, Interval(ge=0, le=1)] = 0.3,
+    share: Annotated[float, Interval(ge=0, lt=1)] = 0.3,
     missing: Literal["values", "steps"] = "values",
     imputation: Imputation = "linear",
 ) -> Evaluation:
     """Accuracy or error on time series of which a share is missing.
 
     Args:
-        share: what is missing, of each series.
+        share: what is missing, of each series; of a short one this may round to everything.
         missing: single values, or whole steps with all of their features.
         imputation: what replaces it: "linear" between the nearest known steps of the feature, constant
             beyond them; the "previous" known value (before the first, the mean); or the training set's

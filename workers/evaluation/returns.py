@@ -26,6 +26,8 @@ __all__ = ["returns"]
 
 TASKS = ("control",)
 TABLE = "returns"
+# Whatever the dtype of the job.
+FACTS = {"arithmetic": "float64"}
 PAPER = (
     "Fu et al. 2020, D4RL; Zhang et al. 2020, Robust Deep Reinforcement Learning against Adversarial"
     " Perturbations on State Observations"
@@ -54,6 +56,8 @@ def returns(
     target_return: Annotated[float, Interval(ge=-1e9, le=1e9)] | None = None,
 ) -> Returns:
     """Normalised return over seeded episodes, with true or perturbed observations.
+
+    The policy is computed in float64 at every execution.dtype; execution.screening is refused.
 
     Args:
         perturbation: of what the policy sees at each step: "uniform" noise in [-epsilon, epsilon], "gaussian"

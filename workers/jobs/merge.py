@@ -128,6 +128,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         evidence=[row.extra["evidence"] for row in ordered],
         device=first["provenance"]["device"],
         baseline_errors=baseline_errors(planned.get("known_as")),
+        classes=planned.get("classes"),
     )
     try:
         summary = _finite(table.summarise(columns, context))

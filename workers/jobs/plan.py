@@ -123,13 +123,18 @@ def _facts_of_input(
 ) -> dict[str, object]:
     """Facts of the examples in `order` as the model reads them: how many are `cut`, its `class_pixels`."""
     facts: dict[str, object] = {}
-    count_cut = getattr(examples, "count_cut", None)  # only sequences of tokens are cut
-    if count_cut is not None and (shortened := count_cut(order, loaded.image_size)):
+    if shortened := count_cut(examples, order, loaded.image_size):
         facts["cut"] = shortened
     pixels = class_pixels(item, examples, spec, session, loaded.image_size)
     if pixels is not None:
         facts["class_pixels"] = pixels
     return facts
+
+
+def count_cut(examples: ExampleSet, order: Sequence[int], length: int) -> int:
+    """How many of these examples are sequences of tokens that a model of this length reads in part."""
+    count = getattr(examples, "count_cut", None)
+    return 0 if count is None else int(count(order, length))
 
 
 def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:

@@ -21,7 +21,7 @@ from assay.workers.jobs import provenance
 from assay.workers.jobs.artifacts import describe
 from assay.workers.jobs.evaluate import answer, evaluation_of, shard_of
 from assay.workers.jobs.final_evaluation import final_evaluation
-from assay.workers.jobs.plan import facts_of
+from assay.workers.jobs.plan import count_cut, facts_of
 from assay.workers.jobs.session import Loaded, Session, state_sha256
 from assay.workers.jobs.trainer import Report, shared_examples, train_model
 from assay.workers.training.distributed.launch import train_on_devices
@@ -61,6 +61,10 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     facts = facts_of(held_out, len(order))
     if shared:
         facts["seen"] = shared
+    if cut := count_cut(held_out, order, loaded.image_size):
+        facts["cut"] = cut
+    if cut := count_cut(data, range(len(data.ids)), loaded.image_size):
+        facts["cut_in_training"], facts["training"] = cut, len(data.ids)
     if recipe.selection == "released_test":
         facts["selected_on_test"] = 1
     published = recipe.published_examples(loaded.image_size)

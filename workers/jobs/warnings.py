@@ -15,6 +15,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence, Plan, PlannedEvaluation
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.stored_specs import Params
+from assay.service.metrics.classification import TOP5_CLASSES
 from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
 from assay.workers.jobs.library_backends import describe
 
@@ -176,6 +177,13 @@ def _doubtful(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
     if cut := planned.get("cut"):
         message = f"{cut} of {planned['n']} sequences are longer than the model reads, and were cut"
         yield Warning(code="cut_sequences", message=message, evidence={"count": cut, "n": planned["n"]})
+    if cut := planned.get("cut_in_training"):
+        n = planned["training"]
+        message = (
+            f"{cut} of {n} training sequences are longer than the model reads, and were cut: it learned from"
+            " their beginnings"
+        )
+        yield Warning(code="cut_sequences", message=message, evidence={"count": cut, "n": n, "part": "train"})
     if published := planned.get("published"):
         evidence = {"available": planned["available"], "published": published}
         message = "the folder has {available} {noun}, the published set {published}: it is another test set"
@@ -275,7 +283,8 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
 
 def _of_reading(row: Row) -> Iterator[Warning]:
     """Warnings against misreading the metrics."""
-    if row.attack and row.pixel and not row.segmentation:
+    few = (row.planned.get("classes") or TOP5_CLASSES) < TOP5_CLASSES
+    if row.attack and row.pixel and not row.segmentation and not few:
         message = (
             "top5 was measured under an attack on top-1, which does not try to leave the five highest:"
             " it is an upper bound of accuracy under an attack on top-5"

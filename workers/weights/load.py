@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,20 @@ from torch import Tensor
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.position_embeddings import Grid, Resizing, resize_positions, square_grid
+from assay.models.weights.key_maps import Shapes
 from assay.workers.data.formats.dataset import ExampleSet, model_classes
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.headers import Fit, fit, in_words, read_shapes
 from assay.workers.weights.verify import PRECISIONS, read_dtypes
+
+# What the sizes of a model are called, by the task of its data.
+SERIES_NOUNS = {"channels": "features", "length": "steps"}
+NOUNS: Mapping[str, Mapping[str, str]] = {
+    "series": SERIES_NOUNS,
+    "series_regression": SERIES_NOUNS,
+    "sequence": {"length": "tokens"},
+    "control": {"channels": "numbers of an observation", "classes": "actions", "length": "steps"},
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,7 @@ def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions
     wanted = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
     found = fit(shapes, wanted, positions)
     if found.faults:
-        raise _misfit(found, data)
+        raise _misfit(found, shapes, wanted, data)
     precisions = {PRECISIONS[dtype] for dtype in read_dtypes(path).values() if dtype in PRECISIONS}
     classifier.to(max({*precisions, torch.float32}, key=lambda dtype: dtype.itemsize))
     copy_tensors(classifier, path, found, positions)
@@ -75,11 +86,49 @@ def _fill(ours: Tensor, theirs: Tensor, grid: Grid | None, positions: Resizing |
     ours.copy_(theirs)
 
 
-def _misfit(found: Fit, data: ExampleSet) -> BadWeights:
+def _misfit(found: Fit, given: Shapes, wanted: Shapes, data: ExampleSet) -> BadWeights:
     classes = found.other_classes(model_classes(data))
     if classes is not None:
         return BadWeights(
             f"the weights are of a model with {classes} classes,"
             f" the data set {data.name!r} has {model_classes(data)}"
         )
+    theirs, ours = _differing_sizes(found, given, wanted, data)
+    if theirs:
+        return BadWeights(
+            f"the weights are of a model for {theirs}; for the data set {data.name!r} the model has {ours}:"
+            " evaluate it on the data that it was trained on"
+        )
     return BadWeights(in_words(found.faults))
+
+
+def _differing_sizes(found: Fit, given: Shapes, wanted: Shapes, data: ExampleSet) -> tuple[str, str]:
+    """Features, classes and length of the weights and of the model, where they differ; empty if unknown.
+
+    A tensor that only one of both has is no matter of the data.
+    """
+    if found.missing or found.unexpected:
+        return "", ""
+    differing = {
+        _noun("channels", data): [(given.get("mean"), wanted.get("mean"))],
+        _noun("classes", data): [
+            (theirs, ours) for theirs, ours in found.shapes.values() if ours == (model_classes(data),)
+        ],
+        _noun("length", data): [
+            (theirs[:1], ours[:1])
+            for key, (theirs, ours) in found.shapes.items()
+            if key.endswith("positions") and theirs[1:] == ours[1:]
+        ],
+    }
+    known = {
+        noun: (math.prod(theirs), math.prod(ours))
+        for noun, pairs in differing.items()
+        for theirs, ours in pairs[:1]
+        if theirs is not None and ours is not None and theirs != ours
+    }
+    sides = (", ".join(f"{pair[side]} {noun}" for noun, pair in known.items()) for side in (0, 1))
+    return next(sides), next(sides)
+
+
+def _noun(size: str, data: ExampleSet) -> str:
+    return NOUNS.get(data.task, {}).get(size, size)

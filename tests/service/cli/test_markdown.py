@@ -68,6 +68,12 @@ def test_jobs_with_other_columns_have_a_table_of_their_own() -> None:
     assert "- warning subset: every job" in markdown({"b": maps})
 
 
+def test_an_exact_count_is_whole_and_alone() -> None:
+    counted = metric(28460.0, 1, "exact", "count")
+    text = markdown({"a": results(row("efficiency", {"parameters": counted}))})
+    assert text.splitlines()[2] == "| a | 28460 | 1 |"
+
+
 def test_parts_that_were_measured_on_other_numbers_of_examples_say_so() -> None:
     text = markdown({"a": results(row("clean", {"top1": metric(1, 5)}), row("fgsm", {"top1": metric(1, 7)}))})
     assert text.splitlines()[2].endswith("| 5, 7 |")

@@ -39,10 +39,23 @@ def test_control_characters_are_shown_not_sent() -> None:
         ("proportion", None, "-"),
         ("ratio", 0.7475, "74.8 %"),
         (None, 0.7475, "0.7475"),
+        ("count", 28460.0, "28460"),
+        ("count", 5_272_744.0, "5272744"),
+        ("count", 12.3456, "12.35"),
+        ("count", 12345.6, "12346"),
+        ("bytes", 1.5e9, "1500000000"),
     ],
 )
 def test_proportions_and_ratios_are_percent(unit: Unit | None, value: float | None, text: str) -> None:
     assert output.number(value, unit) == text
+
+
+def test_an_exact_count_has_no_interval_and_a_mean_of_counts_has_one() -> None:
+    ends: dict[str, Any] = {"ci_low": 28460.0, "ci_high": 28460.0, "higher_is_better": False, "unit": "count"}
+    exact = Metric(value=28460.0, n=1, ci_method="exact", **ends)
+    assert output.metric_cells(exact) == ("28460", "-", "1")
+    mean = Metric(value=28460.0, n=7, ci_method="bootstrap", **ends)
+    assert output.metric_cells(mean) == ("28460", "[28460, 28460]", "7")
 
 
 def test_differences_have_a_sign() -> None:

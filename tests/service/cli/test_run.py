@@ -10,7 +10,7 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.cli import commands, main
-from assay.service.cli.job_lists import read, resolved
+from assay.service.cli.job_lists import read, resolved, stand_in
 from assay.service.client import AssayClient
 from assay.service.client import jobs as client_module
 from assay.service.submission.validate import validate
@@ -75,15 +75,43 @@ def test_json_has_every_job(run: Any, pair: Any) -> None:
     assert answer["attacked"]["results"]["complete"] is True
 
 
-def test_a_refused_job_cancels_those_before_it(run: Any, pair: Any, app_store: Any) -> None:
+def test_a_list_with_refused_jobs_stores_none_and_names_all(run: Any, pair: Any, app_store: Any) -> None:
     pair[1]["evaluations"] = [{"name": "pdg"}]
-    code, out, err = run(pair)
+    third = {**pair[0], "name": "third", "seed": "x"}
+    code, out, err = run([*pair, third])
     assert (code, out) == (2, "")
     assert "jobs[1] 'attacked': " in err
     assert "jobs[1].evaluations[0].name: " in err
     assert "did you mean 'pgd'?" in err
+    assert "jobs[2].seed: " in err
+    assert "no such job" not in err
+    assert app_store.jobs.page()[0] == []
+
+
+def test_what_is_refused_only_at_submission_cancels_the_jobs_before_it(
+    run: Any, pair: Any, app_store: Any
+) -> None:
+    pair[1]["model"]["params"] = {}
+    pair[1]["model"]["name"] = "other_vit"
+    code, _, err = run(pair)
+    assert code == 2
+    assert "jobs[1].model.name: the weights are of the model 'tiny_vit'" in err
     (job,) = app_store.jobs.page()[0]
     assert job.state == "canceled"
+
+
+def test_a_dry_run_takes_the_parameters_of_the_job_that_trains_the_model() -> None:
+    train = {"name": "a", "model": {"name": "vit", "params": {"width": 24, "heads": 3}}}
+    own = {"model": {"name": "vit", "params": {"heads": 2}, "weights": {"job": "@a"}}}
+    assert stand_in(own, [train])["model"] == {
+        "name": "vit",
+        "params": {"width": 24, "heads": 2},
+        "weights": {"job": "@a"},
+    }
+    other = {"model": {"name": "symvit", "weights": {"job": "@a"}}}
+    part = {"model": {"name": "vit", "weights": {"job": "@a", "part": "backbone"}}}
+    for spec in (other, part, train):
+        assert stand_in(spec, [train]) == spec
 
 
 def test_a_bad_list_posts_nothing(run: Any, pair: Any, app_store: Any) -> None:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.metrics.classification import classification_metrics
+from assay.service.metrics.classification import Attack, Classification, classification_metrics
 from assay.service.metrics.estimates import proportion
 from assay.service.metrics.intervals import wilson
+from assay.service.metrics.table import Context
 
 
 def test_accuracy_and_top5_with_wilson_intervals() -> None:
@@ -88,3 +89,18 @@ def test_columns_that_do_not_fit_are_refused(
 
 def test_no_examples_give_no_value() -> None:
     assert proportion(0, 0, higher_is_better=True).value is None
+
+
+@pytest.mark.parametrize(("classes", "shown"), [(2, False), (4, False), (5, True), (None, True)])
+def test_top_5_of_four_classes_or_fewer_is_not_reported(classes: int | None, shown: bool) -> None:
+    columns = {
+        "id": ["a", "b"],
+        "correct": [1, 0],
+        "correct5": [1, 1],
+        "clean_correct": [1, 1],
+        "backward": [1, 1],
+    }
+    for table in (Classification(), Attack()):
+        metrics = table.summarise(columns, Context(classes=classes)).metrics
+        assert ("top5" in metrics) is shown
+        assert metrics["top1"].value == 0.5

@@ -217,3 +217,40 @@ def test_accuracies_before_and_under_an_attack_on_text_are_paired() -> None:
     first, second = attacked("a", [1, 1, 1, 0], [1, 1, 0, 0]), attacked("b", [1, 1, 1, 1], [0, 0, 0, 1])
     tests = {row.metric: row.test for row in compare([first, second]).rows}
     assert [(test.b, test.c) for test in tests.values() if isinstance(test, PairedTest)] == [(0, 1), (2, 1)]
+
+
+def played(job_id: str, seed: int, shift: float) -> JobResults:
+    """A policy's episodes: 20 of them, each better by so much than in the job without a shift."""
+    ids = [f"episode-{number:04d}" for number in range(20)]
+    normalized = [number % 5 / 5 + shift for number in range(20)]
+    columns = {"id": ids, "normalized": normalized, "return": normalized, "length": [5] * 20}
+    value = sum(normalized) / 20
+    found = evaluation([1], name="returns", params={}, metrics={"normalized_return": metric(value, 20)})
+    return JobResults(
+        job_id, True, {0: found}, lambda position: columns, {0: TABLES["returns"]}, {}, seed=seed
+    )
+
+
+def test_episodes_of_one_seed_are_paired_by_id() -> None:
+    comparison = compare([played("a", 0, 0.0), played("b", 0, 0.25)])
+    (row,) = comparison.rows
+    assert row.test is not None
+    assert row.test.n == 20
+    assert row.difference == pytest.approx(0.25)
+    assert row.ci_low == pytest.approx(0.25)  # every episode differs by as much
+    assert codes(comparison) == []
+
+
+def test_episodes_of_another_seed_begin_elsewhere_and_are_not_paired() -> None:
+    comparison = compare([played("a", 0, 0.0), played("b", 1, 0.25)])
+    (row,) = comparison.rows
+    assert (row.test, row.ci_low) == (None, None)
+    assert row.difference == pytest.approx(0.25)
+    (warning,) = comparison.warnings
+    assert (warning.code, warning.evidence) == ("different_seeds", {"seeds": [0, 1]})
+
+
+def test_images_are_paired_whatever_the_seeds() -> None:
+    here, there = job("a", [1, 0, 1]), job("b", [1, 1, 1])
+    (row,) = compare([replace(here, seed=0), replace(there, seed=1)]).rows
+    assert row.test is not None

@@ -103,7 +103,7 @@ def test_noise_has_the_stated_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "share", "expected"), [("values", 0.3, 6), ("steps", 0.3, 6), ("values", 1.0, 20)]
+    ("missing", "share", "expected"), [("values", 0.3, 6), ("steps", 0.3, 6), ("values", 0.99, 20)]
 )
 def test_the_share_is_missing_and_more_includes_less(missing: str, share: float, expected: int) -> None:
     rows = torch.full((1, 3, 10), 5.0, dtype=torch.float64)  # two features, ten steps
@@ -115,6 +115,11 @@ def test_the_share_is_missing_and_more_includes_less(missing: str, share: float,
         assert torch.equal(gone[0], gone[1])
     less = moved("missing_values", {**params, "share": 0.1}, rows)[0, :-1] == 0
     assert not (less & ~gone).any()
+
+
+def test_a_share_of_everything_is_refused() -> None:
+    with pytest.raises(ValueError, match="share: must be a number of at least 0 and less than 1"):
+        built("missing_values", {"share": 1.0})
 
 
 def test_imputations() -> None:

@@ -100,3 +100,18 @@ def test_label_maps_are_not_judged(spec: dict[str, Any]) -> None:
     ):
         judged_rows(data, data, recipe, 0)
     assert judged_rows(data, data, Recipe(epochs=1, learning_rate=0.1), 0) == (None, None, ())
+
+
+def test_cut_sequences_are_a_fact_of_a_training(spec: dict[str, Any], tmp_path: Path) -> None:
+    sizes = {"width": 8, "heads": 2, "depth": 1, "hidden": 8}
+    changes = {
+        "model": {"name": "sequence_transformer", "params": {**sizes, "length": 5}, "weights": None},
+        "data": {"name": "recall", "params": {"letters": 4, "train": 60, "evaluation": 20}},
+    }
+    recipe = {"name": "small_sequence", "params": {"epochs": 1, "warmup_epochs": 0}}
+    facts = selected(spec | changes, tmp_path / "whole", recipe)
+    assert not {"cut", "cut_in_training"} & {*facts}
+    changes["model"]["params"]["length"] = 2  # type: ignore[index]
+    cut = selected(spec | changes, tmp_path / "cut", recipe)
+    assert cut["cut"] == cut["n"] > 0
+    assert cut["cut_in_training"] == cut["training"] > 0
