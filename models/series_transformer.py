@@ -1,16 +1,17 @@
 """A classifier of multivariate time series: the transformer of the UEA experiments, any attention.
 
 Zerveas et al., "A Transformer-based Framework for Multivariate Time Series Representation Learning", KDD
-2021, whose code (mvts_transformer) the UEA experiments of Primal-Attention (Chen et al., NeurIPS 2023) and of
-Attention-BN/SH (Nguyen et al., ICLR 2023) go back to:
+2021 (mvts_transformer), whose setup Attention-BN/SH (Nguyen et al., ICLR 2023) has for most UEA sets; the
+code of Primal-Attention (Chen et al., NeurIPS 2023) goes back to it:
 
     x = sqrt(C) (W v_t + b) + positions;  the encoder (models/layers/sequence_encoder.py);  W' pooled + b'
 
 v_t are the standardised features of step t. Padded steps take no part. The papers state 2 layers, width 512,
-8 heads, MLPs of 2048 and learned positions, and neither norm nor pooling; presets take those of the code:
-BatchNorm after each sum, and the head on the concatenation of all places ("flatten": GELU, zero at padded
-steps). The builder's own defaults are LayerNorm before each branch, which does not mix examples in training,
-and the mean over the steps that exist; "released" divides their sum by the full length.
+8 heads, MLPs of 2048 and learned positions, and neither norm nor pooling; those of the presets are our
+choice, what we know mvts_transformer to do: BatchNorm after each sum, and the head on the concatenation of
+all places ("flatten": GELU, zero at padded steps). The builder's own defaults are LayerNorm before each
+branch, which does not mix examples in training, and the mean over the steps that exist; "released" divides
+their sum by the full length.
 
 Deviation: positions are drawn normal with standard deviation 0.02, in the code uniform in [-0.02, 0.02].
 

@@ -28,7 +28,8 @@ PAPER = "Fu et al. 2020, D4RL: Datasets for Deep Data-Driven Reinforcement Learn
 Task = Literal["halfcheetah", "hopper", "walker2d"]
 Quality = Literal["random", "medium", "medium-replay", "medium-expert", "expert"]
 
-# D4RL's reference returns; targets and scale are those of the Decision Transformer's released code.
+# D4RL's reference returns, and targets and scale of the Decision Transformer's code, as we know them: no copy
+# of either was at hand, and the Primal paper prints none of these numbers.
 ENVIRONMENTS = {
     "halfcheetah": Environment(
         "HalfCheetah-v4", 17, 6, False, 1000, -280.178953, 12135.0, 12000.0, 1000.0, "mujoco"

@@ -96,7 +96,8 @@ def _plot(metrics: Mapping[str, Metric], features: Sequence[int]) -> str:
             whiskers = tuple((_log(metric.ci_low), _log(metric.ci_high)) for _, metric, _ in shown)
             if points:
                 series.append(Series(method, points, "line", whiskers))
-        heights = [y for one in series for _, y in one.points] or [0.0]
+        ends = [end for one in series for pair in one.whiskers for end in pair if end is not None]
+        heights = [*(y for one in series for _, y in one.points), *ends] or [0.0]
         room = max(heights) - min(heights) or 1.0
         y = (min(heights) - 0.15 * room, max(heights) + 0.6 * room)
         names = {math.log2(count): str(count) for count in features}
@@ -104,7 +105,7 @@ def _plot(metrics: Mapping[str, Metric], features: Sequence[int]) -> str:
         label = "log10 of the relative error"
         panels.append(
             Panel(
-                f"Target: {target} attention",
+                f"Target: {target} attention" + (f", by {series[0].name}" if len(series) == 1 else ""),
                 "features",
                 label,
                 tuple(series),

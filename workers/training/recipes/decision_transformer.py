@@ -1,9 +1,9 @@
 """Recipe of the Decision Transformer on D4RL: AdamW, a warm-up to a constant rate, 10 x 10 000 steps.
 
-Chen et al. 2021, "Decision Transformer", and its released code for gym, with the learning rate of the Primal
-paper's code (Chen et al., NeurIPS 2023; the Decision Transformer's own is 1e-4), in batches of 64. The rate
-of step t, from 0, is min((t + 1) / warm-up, 1) times the peak, and the decay is applied to all parameters, as
-there.
+Steps, warm-up, learning rate, weight decay and clipping are those of the Primal paper's code (Chen et al.,
+NeurIPS 2023). AdamW, batches of 64, the decay of all parameters, and min((t + 1) / warm-up, 1) times the peak
+as the rate of step t, from 0, are our choice, which the paper does not state: what we know of the Decision
+Transformer's code (Chen et al. 2021).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def decision_transformer(
     clip_norm: Annotated[float, Gt(0)] | None = 0.25,
     total_batch: TotalBatch = None,
 ) -> Recipe:
-    """Train a Decision Transformer as published, in batches of 64 windows.
+    """Train a Decision Transformer as Primal-Attention's was, in batches of 64 windows.
 
     Args:
         steps: optimiser steps, the warm-up among them.
@@ -42,8 +42,8 @@ def decision_transformer(
         warmup_steps: linear rise from 1 / warmup_steps of it.
         weight_decay: of all parameters.
         clip_norm: largest L2 norm of the gradient; null does not clip.
-        total_batch: windows of a step, 64 as published, reached by accumulating the gradients of smaller
-            batches; null takes execution.batch_size.
+        total_batch: windows of a step, 64 as the recipe means it, reached by accumulating the gradients of
+            smaller batches; null takes execution.batch_size.
     """
     # The warm-up begins at its first value, not at zero, and reaches the peak one step earlier.
     return Recipe(
