@@ -105,7 +105,7 @@ def _plot(metrics: Mapping[str, Metric], features: Sequence[int]) -> str:
         label = "log10 of the relative error"
         panels.append(
             Panel(
-                f"Target: {target} attention" + (f", by {series[0].name}" if len(series) == 1 else ""),
+                f"Target: {target} attention" + (f", by {series[0].label}" if len(series) == 1 else ""),
                 "features",
                 label,
                 tuple(series),
