@@ -183,7 +183,7 @@ def _check_all(client: AssayClient, listed: list[Entry]) -> None:
     Raises:
         InvalidSpec: one or more are refused; the details have the places in the list.
     """
-    refused: list[InvalidSpec] = []
+    refused: list[AssayError] = []
     for index, spec in enumerate(listed):
         try:
             client.dry_run(stand_in(spec, listed[:index]))
@@ -209,7 +209,7 @@ def stand_in(spec: Entry, earlier: list[Entry]) -> Entry:
     Its reference stays, and the service reports that there is no such job.
     """
     given = _weights(spec).get("job")
-    if not _refers("job", given) or "part" in _weights(spec):
+    if not isinstance(given, str) or not _refers("job", given) or "part" in _weights(spec):
         return spec
     trained = next((job for job in earlier if job.get("name") == given[len(REFERENCE_PREFIX) :]), {})
     theirs, own = trained.get("model"), spec["model"]

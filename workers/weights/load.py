@@ -13,7 +13,7 @@ from torch import Tensor
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.position_embeddings import Grid, Resizing, resize_positions, square_grid
-from assay.models.weights.key_maps import Shapes
+from assay.models.weights.key_maps import Shape, Shapes
 from assay.workers.data.formats.dataset import ExampleSet, model_classes
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.headers import Fit, fit, in_words, read_shapes
@@ -109,7 +109,7 @@ def _differing_sizes(found: Fit, given: Shapes, wanted: Shapes, data: ExampleSet
     """
     if found.missing or found.unexpected:
         return "", ""
-    differing = {
+    differing: dict[str, list[tuple[Shape | None, Shape | None]]] = {
         _noun("channels", data): [(given.get("mean"), wanted.get("mean"))],
         _noun("classes", data): [
             (theirs, ours) for theirs, ours in found.shapes.values() if ours == (model_classes(data),)
