@@ -13,7 +13,7 @@ softmax(q k^T / sqrt(D)), or what a mechanism says that its attention matrix is.
 it, the kernel matrix K_ij = <f(X) phi(q_i), f(X) phi(k_j)> of Theorem 3.2 is taken, whose rank is at most D.
 No code of the figure was released.
 
-Of a causal layer the matrix has zeros for later tokens. Padding is left out; of a pair of sequences the first
+The matrix of a causal layer has zeros for later tokens. Padding is left out; of a pair of sequences the first
 is looked at.
 
 B = batch, H = heads, N = tokens (CLS included), L = layers, n = examples.
