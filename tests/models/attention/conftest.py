@@ -16,10 +16,15 @@ class Vector:
 
     def __init__(self, name: str) -> None:
         with np.load(VECTORS / f"{name}.npz") as file:
-            self.numbers = {key: torch.from_numpy(file[key]).double() for key in file.files}
+            self.numbers = {key: torch.from_numpy(file[key]).double() for key in file.files if key != "about"}
 
     def __getitem__(self, key: str) -> Tensor:
         return self.numbers[key]
+
+    def case(self, name: str) -> dict[str, Tensor]:
+        """The numbers whose names begin with "NAME.", by the rest of their names."""
+        found = {key.partition("."): value for key, value in self.numbers.items()}
+        return {rest: value for (first, _, rest), value in found.items() if first == name}
 
     def load(self, attention: nn.Module) -> nn.Module:
         """Give the attention the stored weights, in float64 and in eval mode."""

@@ -1,13 +1,13 @@
-"""BigBird against dense softmax with the mask of its blocks, written out from the rule.
+"""BigBird against dense softmax with the mask of its blocks, written out from the rule, and Hugging Face's.
 
-With random_at = "training" this module agreed to 2e-15 with Hugging Face's `BigBirdBlockSparseAttention`
-(transformers 5.23) on the same weights, in both modes, with the same random blocks, and with padding inside
-the last block; that package is not among the requirements.
+`tests/vectors/huggingface_bigbird.npz` has outputs of transformers' `BigBirdBlockSparseAttention` with its
+random blocks (`about` in it says how they were made); that package is not among the requirements.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from assay.models.attention.bigbird import BigBirdAttention
 from assay.models.attention.softmax import SoftmaxAttention
+from tests.models.attention.conftest import Vector
 
 WIDTH, HEADS, SIZE, RANDOM = 12, 3, 2, 1
 FULL = (5 + 2 * RANDOM) * SIZE
@@ -70,6 +71,40 @@ def explicit(attention: BigBirdAttention, x: Tensor) -> Tensor:
 def test_equals_softmax_with_the_mask_of_the_blocks(parameters: dict[str, Any], count: int) -> None:
     attention, x = made(**parameters), tokens(count)
     torch.testing.assert_close(attention(x), explicit(attention, x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["training", "evaluation", "masked"])
+def test_equals_the_module_of_hugging_face(
+    vector: Callable[[str], Vector], monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    part = vector("huggingface_bigbird").case(case)
+    x, mask, drawn = part["x"], part["mask"].bool(), part["random"].long()
+    width, (heads, rows, blocks) = x.shape[2], drawn.shape
+    attention = BigBirdAttention(
+        width, heads, block_size=4, random_blocks=blocks, random_at="training"
+    ).double()
+    weights = {
+        "qkv.weight": part["weight"],
+        "qkv.bias": part["bias"],
+        "proj.weight": torch.eye(width),
+        "proj.bias": torch.zeros(width),
+        "key": attention.key,
+    }
+    attention.load_state_dict(weights)
+    rule = attention._seen_blocks
+
+    def theirs(count: int, length: int, last: Tensor) -> tuple[Tensor, Tensor]:
+        seen, valid = rule(count, length, last)
+        seen[:, :, 1:-1, 5:], valid[:, :, 1:-1, 5:] = drawn, True
+        return seen, valid
+
+    training = bool(part["training"])
+    if training:  # their draw is another; blocks 0 and T - 1 see all
+        assert (rows, len(drawn.unique()) > 2) == (x.shape[1] // 4 - 2, True)
+        monkeypatch.setattr(attention, "_seen_blocks", theirs)
+    with torch.no_grad():
+        output = attention.train(training)(x, mask=None if mask.all() else mask)
+    torch.testing.assert_close(output[mask], part["out"][mask], rtol=1e-12, atol=1e-13)
 
 
 def test_random_blocks_are_others_none_twice_and_differ_by_head_and_layer() -> None:

@@ -1,13 +1,13 @@
-"""Reformer against hashing and masks written out token by token, and against shared-QK softmax.
+"""Reformer against hashing and masks written out token by token, against shared-QK softmax, and Hugging Face's.
 
-`explicit` follows Hugging Face's `LSHSelfAttention` (transformers 5.23), with which this module agreed to
-4e-12 on the same weights and rotations (both forms, one to three rounds, one and two factors, padding in the
-last chunk); that package is not among the requirements.
+`tests/vectors/huggingface_reformer.npz` has outputs of transformers' `LSHSelfAttention` (`about` in it says
+how they were made); that package is not among the requirements. `explicit` follows the same rules.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention.reformer import ReformerAttention, bucket_factors
+from tests.models.attention.conftest import Vector
 
 WIDTH, HEADS, LENGTH = 12, 3, 4
 SIZE = WIDTH // HEADS
@@ -118,6 +119,39 @@ def explicit(attention: ReformerAttention, x: Tensor) -> Tensor:
 def test_equals_hashing_token_by_token(parameters: dict[str, Any], count: int) -> None:
     attention, x = made(**parameters), tokens(count)
     torch.testing.assert_close(attention(x), explicit(attention, x), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("case", ["plain", "factors", "causal", "masked"])
+def test_equals_the_module_of_hugging_face(vector: Callable[[str], Vector], case: str) -> None:
+    part = vector("huggingface_reformer").case(case)
+    x, mask, rotations, factors = part["x"], part["mask"].bool(), part["rotations"], part["factors"]
+    heads, _, rounds, _ = rotations.shape
+    attention = ReformerAttention(
+        x.shape[2],
+        int(heads),
+        hashes=int(rounds),
+        bucket_length=int(part["chunk"]),
+        tokens=x.shape[1],
+        causal=bool(part["causal"]),
+        chunks="released",
+    ).double()
+    assert attention.factors == [int(factor) for factor in factors]
+    weights = {
+        "qkv.weight": torch.cat([part["query_key"], part["value"]]),
+        "qkv.bias": torch.zeros(2 * x.shape[2]),
+        "proj.weight": torch.eye(x.shape[2]),
+        "proj.bias": torch.zeros(x.shape[2]),
+        "rotations": rotations,
+    }
+    attention.load_state_dict(weights)
+    with torch.no_grad():
+        points = (x @ part["query_key"].T).unflatten(2, (int(heads), -1)).transpose(1, 2)
+        found = attention._buckets(points).masked_fill(~mask[:, None, None], math.prod(attention.factors))
+        output = attention.eval()(x, mask=None if mask.all() else mask)
+    # Theirs have another offset in each round, and padding may be a bucket more.
+    step = math.prod(attention.factors) + (0 if mask.all() else 1)
+    assert torch.equal(found + step * torch.arange(rounds)[:, None], part["buckets"].long())
+    torch.testing.assert_close(output[mask], part["out"][mask], rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("causal", [False, True])
