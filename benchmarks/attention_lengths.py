@@ -2,16 +2,22 @@
 
 Each mechanism of the catalog, with its default parameters, at N = 512 to 8192 tokens beside softmax
 attention by torch's fused kernel, in one process: forward without gradients, and forward and backward in
-training mode. For each N the two alternate, and the best pass counts. Seconds are CPU time of one thread, or
-on a GPU wall time from idle to idle; memory is the allocator's peak above what was held before
-(`workers.evaluation.efficiency`). The figure with an x is the ratio to softmax at the same N. The growth of
-time and memory is log2 of the ratio between the two longest sequences: 1 is linear, 2 quadratic. Mechanisms
+training mode. For each N the two alternate, and the best pass counts. Seconds are CPU time of one thread,
+with the memory settings of the evaluators (`workers.supervision.evaluator_process.ALLOCATOR`), or on a GPU
+wall time from idle to idle; operations are those of matrix products, and memory is the allocator's peak above
+what was held before (`workers.evaluation.efficiency`). The figure with an x is the ratio to softmax at the
+same N. Growth is log2 of the ratio between the two longest sequences: 1 is linear, 2 quadratic. Mechanisms
 whose cost is not quadratic come first.
+
+Without those settings glibc returns the buffers of a long sequence to the kernel after each pass, and a pass
+pays for clearing their pages again. The time of Performer, which has 128 features where a head has 32, then
+grew by 1.25 and 1.42 from 4096 to 8192 tokens, and its forward pass took twice as long.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
 
@@ -22,7 +28,8 @@ from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.attention_lookup import attentions, find_attention
 from assay.models.layers.heads import make_attention
 from assay.service.catalog.catalog import load
-from assay.workers.evaluation.efficiency import peak_bytes
+from assay.workers.evaluation.efficiency import count_flops, peak_bytes
+from assay.workers.supervision.evaluator_process import ALLOCATOR
 from benchmarks.attention import DEVICE, MIB, clock
 
 LENGTHS = (512, 1024, 2048, 4096, 8192)
@@ -69,9 +76,9 @@ def seconds(one: Pass, other: Pass) -> tuple[float, float]:
     return min(spent[0]), min(spent[1])
 
 
-def measure(name: str, kind: str) -> list[tuple[float, float, float, float]]:
-    """Seconds and bytes of a mechanism and of softmax at each length."""
-    rows = []
+def measure(name: str, kind: str) -> list[tuple[float, ...]]:
+    """Seconds, bytes and operations of a mechanism and of softmax at each length."""
+    rows: list[tuple[float, ...]] = []
     for length in LENGTHS:
         torch.manual_seed(0)
         attention = make_attention(find_attention(name), WIDTH, HEADS, prefix_tokens=1, tokens=length).to(
@@ -83,8 +90,15 @@ def measure(name: str, kind: str) -> list[tuple[float, float, float, float]]:
         spent, spent_by_softmax = seconds(own, base)
         device = torch.device(DEVICE)
         held, held_by_softmax = (float(peak_bytes(run, device)) for run in (own, base))
-        rows.append((spent, spent_by_softmax, held, held_by_softmax))
+        done = (float(count_flops(own)), operations_of_softmax(length, kind))
+        rows.append((spent, spent_by_softmax, held, held_by_softmax, *done))
     return rows
+
+
+def operations_of_softmax(length: int, kind: str) -> float:
+    """Those of softmax attention, without computing its matrix."""
+    softmax, x = SoftmaxAttention(WIDTH, HEADS).to("meta"), torch.zeros(1, length, WIDTH, device="meta")
+    return float(count_flops(passes(softmax, x)[kind]))
 
 
 def cost_of(name: str) -> str:
@@ -93,7 +107,10 @@ def cost_of(name: str) -> str:
 
 
 def main() -> None:
-    """Prints two lines for each mechanism and kind of pass."""
+    """Prints three lines for each mechanism and kind of pass."""
+    if DEVICE == "cpu" and any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
+        command = [sys.executable, "-m", "benchmarks.attention_lengths", *sys.argv[1:]]
+        os.execve(sys.executable, command, os.environ | ALLOCATOR)  # noqa: S606 (itself)
     torch.set_num_threads(1)
     names = sys.argv[1:] or sorted(attentions(), key=lambda name: (cost_of(name) == "quadratic", name))
     write = sys.stdout.write
@@ -102,7 +119,7 @@ def main() -> None:
     for name in names:
         for kind in ("forward", "both"):
             rows = measure(name, kind)
-            for what, place, unit, digits in (("ms", 0, 1e-3, 2), ("MiB", 2, MIB, 1)):
+            for what, place, unit, digits in (("ms", 0, 1e-3, 2), ("MiB", 2, MIB, 1), ("Mop", 4, 1e6, 1)):
                 cells = [
                     f"{row[place] / unit:9.{digits}f} {row[place] / row[place + 1]:6.2f}x" for row in rows
                 ]
