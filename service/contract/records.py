@@ -157,7 +157,16 @@ class StageEvidence(Counts):
     seconds: float
 
 
-class Evidence(Counts, total=False):
+class ProbeEvidence(TypedDict, total=False):
+    """Images whose logits changed, and the largest change as a share of the largest logit of its image."""
+
+    random_outputs: int
+    random_outputs_change: float
+    batch_dependent: int
+    batch_dependent_change: float
+
+
+class Evidence(Counts, ProbeEvidence, total=False):
     """Evidence for warnings and stages; counts of examples, which add up over shards.
 
     `gradients` counts the inspected first gradients. An analysis (`OutcomeExtra.analysis`) has its own facts
@@ -165,8 +174,6 @@ class Evidence(Counts, total=False):
     """
 
     gradients: int
-    random_outputs: int
-    batch_dependent: int
     words: int
     unknown_words: int
     cut_texts: int

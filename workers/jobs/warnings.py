@@ -156,7 +156,17 @@ def _probed(evidence: Sequence[Evidence], noun: str) -> Iterator[Warning]:
     for code, text in PROBED.items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count:
-            yield Warning(code=code, message=text.format(count=count, noun=noun), evidence={"count": count})
+            found: dict[str, float] = {"count": count}
+            if largest := max(_changes(evidence, code), default=0.0):  # shards of earlier versions do not say
+                found["largest_change"] = largest
+            yield Warning(code=code, message=text.format(count=count, noun=noun), evidence=found)
+
+
+def _changes(evidence: Sequence[Evidence], code: ProbedCode) -> list[float]:
+    """The largest changes of the logits that the shards' probes found."""
+    if code == "random_outputs":
+        return [shard.get("random_outputs_change", 0.0) for shard in evidence]
+    return [shard.get("batch_dependent_change", 0.0) for shard in evidence]
 
 
 def _doubtful(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:

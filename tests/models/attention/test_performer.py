@@ -169,7 +169,8 @@ def test_the_released_stabiliser_depends_on_the_batch_and_the_probe_says_so(stab
     images = torch.rand(6, 3, 16, 16) * torch.tensor([1.0, 0.1, 0.3, 4.0, 1.0, 2.0])[:, None, None, None]
     with torch.no_grad():
         found = probe(model, images)
-    assert set(found) == ({"batch_dependent"} if stabilizer == "batch" else set())
+    assert ("batch_dependent" in found) == (stabilizer == "batch")
+    assert "random_outputs" not in found
 
 
 def test_draws_are_those_of_torch_at_construction_and_stored() -> None:

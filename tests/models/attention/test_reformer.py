@@ -1,4 +1,4 @@
-"""Reformer against hashing and masks written out token by token, against shared-QK softmax, and Hugging Face's.
+"""Reformer against Hugging Face's, hashing and masks written out token by token, and shared-QK softmax.
 
 `tests/vectors/huggingface_reformer.npz` has outputs of transformers' `LSHSelfAttention` (`about` in it says
 how they were made); that package is not among the requirements. `explicit` follows the same rules.

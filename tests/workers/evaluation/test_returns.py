@@ -188,4 +188,4 @@ def test_answers_are_probed_on_the_beginnings_of_episodes() -> None:
     drawing = PolicyModel(dropping, policy.mean.tolist(), policy.std.tolist(), 1.0)
     drawing.backbone = Drawing()
     drawing.register_parameter("held", nn.Parameter(torch.zeros(1)))
-    assert probe_shard(shard(drawing, data(), image_size=4)) == {"random_outputs": EPISODES}
+    assert probe_shard(shard(drawing, data(), image_size=4))["random_outputs"] == EPISODES

@@ -30,6 +30,10 @@ def model(name: str, sharpness: float, **options: Any) -> nn.Module:
     ("name", "sharpness", "options", "expected"),
     [
         ("skyformer", 1.0, {}, set()),
+        ("skyformer", 1.0, {"normaliser": "tensor"}, {"batch_dependent"}),
+        ("nystrom_scores", 1.0, {}, set()),
+        ("nystrom_scores", 1.0, {"normaliser": "tensor"}, {"batch_dependent"}),
+        ("nystromformer", 1.0, {"normaliser": "tensor"}, {"batch_dependent"}),
         ("skyformer", 1.0, {"draw": "training"}, set()),
         ("skyformer", 1.0, {"draw": "released"}, {"random_outputs"}),
         ("nystrom_scores", 1.0, {"draw": "released"}, {"random_outputs"}),

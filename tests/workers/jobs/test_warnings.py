@@ -73,7 +73,9 @@ def test_sea_is_an_upper_bound_and_says_nothing_of_top5() -> None:
 
 @pytest.mark.parametrize("code", PROBED)
 def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
-    assert raised({code: 16}, {}) == {code: {"count": 16}}
+    assert raised({code: 16}, {}) == {code: {"count": 16}}  # of an earlier version
+    found = raised({code: 16, f"{code}_change": 3e-6}, {})
+    assert found == {code: {"count": 16, "largest_change": 3e-6}}
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,28 @@
 
 A model that draws random numbers, or whose outputs mix the examples of a batch, makes an attack look weaker
 than it is. Source: Athalye et al. 2018, "Obfuscated Gradients"; AutoAttack's check of randomised defences.
+
+A small change of float32 logits may be rounding, or an effect as small: Skyformer's released normaliser moves
+logits by 1e-6 to 1e-3 of the largest one. A float64 copy of the model tells them apart, since rounding
+shrinks by 2^-29 there and an effect does not.
+
+B = batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay.attacks.kernel import Forward, frozen
+from assay.models.programs.program import Program
+from assay.service.contract.records import ProbeEvidence
 from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
@@ -21,23 +32,50 @@ IMAGES = 16
 # As a share of the largest logit. The same pass repeats exactly; another batch changes the rounding, which
 # some mechanisms amplify (RPC-Attention: float32 differs from float64 by some thousandths).
 REPEATED, REGROUPED = 1e-4, 1e-2
+# In float64. REGROUPED is 8.4e4 units of float32's rounding (1.2e-7); as many of float64's (2.2e-16) are
+# 1.9e-11, and 1e-8 leaves a factor of 500.
+CHANGED = 1e-8
+# A model may have operations in float32 that its float64 copy keeps. Their rounding shows when a batch of
+# copies of one image is cut; changes up to so many times that are no evidence.
+MARGIN = 100
+
+Wide = Callable[[], Forward]
+"""Makes a float64 copy of a model, taking the same input."""
 
 
-def probe_shard(shard: Shard) -> dict[str, int]:
+def probe_shard(shard: Shard) -> ProbeEvidence:
     """Anomalies in the model's answers to the first few examples of a shard; see `probe`."""
     with torch.no_grad(), frozen(shard.classifier):
-        if shard.task == "language":
-            model = shard.language_model
-            return probe(
-                lambda words: model.negative_log_likelihood(words[:, :-1], words[:, 1:]), _windows(shard)
-            )
-        if shard.task == "control":
-            contexts = opening(shard, range(min(IMAGES, len(shard.ids)))).to(shard.device)
-            return probe(shard.classifier, contexts.to(next(shard.classifier.parameters()).dtype))
-        images = shard.images(range(min(IMAGES, len(shard.ids)))).to(shard.device)
-        if images.is_floating_point():
-            images = images.to(next(shard.classifier.parameters()).dtype)
-        return probe(shard.classifier, images)
+        answer, given = _question(shard)
+        classifier = shard.classifier
+        program = isinstance(getattr(classifier, "backbone", None), Program)  # its dtypes are its own
+
+        def wide() -> Forward:
+            copied = copy.deepcopy(classifier).double()
+            return lambda images: answer(copied, images.double() if images.is_floating_point() else images)
+
+        return probe(lambda images: answer(classifier, images), given, wide=None if program else wide)
+
+
+def _question(shard: Shard) -> tuple[Callable[[nn.Module, Tensor], Tensor], Tensor]:
+    """How a model of the shard's task is asked, and the input of the first few examples."""
+    if shard.task == "language":
+        return _losses, _windows(shard)
+    rows = range(min(IMAGES, len(shard.ids)))
+    given = (opening(shard, rows) if shard.task == "control" else shard.images(rows)).to(shard.device)
+    if given.is_floating_point():
+        given = given.to(next(shard.classifier.parameters()).dtype)
+    return _logits, given
+
+
+def _logits(model: nn.Module, images: Tensor) -> Tensor:
+    logits: Tensor = model(images)
+    return logits
+
+
+def _losses(model: nn.Module, words: Tensor) -> Tensor:
+    losses: Tensor = model.negative_log_likelihood(words[:, :-1], words[:, 1:])  # type: ignore[operator]
+    return losses
 
 
 def _windows(shard: Shard) -> Tensor:
@@ -49,33 +87,87 @@ def _windows(shard: Shard) -> Tensor:
     return stream[places].long().to(shard.device)
 
 
-def probe(model: Forward, images: Tensor) -> dict[str, int]:
+def probe(model: Forward, images: Tensor, *, wide: Wide | None = None) -> ProbeEvidence:
     """Runs the images together, together again, and in two groups of another order.
+
+    Changes above REPEATED or REGROUPED are anomalies. Smaller ones are measured again in float64, where the
+    limit is CHANGED.
 
     Args:
         model: Maps images (B, C, H, W) to logits (B, classes).
         images: At least one.
+        wide: Makes the float64 copy; None where the model has none, and small changes are taken for rounding.
 
     Returns:
-        `random_outputs` and `batch_dependent`: the number of images whose logits changed, if above 0.
+        `random_outputs` or `batch_dependent`: the number of images whose logits changed; with the suffix
+        `_change` the largest change of an image's logits, as a share of its largest one. Empty if above 0
+        for none.
     """
     first, again = model(images), model(images)
+    repeated = changes(first, again)
+    if found := _evidence("random_outputs", repeated[repeated > REPEATED]):
+        return found
+    regrouped = changes(first, _in_halves(model, images))
+    if found := _evidence("batch_dependent", regrouped[regrouped > REGROUPED]):
+        return found
+    if wide is None or not bool((torch.maximum(repeated, regrouped) > torch.finfo(first.dtype).eps).any()):
+        return {}
+    try:
+        return _probe_wide(wide(), images, random=bool(repeated.any()))
+    except Exception:  # no memory for a copy, or a model that cannot be copied or run in float64
+        return {}
+
+
+def _probe_wide(model: Forward, images: Tensor, *, random: bool) -> ProbeEvidence:
+    """As `probe`, in float64; a second pass only if the answers of float32 were not the same twice."""
+    first = model(images)
+    if first.dtype != torch.float64:
+        return {}
+    if random:
+        repeated = changes(first, model(images))
+        if found := _evidence("random_outputs", repeated[repeated > CHANGED]):
+            return found
+    regrouped = changes(first, _in_halves(model, images))
+    if not bool((regrouped > CHANGED).any()):
+        return {}
+    same = images[:1].expand_as(images)
+    rounding = float(changes(model(same), _in_halves(model, same)).max())
+    limit = max(CHANGED, min(MARGIN * rounding, REGROUPED))
+    return _evidence("batch_dependent", regrouped[regrouped > limit])
+
+
+def _in_halves(model: Forward, images: Tensor) -> Tensor:
+    """Answers to two groups of the images in another order, put back in order."""
     order = torch.arange(len(images) - 1, -1, -1, device=images.device)
     half = (len(images) + 1) // 2
-    apart = torch.cat([model(images[part]) for part in order.split(half)])[order.argsort()]
-    found = {"random_outputs": changed(first, again, REPEATED)}
-    if not found["random_outputs"]:
-        found["batch_dependent"] = changed(first, apart, REGROUPED)
-    return {code: count for code, count in found.items() if count}
+    return torch.cat([model(images[part]) for part in order.split(half)])[order.argsort()]
+
+
+def _evidence(code: Literal["random_outputs", "batch_dependent"], found: Tensor) -> ProbeEvidence:
+    """The evidence for changes (n,) that are anomalies."""
+    if not len(found):
+        return {}
+    largest = float(found.max())
+    evidence = {code: len(found)} | ({f"{code}_change": largest} if math.isfinite(largest) else {})
+    return cast(ProbeEvidence, evidence)
 
 
 def changed(one: Tensor, other: Tensor, tolerance: float) -> int:
     """Number of images whose two answers (B, classes) differ by more than a share of their largest logit."""
+    return int((changes(one, other) > tolerance).sum())
+
+
+def changes(one: Tensor, other: Tensor) -> Tensor:
+    """Largest difference between two answers (B, classes) to an image, as a share of its largest logit, (B,).
+
+    What is not finite in both is a case of its own (`nonfinite`): no change where both have the same
+    infinity, NaN where a difference is.
+    """
     one, other = one.flatten(1), other.flatten(1)  # segmentation has logits per pixel
     scale = one.abs().masked_fill(~one.isfinite(), 0.0).amax(1).clamp(min=1e-12)
-    # Not finite in both is a case of its own (`nonfinite`), not a change.
     difference = torch.where(one == other, 0.0, (one - other).abs()).amax(1)
-    return int((difference > tolerance * scale).sum())
+    relative: Tensor = difference / scale
+    return relative
 
 
 @contextmanager
