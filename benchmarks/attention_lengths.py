@@ -9,9 +9,8 @@ what was held before (`workers.evaluation.efficiency`). The figure with an x is 
 same N. Growth is log2 of the ratio between the two longest sequences: 1 is linear, 2 quadratic. Mechanisms
 whose cost is not quadratic come first.
 
-Without those settings glibc returns the buffers of a long sequence to the kernel after each pass, and a pass
-pays for clearing their pages again. The time of Performer, which has 128 features where a head has 32, then
-grew by 1.25 and 1.42 from 4096 to 8192 tokens, and its forward pass took twice as long.
+Without those settings glibc returns the buffers of a long sequence to the kernel after some passes, and the
+next pass pays for clearing its pages: at 8192 tokens Performer's forward pass then takes twice as long.
 """
 
 from __future__ import annotations
