@@ -27,6 +27,7 @@ from assay.models.layers.parameters import (
     select_layers,
 )
 from assay.models.layers.policy_network import PolicyNetwork
+from assay.models.layers.presets import Preset
 
 __all__ = ["decision_transformer"]
 
@@ -115,3 +116,24 @@ def decision_transformer(
         mlp_ratio=mlp_ratio,
         dropout=dropout,
     )
+
+
+D4RL = {"width": 256, "depth": 3, "heads": 4, "context": 20}
+RELEASED = {"mlp_ratio": 4.0, "dropout": 0.1, "attention_dropout": 0.1}
+PRESETS = {
+    "d4rl_transformer": Preset(
+        decision_transformer,
+        "The Decision Transformer of the D4RL experiments: 3 layers of width 256 with 4 heads, windows of 20"
+        " steps; 2,631,683 parameters for Hopper (11 observations, 3 actions).",
+        D4RL,
+        {**RELEASED, "layers": "all"},
+    ),
+    "primal_plus_d4rl": Preset(
+        decision_transformer,
+        "Primal.+DT: the same with Primal-Attention in the last layer, whose rank (32, 64, 96) goes with the"
+        " data set; 2,586,563 parameters for Hopper at rank 32.",
+        D4RL,
+        {**RELEASED, "layers": "last"},
+        defaults={"attention": "primal"},
+    ),
+}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+from typing import Any
 
 import pytest
 import torch
 
+from assay.models.attention.primal import PrimalAttention
 from assay.models.attention.rpc_causal import CausalRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.decision_transformer import decision_transformer
+from assay.models.decision_transformer import PRESETS, decision_transformer
 from assay.models.layers.attention_lookup import attentions
 from assay.models.layers.heads import has_causal_form
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.submission.validate import validate
 
 
 def parameters(width: int, actions: int, observations: int, timesteps: int) -> int:
@@ -30,6 +35,45 @@ def test_the_published_size_has_the_parameters_of_its_layers() -> None:
     assert model.context_length == 20
     assert {block.attn.heads for block in model.blocks} == {4}
     assert {block.attn.dropout for block in model.blocks} == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "count"),
+    [
+        ("d4rl_transformer", None, 2_631_683),
+        ("primal_plus_d4rl", 32, 2_586_563),
+        ("primal_plus_d4rl", 96, 2_586_563 + 64 * 644),
+    ],
+)
+def test_the_published_configurations_have_names(name: str, rank: int | None, count: int) -> None:
+    preset = PRESETS[name]
+    given = {} if rank is None else {"attention": functools.partial(PrimalAttention, rank=rank)}
+    with torch.device("meta"):
+        model = preset.build(3, 11, discrete=False, **given)
+        default = preset.build(3, 11, discrete=False)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert f"{sum(parameter.numel() for parameter in default.parameters()):,}" in preset.summary
+    last = SoftmaxAttention if rank is None else PrimalAttention
+    for made in (model, default):
+        assert [type(block.attn) for block in made.blocks] == [SoftmaxAttention, SoftmaxAttention, last]
+        assert all(block.attn.causal for block in made.blocks)
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"attention": {"name": "primal", "params": {"rank": 96, "eta": 0.05}}}]
+)
+def test_a_job_of_the_published_configuration_is_valid(params: dict[str, Any]) -> None:
+    body = {
+        "kind": "train",
+        "model": {"name": "primal_plus_d4rl", "params": params},
+        "data": {"name": "d4rl", "params": {"environment": "hopper", "quality": "medium-replay"}},
+        "recipe": {"name": "decision_transformer"},
+    }
+    spec = validate(load(), body).spec
+    assert spec["model"]["params"]["attention"]["params"]["rank"] == (96 if params else 32)
+    dependent = {"name": "primal", "params": {"projection": "data_dependent"}}
+    with pytest.raises(InvalidSpec, match="data_independent"):
+        validate(load(), {**body, "model": {"name": "primal_plus_d4rl", "params": {"attention": dependent}}})
 
 
 def test_attention_in_chosen_layers() -> None:
