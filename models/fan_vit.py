@@ -7,7 +7,7 @@ from typing import Annotated
 from torch import nn
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
 from assay.models.layers.heads import AttentionFactory
@@ -23,7 +23,6 @@ from assay.models.layers.parameters import (
     MlpRatio,
     Width,
     layer_rule,
-    select_layers,
 )
 from assay.models.layers.presets import Preset
 
@@ -75,10 +74,8 @@ def fan_vit(
     Raises:
         ValueError: a rule is broken, or no attention has that name.
     """
-    chosen = select_layers(layers, depth)
-    factory = find_attention(attention) if isinstance(attention, str) else attention
     return FullyAttentionalNetwork(
-        [factory if layer in chosen else SoftmaxAttention for layer in range(depth)],
+        attention_of_layers(attention, layers, depth, SoftmaxAttention),
         classes=classes,
         channels=channels,
         image_size=image_size,

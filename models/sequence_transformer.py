@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory, Dropout
 from assay.models.layers.language import PAD
 from assay.models.layers.parameters import (
@@ -40,7 +40,6 @@ from assay.models.layers.parameters import (
     SequenceLength,
     Width,
     layer_rule,
-    select_layers,
 )
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import SequenceEncoder, SequencePooling, pool
@@ -108,11 +107,9 @@ def sequence_transformer(
     Raises:
         ValueError: a rule is broken, or no attention has that name.
     """
-    chosen = select_layers(layers, depth)
-    factory = find_attention(attention) if isinstance(attention, str) else attention
     softmax = functools.partial(SoftmaxAttention, dropout=attention_dropout)
     encoder = SequenceEncoder(
-        [factory if layer in chosen else softmax for layer in range(depth)],
+        attention_of_layers(attention, layers, depth, softmax),
         width=width,
         heads=heads,
         hidden=hidden,

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory, Dropout
 from assay.models.layers.parameters import (
     Depth,
@@ -40,7 +40,6 @@ from assay.models.layers.parameters import (
     SequenceLength,
     Width,
     layer_rule,
-    select_layers,
 )
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import Normalization, SequenceEncoder, pool
@@ -112,11 +111,9 @@ def series_transformer(
     """
     if pooling not in ("mean", "released", "last", "flatten"):
         raise ValueError(f"pooling must be 'mean', 'released', 'last' or 'flatten': got {pooling!r}")
-    chosen = select_layers(layers, depth)
-    factory = find_attention(attention) if isinstance(attention, str) else attention
     softmax = functools.partial(SoftmaxAttention, dropout=attention_dropout)
     encoder = SequenceEncoder(
-        [factory if layer in chosen else softmax for layer in range(depth)],
+        attention_of_layers(attention, layers, depth, softmax),
         width=width,
         heads=heads,
         hidden=hidden,

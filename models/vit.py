@@ -7,7 +7,7 @@ from typing import Annotated
 from torch import nn
 
 from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.attention_lookup import find_attention
+from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.parameters import (
     ENCODER_FACTS,
@@ -22,7 +22,6 @@ from assay.models.layers.parameters import (
     PatchSize,
     Width,
     layer_rule,
-    select_layers,
 )
 from assay.models.layers.presets import VIT_SMALL, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
@@ -75,10 +74,8 @@ def vit(
     Raises:
         ValueError: a rule is broken, or no attention has that name.
     """
-    chosen = select_layers(layers, depth)
-    factory = find_attention(attention) if isinstance(attention, str) else attention
     return VisionTransformer(
-        [factory if layer in chosen else SoftmaxAttention for layer in range(depth)],
+        attention_of_layers(attention, layers, depth, SoftmaxAttention),
         classes=classes,
         channels=channels,
         image_size=image_size,

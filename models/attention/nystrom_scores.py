@@ -25,24 +25,21 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import dropout as drop
 
 from assay.models.attention import kernelized
-from assay.models.attention.skyformer import Gamma
 from assay.models.layers.heads import Dropout, PrefixTokens
 from assay.models.layers.nystrom import (
-    DRAWS,
-    NORMALISERS,
     Draw,
+    Gamma,
     Iterations,
+    LandmarkAttention,
     LandmarkCount,
     Landmarks,
     Normaliser,
     Seed,
-    draw_halves,
     iterative_inverse,
 )
-from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of, without_padding
+from assay.models.layers.projected_attention import without_padding
 
 __all__ = ["NystromScoresAttention"]
 
@@ -56,7 +53,7 @@ PAPER = kernelized.PAPER
 MIN_ROW_SUM = 1e-12
 
 
-class NystromScoresAttention(ProjectedAttention):
+class NystromScoresAttention(LandmarkAttention):
     """Softmax attention with its scores approximated from landmarks; for analyses, not for training.
 
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
@@ -97,21 +94,30 @@ class NystromScoresAttention(ProjectedAttention):
         prefix_tokens: PrefixTokens = 1,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
-        at_least("landmarks", landmarks, 2)
-        at_least("gamma", gamma, 0)
-        at_least("iterations", iterations, 1)
-        one_of("draw", draw, DRAWS)
-        one_of("normaliser", normaliser, NORMALISERS)
-        self.landmarks, self.draw, self.seed = landmarks, draw, seed
-        self.gamma, self.iterations, self.normaliser = gamma, iterations, normaliser
-
-    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """The approximation of softmax attention, (B, H, N, D); see `ProjectedAttention.mix`."""
-        of_queries, of_keys = draw_halves(
-            queries, mask, self.landmarks, draw=self.draw, seed=self.seed, training=self.training
+        super().__init__(
+            dim,
+            heads,
+            landmarks=landmarks,
+            draw=draw,
+            gamma=gamma,
+            iterations=iterations,
+            normaliser=normaliser,
+            seed=seed,
+            prefix_tokens=prefix_tokens,
+            dropout=dropout,
         )
-        mixed = approximated(
+
+    def approximate(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        of_queries: Landmarks,
+        of_keys: Landmarks,
+    ) -> Tensor:
+        """The approximation of softmax attention, (B, H, N, D); see `LandmarkAttention.approximate`."""
+        return approximated(
             queries,
             keys,
             values,
@@ -122,7 +128,6 @@ class NystromScoresAttention(ProjectedAttention):
             iterations=self.iterations,
             normaliser=self.normaliser,
         )
-        return drop(mixed, self.training_rate())
 
 
 def approximated(

@@ -22,29 +22,26 @@ B = batch, N = tokens, C = width, H = heads, D = C / H, L = landmarks.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from annotated_types import Interval
 from torch import Tensor
-from torch.nn.functional import dropout as drop
 
 from assay.models.attention import kernelized
 from assay.models.layers.heads import Dropout, PrefixTokens
 from assay.models.layers.nystrom import (
-    DRAWS,
-    NORMALISERS,
     Draw,
+    Gamma,
     Iterations,
+    LandmarkAttention,
     LandmarkCount,
     Landmarks,
     Normaliser,
     Seed,
-    draw_halves,
     gaussian,
     iterative_inverse,
 )
-from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of, without_padding
+from assay.models.layers.projected_attention import one_of, without_padding
 
 __all__ = ["SkyformerAttention"]
 
@@ -52,10 +49,9 @@ FACTS = {"layout": "qkv", "cost": "linear"}
 PAPER = kernelized.PAPER
 
 RELEASED_WIDTH = 32  # of a head, in the released scale
-Gamma = Annotated[float, Interval(ge=0, le=1000)]
 
 
-class SkyformerAttention(ProjectedAttention):
+class SkyformerAttention(LandmarkAttention):
     """Kernelized attention in time and memory linear in the number of tokens.
 
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
@@ -98,23 +94,32 @@ class SkyformerAttention(ProjectedAttention):
         prefix_tokens: PrefixTokens = 1,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
-        at_least("landmarks", landmarks, 2)
-        at_least("gamma", gamma, 0)
-        at_least("iterations", iterations, 1)
-        one_of("draw", draw, DRAWS)
-        one_of("normaliser", normaliser, NORMALISERS)
+        super().__init__(
+            dim,
+            heads,
+            landmarks=landmarks,
+            draw=draw,
+            gamma=gamma,
+            iterations=iterations,
+            normaliser=normaliser,
+            seed=seed,
+            prefix_tokens=prefix_tokens,
+            dropout=dropout,
+        )
         one_of("scale", scale, ("head", "released"))
-        self.landmarks, self.draw, self.seed = landmarks, draw, seed
-        self.gamma, self.iterations, self.normaliser = gamma, iterations, normaliser
         self.scale = (RELEASED_WIDTH if scale == "released" else dim // heads) ** -0.25
 
-    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """The approximation of G v, (B, H, N, D); see `ProjectedAttention.mix`."""
-        of_queries, of_keys = draw_halves(
-            queries, mask, self.landmarks, draw=self.draw, seed=self.seed, training=self.training
-        )
-        mixed = sketched(
+    def approximate(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        of_queries: Landmarks,
+        of_keys: Landmarks,
+    ) -> Tensor:
+        """The approximation of G v, (B, H, N, D); see `LandmarkAttention.approximate`."""
+        return sketched(
             without_padding(queries, mask) * self.scale,
             without_padding(keys, mask) * self.scale,
             without_padding(values, mask),
@@ -124,7 +129,6 @@ class SkyformerAttention(ProjectedAttention):
             iterations=self.iterations,
             normaliser=self.normaliser,
         )
-        return drop(mixed, self.training_rate())
 
 
 def sketched(

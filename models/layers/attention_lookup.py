@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from assay.models import attention
 from assay.models.layers.heads import AttentionFactory
+from assay.models.layers.parameters import Layers, select_layers
 
 
 @functools.cache
@@ -37,3 +38,22 @@ def find_attention(name: str) -> AttentionFactory:
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise ValueError(f"no attention is called {name!r}{hint} (there are {', '.join(sorted(known))})")
     return known[name]
+
+
+def attention_of_layers(
+    attention: AttentionFactory | str, layers: Layers, depth: int, others: AttentionFactory
+) -> list[AttentionFactory]:
+    """The mechanism of each of `depth` layers: `attention` in the chosen ones.
+
+    Args:
+        attention: the mechanism, or its name.
+        layers: all, first, last, or a list of layer numbers from 0.
+        depth: number of layers.
+        others: the mechanism of the other layers.
+
+    Raises:
+        ValueError: no attention has that name, or there is no such layer.
+    """
+    chosen = select_layers(layers, depth)
+    factory = find_attention(attention) if isinstance(attention, str) else attention
+    return [factory if layer in chosen else others for layer in range(depth)]

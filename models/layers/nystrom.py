@@ -19,11 +19,15 @@ from __future__ import annotations
 
 import functools
 import random
+from abc import abstractmethod
 from typing import Annotated, Literal, NamedTuple
 
 import torch
 from annotated_types import Interval
 from torch import Tensor
+from torch.nn.functional import dropout as drop
+
+from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of
 
 Normaliser = Literal["matrix", "tensor"]
 NORMALISERS: tuple[Normaliser, ...] = ("matrix", "tensor")
@@ -31,6 +35,7 @@ Draw = Literal["fixed", "training", "released"]
 DRAWS: tuple[Draw, ...] = ("fixed", "training", "released")
 Iterations = Annotated[int, Interval(ge=1, le=100)]
 LandmarkCount = Annotated[int, Interval(ge=2, le=4096)]
+Gamma = Annotated[float, Interval(ge=0, le=1000)]
 Seed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
 
 
@@ -121,6 +126,81 @@ def draw_halves(
         return draw_landmarks(rows, mask, half, draw=draw, key=f"{part}/{seed}", training=training)
 
     return drawn("queries", (count + 1) // 2), drawn("keys", count // 2)
+
+
+class LandmarkAttention(ProjectedAttention):
+    """Attention approximated from landmarks among queries and keys, by an iterative inverse.
+
+    Args:
+        dim: width C of the tokens.
+        heads: number of heads H; must divide `dim`.
+        landmarks: L; half of them are queries, half keys.
+        draw: how they are drawn; see `draw_landmarks`.
+        gamma: what is added to the diagonal of the landmarks' matrix.
+        iterations: steps of the inverse.
+        normaliser: where the inverse starts; see `iterative_inverse`.
+        seed: of the draw.
+        prefix_tokens: tokens before the patches; not used here.
+        dropout: rate of dropout of the output before its projection, in [0, 1).
+
+    Raises:
+        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        landmarks: int,
+        draw: Draw,
+        gamma: float,
+        iterations: int,
+        normaliser: Normaliser,
+        seed: int,
+        prefix_tokens: int,
+        dropout: float,
+    ) -> None:
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
+        at_least("landmarks", landmarks, 2)
+        at_least("gamma", gamma, 0)
+        at_least("iterations", iterations, 1)
+        one_of("draw", draw, DRAWS)
+        one_of("normaliser", normaliser, NORMALISERS)
+        self.landmarks, self.draw, self.seed = landmarks, draw, seed
+        self.gamma, self.iterations, self.normaliser = gamma, iterations, normaliser
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """The approximation with drawn landmarks, (B, H, N, D); see `ProjectedAttention.mix`."""
+        of_queries, of_keys = draw_halves(
+            queries, mask, self.landmarks, draw=self.draw, seed=self.seed, training=self.training
+        )
+        mixed = self.approximate(queries, keys, values, mask, of_queries, of_keys)
+        return drop(mixed, self.training_rate())
+
+    @abstractmethod
+    def approximate(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        of_queries: Landmarks,
+        of_keys: Landmarks,
+    ) -> Tensor:
+        """The mechanism with given landmarks.
+
+        Args:
+            queries: (B, H, N, D), float32 at least, as are the others.
+            keys: (B, H, N, D).
+            values: (B, H, N, D).
+            mask: boolean (B, N), true for tokens that take part; None = all.
+            of_queries: the landmarks among the queries.
+            of_keys: those among the keys.
+
+        Returns:
+            (B, H, N, D).
+        """
 
 
 @functools.lru_cache(maxsize=4096)

@@ -36,10 +36,10 @@ from assay.models.attention.linformer import INITIAL_STD
 from assay.models.attention.nystrom_scores import approximated
 from assay.models.attention.nystromformer import nystrom
 from assay.models.attention.performer import orthogonal_features
-from assay.models.attention.skyformer import Gamma, sketched
+from assay.models.attention.skyformer import sketched
 from assay.models.layers.attention_probe import QueriesKeysValues
 from assay.models.layers.heads import attend
-from assay.models.layers.nystrom import Iterations, draw_halves
+from assay.models.layers.nystrom import Gamma, Iterations, draw_halves
 from assay.models.layers.parameters import Layers
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import (
