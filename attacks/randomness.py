@@ -10,11 +10,24 @@ per batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from typing import TypedDict
 
 import torch
 from torch import Tensor
+
+Draw = Callable[..., Tensor]
+"""torch.rand or torch.randn."""
+
+
+class Key(TypedDict):
+    """Arguments of a draw beside the ids, as of `Randomness.uniform`."""
+
+    restart: int | Sequence[int]
+    target: int | Sequence[int]
+    step: int
+    purpose: str
 
 
 class Randomness:
@@ -61,11 +74,8 @@ class Randomness:
         Returns:
             Tensor of shape (len(ids), *shape).
         """
-        rows = [
-            torch.rand(shape, generator=generator, dtype=torch.float64)
-            for generator in self.generators(ids, restart=restart, target=target, step=step, purpose=purpose)
-        ]
-        return _stack(rows, shape, dtype, device)
+        key = Key(restart=restart, target=target, step=step, purpose=purpose)
+        return self.drawn(torch.rand, ids, shape, key).to(dtype).to(device)
 
     def normal(
         self,
@@ -80,11 +90,22 @@ class Randomness:
         device: torch.device | str = "cpu",
     ) -> Tensor:
         """Draws standard normal numbers; arguments as for `uniform`."""
+        key = Key(restart=restart, target=target, step=step, purpose=purpose)
+        return self.drawn(torch.randn, ids, shape, key).to(dtype).to(device)
+
+    def drawn(self, draw: Draw, ids: Sequence[str], shape: tuple[int, ...], key: Key) -> Tensor:
+        """The numbers of `uniform` and `normal` before the cast, (len(ids), *shape), on the CPU.
+
+        Args:
+            draw: torch.rand or torch.randn.
+            ids: Example ids.
+            shape: Of one example's draw.
+            key: Their other arguments.
+        """
         rows = [
-            torch.randn(shape, generator=generator, dtype=torch.float64)
-            for generator in self.generators(ids, restart=restart, target=target, step=step, purpose=purpose)
+            draw(shape, generator=generator, dtype=torch.float64) for generator in self.generators(ids, **key)
         ]
-        return _stack(rows, shape, dtype, device)
+        return torch.stack(rows) if rows else torch.empty(0, *shape, dtype=torch.float64)
 
     def generators(
         self,
@@ -126,41 +147,12 @@ class LibraryStream(Randomness):
         super().__init__(seed, "library")
         self._generator = torch.Generator().manual_seed(seed)
 
-    def uniform(
-        self,
-        ids: Sequence[str],
-        shape: tuple[int, ...],
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        **_: object,
-    ) -> Tensor:
-        """Draws uniform numbers in [0, 1), (len(ids), *shape)."""
-        draws = torch.rand((len(ids), *shape), generator=self._generator, dtype=torch.float32)
-        return draws.to(dtype).to(device)
-
-    def normal(
-        self,
-        ids: Sequence[str],
-        shape: tuple[int, ...],
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        **_: object,
-    ) -> Tensor:
-        """Draws standard normal numbers, (len(ids), *shape)."""
-        draws = torch.randn((len(ids), *shape), generator=self._generator, dtype=torch.float32)
-        return draws.to(dtype).to(device)
+    def drawn(self, draw: Draw, ids: Sequence[str], shape: tuple[int, ...], key: Key) -> Tensor:
+        """The next numbers of the stream for all ids together; `key` is ignored."""
+        return draw((len(ids), *shape), generator=self._generator, dtype=torch.float32)
 
 
 def _one_for_each(value: int | Sequence[int], ids: Sequence[str]) -> list[int]:
     values = [value] * len(ids) if isinstance(value, int) else list(value)
     assert len(values) == len(ids), "one number for each example"
     return values
-
-
-def _stack(
-    rows: list[Tensor], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str
-) -> Tensor:
-    draws = torch.stack(rows) if rows else torch.empty(0, *shape, dtype=torch.float64)
-    return draws.to(dtype).to(device)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, frozen
-from assay.attacks.randomness import Randomness
+from assay.attacks.randomness import Draw, Key, Randomness
 from assay.attacks.threat import sizes
 from assay.models.layers.series_model import RegressionModel, split_steps
 from assay.workers.data.formats.series import SeriesSet
@@ -55,33 +55,9 @@ class StepDraws(Randomness):
         """The same source for another attack."""
         return StepDraws(self.seed, attack, self._lengths)
 
-    def uniform(
-        self,
-        ids: Sequence[str],
-        shape: tuple[int, ...],
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        **key: Any,
-    ) -> Tensor:
-        """Draws uniform numbers in [0, 1), 0.5 where nothing may move; (len(ids), F + 1, T)."""
-        return self._placed(torch.rand, MIDDLE, ids, shape, key).to(dtype).to(device)
-
-    def normal(
-        self,
-        ids: Sequence[str],
-        shape: tuple[int, ...],
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        **key: Any,
-    ) -> Tensor:
-        """Draws standard normal numbers, 0 where nothing may move; (len(ids), F + 1, T)."""
-        return self._placed(torch.randn, 0.0, ids, shape, key).to(dtype).to(device)
-
-    def _placed(
-        self, draw: Any, still: float, ids: Sequence[str], shape: tuple[int, ...], key: Mapping[str, Any]
-    ) -> Tensor:
+    def drawn(self, draw: Draw, ids: Sequence[str], shape: tuple[int, ...], key: Key) -> Tensor:
+        """Uniform numbers, 0.5 where nothing may move, or normal ones, 0 there; (len(ids), F + 1, T)."""
+        still = MIDDLE if draw is torch.rand else 0.0
         rows = torch.full((len(ids), *shape), still, dtype=torch.float64)
         for row, identifier, generator in zip(rows, ids, self.generators(ids, **key), strict=True):
             own = (shape[0] - 1, self._lengths[identifier])
