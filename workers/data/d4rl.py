@@ -7,7 +7,6 @@ ones are the same models in an older simulator, so a return may differ a little 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,8 +15,8 @@ from annotated_types import Interval
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.environments import Environment
 from assay.workers.data.formats.folders import check_inside, resolve_folder
-from assay.workers.data.formats.trajectories import Trajectories, Trajectory
-from assay.workers.data.formats.trajectory_files import read_transitions
+from assay.workers.data.formats.trajectories import Trajectories
+from assay.workers.data.formats.trajectory_files import read_transitions, recorded
 
 __all__ = ["d4rl"]
 
@@ -69,20 +68,14 @@ def d4rl(
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
     path = _path(root, folder, f"{environment}_{quality.replace('-', '_')}-v2")
-    recorded = _read(path, path.stat().st_mtime_ns)
+    trajectories = recorded(read_transitions, path)
     return Trajectories(
         name="d4rl",
         environment=ENVIRONMENTS[environment],
-        recorded=recorded,
-        ids=[f"{path.stem}/{number:05d}" for number in range(len(recorded))],
+        recorded=trajectories,
+        ids=[f"{path.stem}/{number:05d}" for number in range(len(trajectories))],
         episodes=None if split == "train" else episodes,
     )
-
-
-@lru_cache(maxsize=2)  # both splits need them
-def _read(path: Path, changed: int) -> tuple[Trajectory, ...]:
-    del changed
-    return tuple(read_transitions(path))
 
 
 def _path(root: Path | None, folder: str, stem: str) -> Path:

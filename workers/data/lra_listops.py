@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.dataset import CorruptData
+from assay.workers.data.formats.folders import find_file
 from assay.workers.data.formats.sequences import Evaluated, TokenSequences
 from assay.workers.data.listops import ALPHABET, DIGITS, value_of
 
@@ -54,16 +54,12 @@ def lra_listops(
         CorruptData: a line is no tree with its value.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
     part = "train" if split == "train" else evaluated
-    path = where / FILES[part]
-    if not path.is_file():
-        raise MissingData(
-            f"{path.name} not found in {where}. The data set 'lra_listops' wants {', '.join(FILES.values())},"
-            " as in listops-1000 of lra_release; the data set 'listops' makes such trees without files."
-        )
-    check_inside(path, root.resolve())
+    advice = (
+        f"The data set 'lra_listops' wants {', '.join(FILES.values())}, as in listops-1000 of lra_release;"
+        " the data set 'listops' makes such trees without files."
+    )
+    path = find_file(root, folder, FILES[part], advice=advice)
     rows = _read(path)
     return TokenSequences(
         name="lra_listops",

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.dataset import CorruptData
+from assay.workers.data.formats.folders import find_file
 from assay.workers.data.formats.sequences import BYTES, Evaluated, TokenSequences
 
 __all__ = ["lra_retrieval"]
@@ -74,16 +74,9 @@ def lra_retrieval(
         CorruptData: a line is not a label, two ids and two texts.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
     part = "train" if split == "train" else evaluated
-    path = where / FILES[part]
-    if not path.is_file():
-        raise MissingData(
-            f"{path.name} not found in {where}. The data set 'lra_retrieval' wants"
-            f" {', '.join(FILES.values())}, as in tsv_data of lra_release."
-        )
-    check_inside(path, root.resolve())
+    advice = f"The data set 'lra_retrieval' wants {', '.join(FILES.values())}, as in tsv_data of lra_release."
+    path = find_file(root, folder, FILES[part], advice=advice)
     lines = _scan(path)
 
     def read(index: int) -> tuple[Tensor, ...]:

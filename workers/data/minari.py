@@ -7,7 +7,6 @@ with D4RL's references, which belong to earlier versions of the environments.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,8 +15,8 @@ from annotated_types import Interval
 from assay.workers.data.d4rl import ENVIRONMENTS as D4RL
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
-from assay.workers.data.formats.trajectories import Trajectories, Trajectory
-from assay.workers.data.formats.trajectory_files import read_episodes
+from assay.workers.data.formats.trajectories import Trajectories
+from assay.workers.data.formats.trajectory_files import read_episodes, recorded
 
 __all__ = ["minari"]
 
@@ -66,17 +65,11 @@ def minari(
     if not path.is_file():
         raise MissingData(f"the data set 'minari' wants {path}, of a copy of Minari's folder of data sets")
     check_inside(path, root.resolve())
-    recorded = _read(path, path.stat().st_mtime_ns)
+    trajectories = recorded(read_episodes, path)
     return Trajectories(
         name="minari",
         environment=ENVIRONMENTS[environment],
-        recorded=recorded,
-        ids=[f"{environment}/{quality}-v0/{number:05d}" for number in range(len(recorded))],
+        recorded=trajectories,
+        ids=[f"{environment}/{quality}-v0/{number:05d}" for number in range(len(trajectories))],
         episodes=None if split == "train" else episodes,
     )
-
-
-@lru_cache(maxsize=2)  # both splits need them
-def _read(path: Path, changed: int) -> tuple[Trajectory, ...]:
-    del changed
-    return tuple(read_episodes(path))

@@ -46,6 +46,28 @@ def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Pat
     return folder
 
 
+def find_file(root: Path | None, folder: str, name: str, *, advice: str) -> Path:
+    """The file `name` of a folder below the data root.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        folder: relative name of the folder.
+        name: of the file.
+        advice: sentences for the message where it is missing: which files belong there.
+
+    Raises:
+        MissingData: no such folder or file.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    path = where / name
+    if not path.is_file():
+        raise MissingData(f"{name} not found in {where}. {advice}")
+    check_inside(path, root.resolve())
+    return path
+
+
 def _refuse(name: str, problem: FolderProblem | None) -> None:
     if problem is not None:
         allowed = f"; allowed: {problem.allowed}" if problem.allowed else ""

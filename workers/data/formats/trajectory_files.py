@@ -6,7 +6,8 @@ n = trajectories, M = steps of all of them, S = numbers of an observation, A = n
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,28 @@ from assay.workers.data.formats.trajectories import Trajectory
 
 # Numbers of recorded actions may leave [-1, 1] by rounding.
 ROUNDING = 1e-3
+
+Read = Callable[[Path], list[Trajectory]]
+
+
+@lru_cache(maxsize=4)
+def _kept(read: Read, path: Path, changed: int) -> tuple[Trajectory, ...]:
+    del changed
+    return tuple(read(path))
+
+
+def recorded(read: Read, path: Path) -> tuple[Trajectory, ...]:
+    """The trajectories of a file, kept in memory for the other split until the file changes.
+
+    Args:
+        read: `read_transitions` or `read_episodes`.
+        path: of the file.
+
+    Raises:
+        CorruptData: it cannot be read, or has other arrays.
+        MissingData: a package is not installed.
+    """
+    return _kept(read, path, path.stat().st_mtime_ns)
 
 
 def read_transitions(path: Path) -> list[Trajectory]:
