@@ -87,6 +87,9 @@ class WorkerSettings(Connections):
     max_file_bytes: int = Field(
         default=32 * 1024**3, ge=0, description="of each file that an evaluator writes; 0: no limit"
     )
+    max_job_files_bytes: int = Field(
+        default=256 * 1024**3, ge=0, description="of all files of a job together; 0: no limit"
+    )
     evaluator_environment: Annotated[str, AfterValidator(_names)] = Field(
         default="", description="further variables that evaluators get, separated by commas"
     )

@@ -15,6 +15,8 @@ The job's `name`, or the environment variable FAKE_EVALUATOR, scripts its behavi
     child           starts a process that outlives it      holder         ... and holds its report pipe open
     short           answers with an example too few        gpu            tells of a GPU's memory
     reject          finds the checked weights wrong
+    fill=N          writes N bytes into two files of the job's folder
+    refill=N        ... half a second after its answer
 
 A word may be limited to one kind of shard: `evaluate:crash=once`. Outcomes depend on the example's id alone.
 """
@@ -79,6 +81,10 @@ def serve(request: Json, how: dict[str, str]) -> None:
         child = subprocess.Popen(CHILD, pass_fds=(REPORTS,) if "holder" in how else ())
         Path(request["folder"]).mkdir(parents=True, exist_ok=True)
         (Path(request["folder"]) / "child.pid").write_text(str(child.pid))
+    if "fill" in how:
+        fill(request, int(how["fill"]))
+    if "refill" in how:
+        threading.Timer(0.5, fill, (request, int(how["refill"]))).start()
     if "hang" in how:
         time.sleep(600)
     if "garbage" in how:
@@ -86,6 +92,13 @@ def serve(request: Json, how: dict[str, str]) -> None:
         time.sleep(600)
     handlers = {"plan": plan, "train": train, "evaluate": evaluate, "check": check}
     handlers[request["kind"]](request, how)
+
+
+def fill(request: Json, size: int) -> None:
+    folder = Path(request["folder"]) / "sub"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder.parent / "half").write_bytes(b"x" * (size // 2))
+    (folder / "half").write_bytes(b"x" * (size // 2))
 
 
 def plan(request: Json, how: dict[str, str]) -> None:

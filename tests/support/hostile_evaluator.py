@@ -119,6 +119,45 @@ def run(program: str, request: Request) -> str:
     return subprocess.run([program], check=True, capture_output=True).stdout.decode()
 
 
+def bomb(count: str, request: Request) -> str:
+    """Forks so many processes that sleep; they are ended at the first refusal."""
+    children: list[int] = []
+    try:
+        while len(children) < int(count):
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(600)
+                os._exit(0)
+            children.append(pid)
+        time.sleep(20)  # all of them are there to be counted
+    except OSError as error:
+        raise OSError(f"{error.strerror} after {len(children)} processes") from None
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return count
+
+
+def threads(count: str, request: Request) -> str:
+    """Starts so many threads, all asleep at once."""
+    over = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        threading.stack_size(64 << 10)
+        while len(started) < int(count):
+            thread = threading.Thread(target=over.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:
+        raise OSError(f"{error} after {len(started)} threads") from None
+    finally:
+        over.set()
+        for thread in started:
+            thread.join()
+    return count
+
+
 def execute(program: str, request: Request) -> str:
     os.execv(program, [program])
     return program

@@ -54,7 +54,7 @@ def contain(chosen: Policy) -> dict[str, str]:
             enter_private_network()
             private = True
     _try(missing, "dumps", forbid_dumps)
-    _try(missing, "limits", lambda: limits.apply(chosen.limits, processes=chosen.processes, gpu=chosen.gpu))
+    _try(missing, "limits", lambda: limits.apply(chosen.limits, programs=chosen.loopback, gpu=chosen.gpu))
     _try(missing, "capabilities", drop_capabilities)
     _try(missing, "privileges", forbid_new_privileges)
     _try(missing, "files", lambda: _restrict_files(chosen, private=private))
@@ -109,7 +109,7 @@ def _restrict_files(chosen: Policy, *, private: bool) -> None:
 
 
 def _rights(chosen: Policy) -> Iterator[tuple[Path, landlock.Right]]:
-    run = landlock.Right.EXECUTE if chosen.processes else landlock.Right(0)
+    run = landlock.Right.EXECUTE if chosen.loopback else landlock.Right(0)
     for path in (*map(Path, policy.SYSTEM), *chosen.libraries):
         yield path, landlock.READ | run
     for path in chosen.files:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import os
 import resource
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from assay.workers.containment.kernel import Unavailable
 
-# Processes and threads of the user beyond those that there are when a training begins. Linux does not count
-# those of root.
-SPARE_PROCESSES = 1024
+# Processes and threads of the user beyond those that there are when a job begins.
+SPARE_PROCESSES = 1024 + 8 * (os.cpu_count() or 1)
+# Linux does not count those of root, by the real user: there an evaluator gets one of its own. From the range
+# that systemd leaves unused (https://systemd.io/UIDS-GIDS); the highest process id is 2^22.
+FIRST_USER = 1_879_048_192
 DESCRIPTORS = 4096
 # Between SIGXCPU, which the supervisor reports, and SIGKILL.
 LAST_SECONDS = 10
@@ -39,8 +42,15 @@ NO_LIMITS = Limits()
 _limited: list[int] = []
 
 
-def apply(limits: Limits, *, processes: bool, gpu: bool) -> None:
+def apply(limits: Limits, *, programs: bool, gpu: bool) -> None:
     """Limit this process and all that it starts, for good.
+
+    Args:
+        limits: the operator's.
+        programs: it starts programs. Those of a root that is counted under another user would run as that
+            user, who owns none of its files: it is not counted, and its supervisor ends it when it has too
+            many processes (`supervision/job_limits.py`). The same with a GPU, on which this was never tried.
+        gpu: it may use the NVIDIA devices.
 
     Raises:
         Unavailable: the system refuses a limit.
@@ -56,13 +66,25 @@ def apply(limits: Limits, *, processes: bool, gpu: bool) -> None:
             _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
         if limits.processor_seconds:
             _lower(resource.RLIMIT_CPU, limits.processor_seconds, limits.processor_seconds + LAST_SECONDS)
-        if processes:
-            _lower(resource.RLIMIT_NPROC, _tasks_of_user() + SPARE_PROCESSES)
+        if not programs and not gpu:
+            _be_counted()
+        _lower(resource.RLIMIT_NPROC, _tasks_of_user() + SPARE_PROCESSES)
         if hasattr(resource, "RLIMIT_MSGQUEUE"):
             _lower(resource.RLIMIT_MSGQUEUE, 0)
         _limited.append(kind)
     except (OSError, ValueError) as error:
         raise Unavailable(f"setrlimit: {error}") from None
+
+
+def _be_counted() -> None:
+    """Gives a process of root a real user of its own, by whom Linux counts; its rights stay root's.
+
+    The filter of system calls keeps it from changing back (`seccomp.py`). Without effect where the user
+    namespace lacks that user.
+    """
+    if os.getuid() == 0:
+        with suppress(OSError):
+            os.setresuid(FIRST_USER + os.getpid(), -1, -1)
 
 
 def narrow(memory: int, processor_seconds: float | None) -> None:
@@ -104,8 +126,10 @@ def _in_use(*, data: bool) -> int:
 
 
 def _tasks_of_user() -> int:
-    """Processes and threads of this user."""
+    """Processes and threads of this process's real user."""
     count, user = 0, os.getuid()
+    if user >= FIRST_USER:
+        return 1
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:

@@ -48,7 +48,7 @@ class Policy:
         libraries: files and folders, read.
         temporary: its own folder for temporary files.
         processes: it may start processes (a training whose images others prepare, or on several devices).
-        loopback: it may use TCP on the loopback interface (a training on several devices).
+        loopback: it may use TCP on the loopback interface and start programs (a training on several devices).
         gpu: it may use the NVIDIA devices.
     """
 

@@ -49,6 +49,8 @@ DENIED = (
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("io_setup", "io_submit", "add_key", "request_key", "keyctl", "vmsplice", "modify_ldt", "uselib"),
     *("memfd_secret", "lookup_dcookie", "_sysctl", "nfsservctl"),
+    # users: a process of root is counted under another one (`limits.py`)
+    *("setuid", "setreuid", "setresuid", "setgid", "setregid", "setresgid", "setgroups"),
     # objects that outlive a process
     *("shmget", "shmat", "shmctl", "semget", "msgget", "mq_open"),
     # the machine
@@ -93,7 +95,8 @@ TCP_SOCKETS = (
     (_AF_NETLINK, _SOCK_RAW, 0),
 )
 # Processes beside this one, and other programs in its place.
-PROCESSES = ("fork", "vfork", "execve", "execveat")
+PROCESSES = ("fork", "vfork")
+PROGRAMS = ("execve", "execveat")
 
 Instruction = tuple[int, int, int, int]
 
@@ -184,7 +187,7 @@ def program(
 
     Args:
         processes: it may start processes, which share the filter.
-        loopback: it may have TCP sockets.
+        loopback: it may have TCP sockets, and start programs: the processes of a training on several devices.
         memory_files: it may have files in memory, which no limit counts.
         strangers: processes that it may not signal, where it may signal at all.
         architecture: "x86_64" or "aarch64".
@@ -205,7 +208,7 @@ def program(
     if loopback:
         built.allow_sockets(TCP_SOCKETS)
     else:
-        built.deny(["socket"])
+        built.deny(["socket", *PROGRAMS])
     if processes:
         built.deny_bits("clone", 0, CLONE_NAMESPACES)
         built.deny_values("kill", 0, [-1, *strangers])

@@ -11,6 +11,8 @@ from typing import Literal
 from assay.workers.containment.limits import NO_LIMITS, Limits
 
 VARIABLE = "ASSAY_CONTAINMENT"
+# Of the names of the evaluators' temporary folders; the process id of their template follows.
+PREFIX = "assay-evaluator-"
 Mode = Literal["off", "auto", "required"]
 
 

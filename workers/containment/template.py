@@ -38,12 +38,11 @@ from assay.service.contract.messages import ShardRequest
 from assay.workers.containment import contain
 from assay.workers.containment.kernel import PR_SET_PDEATHSIG, close_descriptors, forbid_dumps, prctl
 from assay.workers.containment.policy import Policy, files_of, libraries, needs_loopback, needs_processes
-from assay.workers.containment.settings import Containment
+from assay.workers.containment.settings import PREFIX, Containment
 from assay.workers.evaluator_link import die_with_parent
 
 log = logging.getLogger(__name__)
 CHUNK = 1 << 16
-PREFIX = "assay-evaluator-"
 CAN_START_NONE = 3
 MAX_REPORT_BYTES = 1 << 28
 POLL_SECONDS = 0.02

@@ -17,15 +17,17 @@ import os
 import select
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, cast
 
 from assay.service.contract import logs
 from assay.service.contract.messages import EvaluatorReport, ShardRequest
-from assay.workers.containment.settings import VARIABLE
+from assay.workers.containment.settings import PREFIX, VARIABLE
 from assay.workers.evaluator_link import REPORTS, REQUESTS
 from assay.workers.settings import WorkerSettings
 
@@ -95,6 +97,16 @@ class EvaluatorProcess:
     def last_output(self) -> str:
         """The last lines that the process printed."""
         return "\n".join(list(self._tail))
+
+    @property
+    def tasks(self) -> int:
+        """How many processes and threads its session has, which none can leave; 0 but on Linux."""
+        return sum(threads for _, threads in _members(self.pid))
+
+    @property
+    def temporary_folders(self) -> list[Path]:
+        """The folders for temporary files of its template's evaluators."""
+        return list(Path(tempfile.gettempdir()).glob(f"{PREFIX}{self.pid}-*"))
 
     def alive(self) -> bool:
         """Whether the process still runs."""
@@ -326,12 +338,18 @@ def weights_caches() -> dict[str, str]:
 
 def _end_groups_of(session: int) -> None:
     """Kill the process groups of a session: a template's evaluator has its own, and cannot leave it."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        group = int(fields[2])
-        if int(fields[3]) == session and group != session:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
+    for group in {group for group, _ in _members(session)} - {session}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _members(session: int) -> Iterator[tuple[int, int]]:
+    """The processes of a session: process group and number of threads of each."""
+    for entry in os.scandir("/proc") if sys.platform == "linux" else ():
+        if entry.name.isdigit():
+            try:
+                fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            if int(fields[3]) == session:
+                yield int(fields[2]), int(fields[17])

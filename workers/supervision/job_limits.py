@@ -1,21 +1,41 @@
-"""Limits of a job's work, applied by the supervisor: to plans, and to trainings once their pace is known."""
+"""Limits of a job's work, applied by the supervisor: to plans, and to trainings once their pace is known.
+
+And to what an evaluator writes and starts: the kernel limits each file and process, not their sum.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 
 from assay.service.contract.messages import ProgressReport
 from assay.service.contract.records import PlanWithShards
 from assay.service.submission.limits import DEADLINE_FACTOR, JobLimits, plan_excess, planned_seconds
+from assay.workers.containment.limits import SPARE_PROCESSES
+from assay.workers.supervision.evaluator_process import EvaluatorProcess
 
 # A training is judged by its pace once it has made so many steps in so many seconds.
 PACE_STEPS = 10
 PACE_SECONDS = 60.0
+# Processes and threads of an evaluator: more than the kernel allows it where it counts them.
+MAX_TASKS = 2 * SPARE_PROCESSES
+# A job's files, and levels of its folders: room on a disk is names, too, and counting must end.
+MAX_FILES = 1_000_000
+MAX_LEVELS = 32
+# At most this part of the time goes into counting.
+COUNTING = 0.05
 
 
 class OverLimit(Exception):
     """A job asks for more than the limits allow; the message is for its user."""
+
+
+class TooManyFiles(OverLimit):
+    """The files of a job take more than the limits allow, or cannot be counted."""
 
 
 def accepted(limits: JobLimits, plan: PlanWithShards) -> PlanWithShards:
@@ -87,3 +107,114 @@ class TrainingLimits:
         found = self._limits.excess(self._device, seconds, steps, source)
         if found:
             raise OverLimit("; ".join(f"recipe: {message}" for message, _, _ in found))
+
+
+class EvaluatorWatch:
+    """Holds the evaluator of a job to the limits that only its supervisor can see.
+
+    Args:
+        process: the evaluator.
+        folder: of the job's files.
+        max_bytes: of all files in it and in the evaluator's temporary folders; 0: no limit.
+        seconds: between two looks, at least.
+    """
+
+    def __init__(self, process: EvaluatorProcess, folder: Path, max_bytes: int, seconds: float) -> None:
+        self._process, self._folder, self._max_bytes, self._seconds = process, folder, max_bytes, seconds
+        self._due = float("-inf")
+        self._others: int | None = None  # tasks of the machine, when the evaluator's were few
+
+    def is_of(self, process: EvaluatorProcess, folder: Path) -> bool:
+        """Whether it watches this process and folder."""
+        return self._process is process and self._folder == folder
+
+    def look_when_due(self) -> None:
+        """Looks, unless that was done just now.
+
+        Raises:
+            OverLimit: the job has too many files, or the evaluator too many processes.
+        """
+        if time.monotonic() >= self._due:
+            self.look()
+
+    def look(self) -> None:
+        """Looks now.
+
+        Raises:
+            OverLimit: see `look_when_due`.
+        """
+        begun = time.monotonic()
+        self._check_tasks()
+        if self._max_bytes:
+            check_files([self._folder, *self._process.temporary_folders], self._max_bytes)
+        ended = time.monotonic()
+        self._due = ended + max(self._seconds, (ended - begun) / COUNTING)
+
+    def _check_tasks(self) -> None:
+        """One read tells that few tasks are new on the whole machine; else the evaluator's are counted."""
+        found = _tasks_of_machine()
+        if found and self._others is not None and found - self._others < MAX_TASKS // 4:
+            self._others = min(self._others, found)
+            return
+        self._others = found
+        tasks = self._process.tasks
+        if tasks > MAX_TASKS:
+            raise OverLimit(
+                f"the evaluator of the job has {tasks:,} processes and threads; allowed: {MAX_TASKS:,}"
+            )
+
+
+def _tasks_of_machine() -> int:
+    """Processes and threads; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def check_files(folders: Iterable[Path], max_bytes: int) -> None:
+    """Refuses too many files, and what cannot be counted.
+
+    Raises:
+        TooManyFiles: they take more bytes, or there are more than `MAX_FILES` or `MAX_LEVELS` levels of
+            folders, or a folder that may not be read.
+    """
+    size = files = 0
+    waiting = [(folder, 0) for folder in folders]
+    while waiting:
+        folder, level = waiting.pop()
+        if level > MAX_LEVELS:
+            raise TooManyFiles(f"the job's folders are nested too deeply; allowed: {MAX_LEVELS} levels")
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    files += 1
+                    with contextlib.suppress(FileNotFoundError):
+                        facts = entry.stat(follow_symlinks=False)
+                        # Small files take whole blocks, and a file with holes may be filled.
+                        size += max(facts.st_size, 512 * facts.st_blocks)
+                    if files > MAX_FILES:
+                        raise TooManyFiles(f"the job has more than {MAX_FILES:,} files and folders")
+                    if size > max_bytes:
+                        raise TooManyFiles(
+                            f"the job's files, with its evaluator's temporary ones, take {size:,} bytes and"
+                            f" more; allowed: {max_bytes:,} (ASSAY_MAX_JOB_FILES_BYTES)"
+                        )
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append((Path(entry.path), level + 1))
+        except (FileNotFoundError, NotADirectoryError):  # gone by now
+            continue
+        except PermissionError:
+            raise TooManyFiles("the job has a folder that may not be read") from None
+
+
+def remove_files_but(folder: Path, kept: Collection[str]) -> None:
+    """Removes what is in a folder but for entries of these names."""
+    for path in [] if not folder.is_dir() else list(folder.iterdir()):
+        if path.name in kept:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from assay.service.contract import logs
@@ -42,7 +43,14 @@ from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
 from assay.workers.supervision.heartbeat import ProgressReporter, Watch
-from assay.workers.supervision.job_limits import OverLimit, TrainingLimits, accepted
+from assay.workers.supervision.job_limits import (
+    EvaluatorWatch,
+    OverLimit,
+    TooManyFiles,
+    TrainingLimits,
+    accepted,
+    remove_files_but,
+)
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.pretrained import fetch_pretrained
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
@@ -116,6 +124,8 @@ class ShardRun:
             log.info("shard %s: its job was deleted", self._claim.shard_id)
         except OverLimit as error:
             self._fail("over_limit", str(error), retry=False)
+            if isinstance(error, TooManyFiles) and self._claim.kind != "check":
+                self._remove_unlisted_files()
         except Exception as error:  # a defect must not end the supervisor and block all other jobs
             log.exception("shard %s: could not be recorded", self._claim.shard_id)
             self._fail("worker_raised", f"{type(error).__name__}: {error}", retry=True)
@@ -149,12 +159,16 @@ class ShardRun:
             evaluator.about = self._about
             fetch_pretrained(self._claim.spec, self._place.settings, self._interrupted)
             evaluator.send(self._request())
+            settings = self._place.settings
+            folder, most = settings.folder(self._claim.job_id), settings.max_job_files_bytes
+            watch = EvaluatorWatch(evaluator, folder, most, settings.control_seconds)
             deadline = time.monotonic() + self._place.settings.max_check_seconds
             while not self._interrupted():
                 if self._claim.kind == "check" and time.monotonic() > deadline:
                     self._place.evaluator.end()
                     return _too_slow(self._place.settings.max_check_seconds)
                 message = evaluator.receive(timeout=RECEIVE_SECONDS)
+                watch.look_when_due()
                 if message is None:
                     self._reports.tick()
                 elif message["type"] == "progress":
@@ -162,6 +176,7 @@ class ShardRun:
                 elif message["type"] == "checkpoint":
                     self._checkpoint()
                 else:
+                    watch.look()
                     return message
             return None
         finally:
@@ -241,6 +256,12 @@ class ShardRun:
         except NotFound:
             return
         log.info("shard %s: job is %s", self._claim.shard_id, job.state)
+
+    def _remove_unlisted_files(self) -> None:
+        """Frees the disk of a job that has ended over a limit; its artifacts stay."""
+        folder = self._place.settings.folder(self._claim.job_id)
+        listed = self._insist(lambda: self._store.artifacts.of(self._claim.job_id))
+        remove_files_but(folder, {Path(row.path).name for row in listed})
 
     def _insist(self, write: Callable[[], T]) -> T:
         """Repeat a write until the database accepts it; a supervisor that stops gives up."""

@@ -26,6 +26,8 @@ from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters
+from assay.workers.supervision.evaluator_process import EvaluatorProcess
+from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.shard_run import ShardRun, Workplace
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
@@ -72,6 +74,7 @@ class Supervisor(threading.Thread):
         self._counters = WorkerCounters()
         self._sandbox = Sandbox(settings.sandbox)
         self._evaluator = WarmEvaluator(settings, self._counters)
+        self._watch: EvaluatorWatch | None = None
         self._spool = Spool(settings.state / "spool", store, self.identity)
         self._live = Live(settings.redis)
         self._place = Workplace(
@@ -169,7 +172,11 @@ class Supervisor(threading.Thread):
         if self._evaluator.process is None:
             if not self._sandbox.refuses and self._soon_needed():
                 self._make_ready()
-        elif (self._idle_for_long() and not self._soon_needed()) or self._warm_job_was_stopped():
+        elif (
+            (self._idle_for_long() and not self._soon_needed())
+            or self._warm_job_was_stopped()
+            or self._over_a_limit(self._evaluator.process)
+        ):
             self._evaluator.end()
         self._doorbell.wait(self._settings.rest_seconds)
         self._doorbell.clear()
@@ -199,6 +206,20 @@ class Supervisor(threading.Thread):
             return self._store.jobs.get(self._evaluator.job).state in STOPPED
         except NotFound:
             return True
+
+    def _over_a_limit(self, process: EvaluatorProcess) -> bool:
+        """Whether the warm evaluator goes on writing or starting processes after its answers."""
+        if self._evaluator.job is None:
+            return False
+        folder, most = self._settings.folder(self._evaluator.job), self._settings.max_job_files_bytes
+        if self._watch is None or not self._watch.is_of(process, folder):
+            self._watch = EvaluatorWatch(process, folder, most, self._settings.control_seconds)
+        try:
+            self._watch.look_when_due()
+        except OverLimit as error:
+            log.warning("job %s: its evaluator is ended: %s", self._evaluator.job, error)
+            return True
+        return False
 
     def _beat(self) -> None:
         """Send a heartbeat when one is due; called from this thread and from the renewing one."""

@@ -22,13 +22,13 @@ from pydantic import ValidationError
 from assay.workers.containment import contain as containing
 from assay.workers.containment import landlock, limits, policy, seccomp
 from assay.workers.containment.contain import PARTS, contain
-from assay.workers.containment.kernel import Unavailable
+from assay.workers.containment.kernel import Unavailable, drop_capabilities
 from assay.workers.containment.limits import Limits
 from assay.workers.containment.policy import Policy
 from assay.workers.containment.probe import Sandbox, missing_parts
-from assay.workers.containment.settings import VARIABLE, Containment, from_environment
+from assay.workers.containment.settings import PREFIX, VARIABLE, Containment, from_environment
 from assay.workers.containment.system_calls import NUMBERS
-from assay.workers.containment.template import PREFIX, sweep
+from assay.workers.containment.template import sweep
 from assay.workers.jobs.failures import describe
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
@@ -212,6 +212,7 @@ def test_every_call_of_the_filter_is_known_on_some_architecture() -> None:
         *seccomp.DENIED,
         *seccomp.ABSENT,
         *seccomp.PROCESSES,
+        *seccomp.PROGRAMS,
         *(name for name, *_ in seccomp.DENIED_BITS),
     }
     assert named <= known
@@ -241,7 +242,7 @@ def test_every_jump_of_the_filter_stays_in_it(architecture: str, processes: bool
 def test_limits_only_fall() -> None:
     def work() -> list[Any]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-        limits.apply(Limits(file_bytes=1 << 30, processor_seconds=50), processes=False, gpu=False)
+        limits.apply(Limits(file_bytes=1 << 30, processor_seconds=50), programs=False, gpu=False)
         kinds = (resource.RLIMIT_FSIZE, resource.RLIMIT_CPU, resource.RLIMIT_CORE)
         return [resource.getrlimit(kind) for kind in kinds]
 
@@ -258,7 +259,7 @@ def test_a_shard_gets_what_its_plan_needs_and_the_next_one_more() -> None:
     def work() -> list[Any]:
         limits.narrow(1, 1.0)  # not limited yet: without effect
         before = resource.getrlimit(resource.RLIMIT_AS)
-        limits.apply(Limits(memory=1 << 30, processor_seconds=500), processes=False, gpu=False)
+        limits.apply(Limits(memory=1 << 30, processor_seconds=500), programs=False, gpu=False)
         found: list[Any] = [before[0] == resource.getrlimit(resource.RLIMIT_AS)[0]]
         for memory in (1 << 26, 1 << 28, 1 << 40):
             limits.narrow(memory, 20.5)
@@ -274,17 +275,19 @@ def test_a_shard_gets_what_its_plan_needs_and_the_next_one_more() -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
-def test_a_fork_bomb_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for root, whose processes Linux does not count: the images run as another user."""
+@pytest.mark.parametrize(("user", "programs"), [(0, False), (54321, False), (54321, True)])
+def test_a_fork_bomb_ends_at_the_limit(user: int, programs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root's too, whose processes Linux does not count by themselves."""
     monkeypatch.setattr(limits, "SPARE_PROCESSES", 20)
 
     def work() -> int:
-        os.setgid(54321)
-        os.setuid(54321)
-        limits.apply(Limits(), processes=True, gpu=False)
+        os.setgid(user)
+        os.setuid(user)
+        limits.apply(Limits(), programs=programs, gpu=False)
+        drop_capabilities()
         children = []
         try:
-            while len(children) < 200:
+            while len(children) < 40:
                 pid = os.fork()
                 if pid == 0:
                     signal_wait()
@@ -322,7 +325,7 @@ def test_what_is_out_of_memory_is_told_the_limit(monkeypatch: pytest.MonkeyPatch
     assert from_environment() == chosen
 
     def work() -> list[Any]:
-        limits.apply(Limits(memory=1 << 28), processes=False, gpu=False)
+        limits.apply(Limits(memory=1 << 28), programs=False, gpu=False)
         try:
             torch.empty(1 << 32, dtype=torch.uint8)
         except RuntimeError as error:

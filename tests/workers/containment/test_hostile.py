@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from assay.service.store.store import Store
+from assay.workers.containment.limits import SPARE_PROCESSES
 from assay.workers.containment.probe import missing_parts
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision import job_limits
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
+from assay.workers.supervision.job_limits import MAX_TASKS, EvaluatorWatch, OverLimit, TooManyFiles
 from tests.support.workers import ended, group, running, settings, submit, supervising, wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -122,6 +125,9 @@ ALWAYS = (
     "system_call clone3,0,0",
     "system_call prctl,1,0",
     "system_call prctl,4,1",
+    "system_call setresuid,0,0,0",
+    "system_call setreuid,0,0",
+    "system_call setuid,0",
     "system_call shmget,0,4096,512",
     "signals supervisor",
     "signals template",
@@ -140,10 +146,10 @@ ALWAYS = (
 ALONE = (
     "descriptors_of supervisor",
     "fork",
-    "run /bin/true",
-    "execute /bin/true",
     "system_call memfd_create,0,0",
 )
+# To all but a training on several devices.
+PROGRAMS = ("run /bin/true", "execute /bin/true")
 
 
 def filled_in(name: str, state: Path, evaluator: EvaluatorProcess) -> str:
@@ -167,7 +173,7 @@ def test_everything_is_refused_to_an_evaluation(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connect = f"connect 127.0.0.1:{server.getsockname()[1]}"
-        names = [filled_in(name, state, evaluator) for name in (*ALWAYS, *ALONE)]
+        names = [filled_in(name, state, evaluator) for name in (*ALWAYS, *ALONE, *PROGRAMS)]
         found = {name: attempt(name) for name in (*names, connect)}
     assert {name: said for name, said in found.items() if not said.startswith("refused")} == {}
     assert attempt("normal") == "SUCCEEDED: all of it"
@@ -178,13 +184,12 @@ def test_everything_is_refused_to_a_training_that_may_start_processes(
     attempt: Try, evaluator: EvaluatorProcess, state: Path
 ) -> None:
     training = {"kind": "train", "cores": 4}
-    names = [filled_in(name, state, evaluator) for name in ALWAYS]
+    names = [filled_in(name, state, evaluator) for name in (*ALWAYS, *PROGRAMS)]
     with socket.create_server(("127.0.0.1", 0)) as server:
         connect = f"connect 127.0.0.1:{server.getsockname()[1]}"
         found = {name: attempt(name, **training) for name in (*names, connect)}
     assert {name: said for name, said in found.items() if not said.startswith("refused")} == {}
     assert attempt("fork", **training).startswith("SUCCEEDED")
-    assert attempt("run /bin/true", **training).startswith("SUCCEEDED")
 
 
 @pytest.mark.usefixtures("listeners")
@@ -194,6 +199,8 @@ def test_a_training_on_several_devices_reaches_itself_alone(attempt: Try, state:
         name = f"connect 127.0.0.1:{server.getsockname()[1]}"
         said = attempt("", kind="train", spec=spec | {"name": name})
     assert said.startswith("refused"), "a server of this machine is not in its network"
+    for name in ("fork", "run /bin/true"):
+        assert attempt("", kind="train", spec=spec | {"name": name}).startswith("SUCCEEDED"), name
     for name in ("connect 127.0.0.1:5432", "connect 127.0.0.1:6379", f"connect_unix {state}/socket"):
         assert attempt("", kind="train", spec=spec | {"name": name}).startswith("refused"), name
 
@@ -231,6 +238,69 @@ def test_the_end_of_the_evaluator_ends_what_its_job_has_left(
     os.kill(evaluator.pid, signal.SIGKILL)
     evaluator.stop(2)
     wait_for(lambda: not group(child), 20)
+
+
+def group_members(session: int) -> list[int]:
+    """The processes of a session."""
+    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in found if running(pid) and os.getsid(pid) == session]
+
+
+MANY = SPARE_PROCESSES + 200
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(f"bomb {MANY}", {"kind": "train", "cores": 4}, marks=pytest.mark.slow),
+        (f"threads {MANY}", {}),
+        (f"threads {MANY}", {"kind": "train", "cores": 4}),
+    ],
+)
+def test_processes_and_threads_are_limited(
+    attempt: Try, evaluator: EvaluatorProcess, name: str, kind: dict[str, Any]
+) -> None:
+    """Of root too, whom Linux does not count by itself; the supervisor would not even notice."""
+    said = attempt(name, **kind)
+    assert said.startswith("refused"), said
+    assert SPARE_PROCESSES < MAX_TASKS
+    assert attempt("normal", **kind) == "SUCCEEDED: all of it"
+
+
+def test_the_supervisor_counts_where_the_kernel_does_not(
+    evaluator: EvaluatorProcess, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training on several devices starts programs, so root's stays root's: the kernel does not count it."""
+    monkeypatch.setattr(job_limits, "MAX_TASKS", 30)
+    watch = EvaluatorWatch(evaluator, state / "artifacts" / "mine", 0, 0.0)
+    watch.look()
+    spec = {"kind": "train", "name": "bomb 60", "execution": {"devices": 2}}
+    evaluator.send(request(state, "", kind="train", spec=spec))
+
+    def over() -> str:
+        try:
+            watch.look()
+        except OverLimit as error:
+            return str(error)
+        return ""
+
+    said = wait_for(over, 20)
+    assert "processes and threads; allowed: 30" in said
+    groups = {os.getpgid(pid) for pid in group_members(evaluator.pid)}
+    assert len(groups) > 1
+    evaluator.stop(2)
+    wait_for(lambda: not any(map(group, groups)), 20)
+
+
+def test_temporary_files_count_among_those_of_a_job(evaluator: EvaluatorProcess, state: Path) -> None:
+    folder = state / "artifacts" / "mine"
+    evaluator.send(request(state, "normal"))
+    assert answer(evaluator) == "SUCCEEDED: all of it"
+    (own,) = [path for path in evaluator.temporary_folders if (path / "pipe").exists()]
+    EvaluatorWatch(evaluator, folder, 1 << 20, 0.0).look()
+    (own / "large").write_bytes(b"x" * (1 << 20))
+    with pytest.raises(TooManyFiles, match="ASSAY_MAX_JOB_FILES_BYTES"):
+        EvaluatorWatch(evaluator, folder, 1 << 20, 0.0).look()
 
 
 def test_processor_time_is_limited(state: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from assay.service.store.store import Store
 from assay.service.submission.limits import JobLimits
-from assay.workers.supervision.job_limits import OverLimit, TrainingLimits
-from tests.support.workers import ended, settings, submit, submit_training, supervising
+from assay.workers.supervision import job_limits
+from assay.workers.supervision.job_limits import OverLimit, TooManyFiles, TrainingLimits, check_files
+from tests.support.workers import ended, settings, submit, submit_training, supervising, wait_for
 
 LIMITS = JobLimits({"cpu": 1000.0, "cuda": 10_000.0}, 5000)
 
@@ -99,3 +101,67 @@ def test_a_training_over_the_steps_fails(store: Store, tmp_path: Path) -> None:
         job = ended(store, job_id)
     assert (job.state, job.error and job.error["type"]) == ("failed", "over_limit")
     assert "recipe: 10 examples" in str(job.error)
+
+
+@pytest.mark.parametrize("end", ["evaluate:hang", "", "evaluate:error=final"])
+def test_files_are_limited_in_sum(store: Store, tmp_path: Path, end: str) -> None:
+    job_id = submit(store, f"shards=1 evaluate:fill=3000000 {end}")
+    listed = tmp_path / "artifacts" / job_id / "listed"
+    listed.parent.mkdir(parents=True)
+    listed.write_text("mine")
+    store.artifacts.add(job_id, "listed", str(listed), 4, "0" * 64, "text/plain")
+    with supervising(store, settings(tmp_path, max_job_files_bytes=2_000_000)) as (supervisor,):
+        job = ended(store, job_id)
+        wait_for(lambda: [path.name for path in listed.parent.iterdir()] == ["listed"], 20)
+        assert supervisor.evaluator_pid is None
+        assert ended(store, submit(store, "")).state == "succeeded", "the supervisor goes on"
+    assert (job.state, job.error and job.error["type"]) == ("failed", "over_limit")
+    assert "allowed: 2,000,000 (ASSAY_MAX_JOB_FILES_BYTES)" in str(job.error)
+    assert sum(row.failures for row in store.shards.of(job_id)) == 1, "not tried again"
+
+
+@pytest.mark.parametrize("most", [0, 4_000_000])
+def test_files_within_the_limit_stay(store: Store, tmp_path: Path, most: int) -> None:
+    job_id = submit(store, "shards=1 evaluate:fill=3000000")
+    with supervising(store, settings(tmp_path, max_job_files_bytes=most)):
+        assert ended(store, job_id).state == "succeeded"
+    assert (tmp_path / "artifacts" / job_id / "half").stat().st_size == 1_500_000
+
+
+def test_an_idle_evaluator_that_goes_on_writing_is_ended(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1 evaluate:refill=3000000")
+    with supervising(store, settings(tmp_path, max_job_files_bytes=2_000_000)) as (supervisor,):
+        assert ended(store, job_id).state == "succeeded"
+        assert supervisor.evaluator_pid is not None
+        wait_for(lambda: supervisor.evaluator_pid is None, 20)
+
+
+def test_files_that_cannot_be_counted_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder in (first, second):
+        (folder / "sub").mkdir(parents=True)
+        (folder / "sub" / "file").write_bytes(b"x" * 100_000)
+    check_files([first, second, tmp_path / "gone"], 1_000_000)
+    with pytest.raises(TooManyFiles, match="150,000"):
+        check_files([first, second], 150_000)
+    with (second / "holes").open("wb") as file:
+        file.truncate(10_000_000)
+    with pytest.raises(TooManyFiles, match="1,000,000"):
+        check_files([first, second], 1_000_000)
+    (first / "link").symlink_to("/usr")
+    check_files([first], 1_000_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(job_limits, "MAX_FILES", 2)
+        with pytest.raises(TooManyFiles, match="more than 2 files"):
+            check_files([first], 1_000_000)
+    deep = first.joinpath(*["d"] * 40)
+    deep.mkdir(parents=True)
+    with pytest.raises(TooManyFiles, match="32 levels"):
+        check_files([first], 10_000_000)
+
+    def refuse(path: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(TooManyFiles, match="may not be read"):
+        check_files([second], 10_000_000)
