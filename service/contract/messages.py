@@ -63,11 +63,15 @@ class PlanRequest(RequestBase):
 
 
 class TrainRequest(RequestBase):
-    """Train, and write a checkpoint every `checkpoint_seconds`."""
+    """Train, and write a checkpoint every `checkpoint_seconds`.
+
+    Without a timeout of its own it has `deadline_seconds` at most.
+    """
 
     kind: Literal["train"]
     spec: TrainJobSpec
     plan: None
+    deadline_seconds: NotRequired[float | None]
 
 
 class EvaluateRequest(RequestBase):

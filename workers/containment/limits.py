@@ -104,6 +104,23 @@ def narrow(memory: int, processor_seconds: float | None) -> None:
         _tighten(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + processor_seconds))
 
 
+def inherited(*, gpu: bool) -> None:
+    """Says that this process has the limits of its parent, under which `narrow` holds it to less.
+
+    Args:
+        gpu: as in `apply`.
+    """
+    _limited.append(resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS)
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now, shared libraries among them; 0 where it is unknown."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
 def _tighten(kind: int, soft: int) -> None:
     """Sets the soft limit alone, which may rise again to the hard one."""
     hard = resource.getrlimit(kind)[1]

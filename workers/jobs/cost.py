@@ -31,6 +31,17 @@ NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
 BATCH_BYTES = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
 MAX_BATCH = {"cpu": 64, "cuda": 512}
 TIMED_SECONDS = 0.2
+# Memory that a shard may take: for what does not grow with the batch (tables of words, whole images, an
+# analysis's matrices), and in batches as kept for a backward pass.
+SPARE_BYTES = 4 * 2**30
+BATCHES_HELD = 16
+# In training, in copies of the model: gradients, AdamW's two moments, the average, the best weights and their
+# average, and all of that once more in a checkpoint that is being written.
+MODELS_HELD = 16
+# And of the examples of a step, which are more than a batch where gradients are accumulated.
+STEPS_HELD = 8
+# Address space of a thread: its stack, and its arena of malloc.
+THREAD_BYTES = 2**28
 
 # Corruptions state the CPU `milliseconds` for an image of so many pixels at severity 3 on one thread, batches
 # of 16: `python -m benchmarks.corruptions --turns 2`, 2026-11-22, AMD EPYC.
@@ -109,6 +120,38 @@ def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> t
     return max(float(counted.total), 1.0), saved
 
 
+def training_bytes(
+    loaded: Loaded,
+    data: ExampleSet,
+    *,
+    size: int | None,
+    batch_size: int,
+    step_size: int,
+    saved_bytes: int,
+    resident: int,
+) -> int:
+    """Memory that a training may take beyond what its process has: several times what it needs.
+
+    Args:
+        loaded: The model.
+        data: What it is trained on.
+        size: Height and width of the images in pixels; None for the model's own.
+        batch_size: Examples of a pass.
+        step_size: Examples of an optimiser step.
+        saved_bytes: What an example saves for the backward pass, as `measure_cost` finds it.
+        resident: Bytes that the process has with its data loaded; as much again is for copies of the data.
+    """
+    model: int = sum(tensor.nbytes for tensor in loaded.classifier.state_dict().values())
+    return (
+        SPARE_BYTES
+        + MODELS_HELD * model
+        + BATCHES_HELD * batch_size * saved_bytes
+        + STEPS_HELD * step_size * _input(loaded, data, size).nbytes
+        + THREAD_BYTES * torch.get_num_threads()
+        + resident
+    )
+
+
 class _Operations(TorchDispatchMode):
     """Counts as torch's `FlopCounterMode`, which imports the whole compiler: a second of every evaluator."""
 
@@ -162,25 +205,27 @@ def _forward(
     loaded: Loaded, data: ExampleSet, size: int | None, count: int = 1
 ) -> Callable[[], torch.Tensor]:
     """A pass of some examples through the model; what they are does not matter."""
+    given = _input(loaded, data, size, count)
+    if data.task == "language":
+        model = cast(TokenModel, loaded.classifier)
+        return lambda: model.negative_log_likelihood(given, given)
+    if not is_text(data):
+        given = given.to(loaded.classifier.mean.dtype).requires_grad_()
+    return lambda: loaded.classifier(given)
+
+
+def _input(loaded: Loaded, data: ExampleSet, size: int | None, count: int = 1) -> torch.Tensor:
     side = size or loaded.image_size
     if is_text(data):
-        model = cast(TokenModel, loaded.classifier)
-        tokens = torch.ones(count, side, dtype=torch.int64, device=loaded.device)
-        if data.task == "language":
-            return lambda: model.negative_log_likelihood(tokens, tokens)
-        return lambda: model(tokens)
+        return torch.ones(count, side, dtype=torch.int64, device=loaded.device)
     if data.task == "control":
         # Steps that exist, of zeros.
         contexts = torch.zeros(count, side, data.channels + data.classes + 3, device=loaded.device)
         contexts[..., -1] = 1.0
-        wanted = contexts.to(loaded.classifier.mean.dtype).requires_grad_()
-        return lambda: loaded.classifier(wanted)
+        return contexts
     if data.task in ("series", "series_regression"):  # every step exists
-        pixels = torch.ones(count, data.channels + 1, side, device=loaded.device)
-    else:
-        pixels = torch.zeros(count, data.channels, side, side, device=loaded.device)
-    pixels = pixels.to(loaded.classifier.mean.dtype).requires_grad_()
-    return lambda: loaded.classifier(pixels)
+        return torch.ones(count, data.channels + 1, side, device=loaded.device)
+    return torch.zeros(count, data.channels, side, side, device=loaded.device)
 
 
 def preparation_seconds(item: EvaluationItem, image_size: int, device: str) -> float:

@@ -23,16 +23,12 @@ from assay.workers.evaluation.engine.outcomes import OutcomeFile, Outcomes
 from assay.workers.evaluation.engine.probe import keyed_answers, probe_shard
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import artifacts, provenance
+from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES
 from assay.workers.jobs.session import Loaded, Session, data_root, examples_of
 from assay.workers.jobs.sources import shard_sources
 from assay.workers.weights.fit import looking_at
 
 Report = Callable[[ProgressReport], None]
-
-# Memory that a shard may take: for what does not grow with the batch (tables of words, whole images, an
-# analysis's matrices), and in batches as kept for a backward pass.
-SPARE_BYTES = 4 * 2**30
-BATCHES_HELD = 16
 
 
 def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeReport:

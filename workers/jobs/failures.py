@@ -39,7 +39,8 @@ def _limit() -> str:
     if chosen is None or chosen.mode == "off" or not chosen.limits.memory:
         return ""
     most = f"at most {chosen.limits.memory:,} bytes (ASSAY_MAX_EVALUATOR_BYTES)"
-    return f": the evaluator's memory limit is what the plan of the job needs several times, {most}"
+    least = "of a training, what its model, data and batch need"
+    return f": the evaluator's memory limit is what the plan of the job needs several times, {most}; {least}"
 
 
 def describe(error: Exception) -> Failure:

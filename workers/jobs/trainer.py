@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from assay.models.layers.token_model import TokenModel
 from assay.service.contract.messages import CheckpointReport, ProgressReport, TrainRequest
 from assay.workers import catalog
+from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import DataSet, ExampleSet
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.perplexity import Perplexity
-from assay.workers.jobs.cost import choose_batch_size, measure_cost
+from assay.workers.jobs.cost import choose_batch_size, measure_cost, training_bytes
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.training.batch_workers import worker_count
 from assay.workers.training.distributed.processes import ALONE, Processes
@@ -61,6 +62,7 @@ def train_model(
     batch_size = choose_batch_size(asked, loaded.device.type, saved_bytes)
     if asked == "auto":
         batch_size *= processes.size
+    _narrow(request, loaded, data, recipe, size, batch_size, saved_bytes, processes)
     judged_on, kept, chosen = judged_rows(data, held_out, recipe, spec["seed"])
     trained = train(
         loaded.classifier,
@@ -91,6 +93,33 @@ def train_model(
     # The cached classifier now holds trained weights; the next request must not mistake it for a new one.
     session.forget()
     return loaded, trained
+
+
+def _narrow(
+    request: TrainRequest,
+    loaded: Loaded,
+    data: ExampleSet,
+    recipe: Recipe,
+    size: int,
+    batch_size: int,
+    saved_bytes: int,
+    processes: Processes,
+) -> None:
+    """Hold this process to several times the memory of this training, and to its time in every thread."""
+    step_size = recipe.step_examples(batch_size, loaded.image_size)
+    memory = training_bytes(
+        loaded,
+        data,
+        size=size,
+        batch_size=-(-batch_size // processes.size),
+        step_size=-(-step_size // processes.size),
+        saved_bytes=saved_bytes,
+        resident=limits.resident(),
+    )
+    seconds = request["spec"].get("timeout_seconds") or request.get("deadline_seconds")
+    # Images are read by threads of this process, too.
+    threads = torch.get_num_threads() + request["cores"] + 1
+    limits.narrow(memory, None if seconds is None else seconds * threads)
 
 
 def judged_rows(

@@ -74,6 +74,12 @@ class TrainingLimits:
         self._first: tuple[float, int] | None = None
         self._judged = False
 
+    @property
+    def longest_seconds(self) -> float | None:
+        """The longest deadline of the training without a timeout of its own; None without a limit."""
+        most = self._limits.seconds[self._device]
+        return None if most is None else DEADLINE_FACTOR * most
+
     def note(self, report: ProgressReport) -> None:
         """Takes a report of the training.
 
@@ -89,9 +95,8 @@ class TrainingLimits:
         self._first = (self._clock(), report["done"])
         # A step has at least one example.
         self._check(0.0, report["total"], "")
-        max_seconds = self._limits.seconds[self._device]
-        if max_seconds is not None:
-            self._set_deadline(DEADLINE_FACTOR * max_seconds)
+        if self.longest_seconds is not None:
+            self._set_deadline(self.longest_seconds)
 
     def _judge(self, report: ProgressReport, begun: float, before: int) -> None:
         seconds, steps = self._clock() - begun, report["done"] - before

@@ -290,6 +290,8 @@ class ShardRun:
             "checkpoint_seconds": settings.checkpoint_seconds,
             "cores": settings.cores_each(1),
         }
+        if claim.kind == "train":
+            request["deadline_seconds"] = self._limits.longest_seconds
         return cast(ShardRequest, request)  # a claim's kind is that of its spec, but for a plan
 
     def _weights(self) -> str | None:

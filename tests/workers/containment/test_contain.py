@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import mmap
 import os
 import re
 import resource
 import struct
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from assay.workers.containment.template import sweep
 from assay.workers.jobs.failures import describe
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
+from tests.support.children import in_a_child
 from tests.support.jobs import evaluate_spec
 from tests.support.workers import CLEAN, wait_for
 
@@ -46,24 +45,6 @@ def test_a_kernel_that_has_all_parts_lacks_none() -> None:
 
 
 contained = pytest.mark.skipif(bool(missing_parts()), reason=f"this machine lacks {list(missing_parts())}")
-
-
-def in_a_child(work: Callable[[], Any]) -> Any:
-    """What a function returns in a forked process, which it may restrict."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(write, json.dumps(work()).encode())
-        except BaseException as error:
-            os.write(write, json.dumps(f"raised {error!r}").encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        text = answer.read()
-    os.waitpid(pid, 0)
-    return json.loads(text)
 
 
 def trial(folder: Path, **changes: Any) -> Policy:

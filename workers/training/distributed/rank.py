@@ -33,6 +33,9 @@ def main() -> None:
 def _train(folder: Path) -> None:
     import torch
 
+    from assay.workers.containment import limits
+    from assay.workers.containment.settings import from_environment
+    from assay.workers.devices import device_classes
     from assay.workers.evaluator import Reporter
     from assay.workers.jobs.session import Session, configure, resolve_device
     from assay.workers.jobs.trainer import train_model
@@ -46,6 +49,9 @@ def _train(folder: Path) -> None:
     if on_gpu:
         torch.cuda.set_device(local)
     torch.distributed.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
+    chosen = from_environment()
+    if chosen is not None and chosen.mode != "off":
+        limits.inherited(gpu="cuda" in device_classes())
     report = Reporter(os.open(folder / REPORTS, os.O_WRONLY)) if rank == 0 else _silent
     _, trained = train_model(request, Session(), report, Processes(rank, size))
     report({"type": "trained", "outcome": to_json(trained)})
