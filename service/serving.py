@@ -18,6 +18,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from assay.service.api.event_feed import Feed
 from assay.service.connection_guard import BACKLOG, QUEUE, SWEEP_TICKS, ConnectionGuard, GuardedProtocol
+from assay.service.signing.keys import BadKey
 from assay.service.store.connections import is_loopback
 
 log = logging.getLogger(__name__)
@@ -134,8 +135,12 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        CannotStart: the application did not start.
+        CannotStart: the application did not start, or could not sign results.
     """
+    try:
+        app.state.settings.keyring.check()
+    except (BadKey, OSError) as error:
+        raise CannotStart(f"{error} (ASSAY_SIGNING_FOLDER, ASSAY_SIGNING_KEY)") from None
     config = uvicorn.Config(
         Forwarded(app, app.state.settings.trusted_proxies),
         log_level=log_level.lower(),

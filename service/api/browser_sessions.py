@@ -28,6 +28,7 @@ from assay.service.contract.errors import (
     TooLarge,
     TooManyRequests,
     Unauthorized,
+    UnsupportedMediaType,
 )
 from assay.service.contract.keys import Session, SessionRequest
 from assay.service.contract.strict_json import parse_json
@@ -57,7 +58,7 @@ async def _attempt(request: Request, settings: SettingsDep) -> Attempt:
         body = parse_json(await request.body(), settings.max_json_depth)
         return Attempt(validated(SessionRequest, body).key, back=None)
     given = repr(content_type[:60]) if content_type else "missing"
-    raise MalformedJson(f"the Content-Type is {given}; allowed: {JSON}, {FORM}")
+    raise UnsupportedMediaType(f"the Content-Type is {given}; allowed: {JSON}, {FORM}")
 
 
 def _form(raw: bytes) -> Attempt:
@@ -87,7 +88,7 @@ _BODY = {
     responses={
         201: {"headers": {"Set-Cookie": {"description": "the session", "schema": {"type": "string"}}}},
         303: {"description": "The form was right: to the page that was asked for"},
-        **documented(MalformedJson, TooLarge, InvalidState),
+        **documented(MalformedJson, TooLarge, UnsupportedMediaType, InvalidState),
     },
     dependencies=[only(), Depends(keys_used)],
     openapi_extra={"requestBody": _BODY},

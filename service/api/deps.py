@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import actor_in, caller_in
 from assay.service.catalog.catalog import Catalog
-from assay.service.contract.errors import MalformedJson, NotFound
+from assay.service.contract.errors import NotFound, UnsupportedMediaType
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
@@ -160,7 +160,7 @@ async def _raw_body(request: Request) -> bytes:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         given = repr(content_type[:60]) if content_type else "missing"
-        raise MalformedJson(f"the Content-Type is {given}; allowed: application/json")
+        raise UnsupportedMediaType(f"the Content-Type is {given}; allowed: application/json")
     return await request.body()
 
 

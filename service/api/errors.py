@@ -31,6 +31,7 @@ from assay.service.contract.errors import (
     TooManyRequests,
     Unauthorized,
     Unavailable,
+    UnsupportedMediaType,
 )
 from assay.service.contract.problems import MAX_MESSAGE, Problems, nearest, readable, show
 
@@ -46,7 +47,8 @@ PROBLEM = "application/problem+json"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="assay"'}
 
 _BY_STATUS: dict[int, type[AssayError]] = {
-    error.status: error for error in (MalformedJson, Forbidden, NotFound, MethodNotAllowed, TooLarge)
+    error.status: error
+    for error in (MalformedJson, Forbidden, NotFound, MethodNotAllowed, TooLarge, UnsupportedMediaType)
 }
 
 

@@ -36,6 +36,7 @@ from assay.service.contract.errors import (
     NotFound,
     TooLarge,
     TooManyRequests,
+    UnsupportedMediaType,
 )
 from assay.service.contract.results import Job, Page
 from assay.service.contract.states import JobState
@@ -88,7 +89,7 @@ class DryRun(BaseModel):
     responses={
         200: {"model": Job | DryRun, "description": "The same job (`Idempotency-Key`), or a dry run"},
         201: {"headers": {"Location": {"description": "path of the job", "schema": {"type": "string"}}}},
-        **documented(MalformedJson, TooLarge, IdempotencyMismatch, TooManyRequests),
+        **documented(MalformedJson, TooLarge, UnsupportedMediaType, IdempotencyMismatch, TooManyRequests),
     },
     dependencies=[only("dry_run")],
 )

@@ -13,7 +13,13 @@ from assay.service.api.caller import ActorDep, CallerDep
 from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
 from assay.service.api.views import iso, iso_or_none
-from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from assay.service.contract.errors import (
+    InvalidState,
+    MalformedJson,
+    NotFound,
+    TooLarge,
+    UnsupportedMediaType,
+)
 from assay.service.contract.keys import Key, KeyRequest, NewKey
 from assay.service.contract.results import Page
 from assay.service.store.rows import KeyRow
@@ -59,7 +65,7 @@ def list_keys(store: SystemStoreDep) -> Page[Key]:
     operation_id="create_key",
     summary="Make an API key",
     status_code=201,
-    responses=documented(MalformedJson, TooLarge, InvalidState),
+    responses=documented(MalformedJson, TooLarge, UnsupportedMediaType, InvalidState),
     dependencies=[only(), *GUARDED],
     openapi_extra={
         "requestBody": {

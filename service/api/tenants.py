@@ -11,7 +11,13 @@ from assay.service.api.caller import ActorDep
 from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
 from assay.service.api.keys import GUARDED, validated
-from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, TooLarge
+from assay.service.contract.errors import (
+    InvalidState,
+    MalformedJson,
+    NotFound,
+    TooLarge,
+    UnsupportedMediaType,
+)
 from assay.service.contract.keys import TENANT_PATTERN
 from assay.service.contract.limits import Limits, Tenant, TenantSettings, limit_values
 from assay.service.contract.results import Page
@@ -49,7 +55,7 @@ def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Te
     "/{tenant}",
     operation_id="set_tenant",
     summary="Set a tenant's weight and limits",
-    responses=documented(MalformedJson, TooLarge, InvalidState),
+    responses=documented(MalformedJson, TooLarge, UnsupportedMediaType, InvalidState),
     dependencies=[only(), *GUARDED],
     openapi_extra={
         "requestBody": {

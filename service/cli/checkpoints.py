@@ -12,6 +12,7 @@ from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, ru
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
 
 Options = argparse.Namespace
+KEYS_SHOWN = 10
 
 
 def upload(options: Options) -> int:
@@ -93,12 +94,18 @@ def _text(found: Checkpoint) -> str:
     if found.error is not None:
         lines.append(f"{found.error.type}: {found.error.message}")
     if found.faults is not None:
-        lines += [f"missing    {key}" for key in found.faults.missing]
-        lines += [f"unexpected {key}" for key in found.faults.unexpected]
-        lines += [
-            f"shape      {item.key}: {item.given}, wanted {item.wanted}" for item in found.faults.shapes
-        ]
+        shapes = [f"{item.key}: {item.given}, wanted {item.wanted}" for item in found.faults.shapes]
+        lines += _first("missing", found.faults.missing)
+        lines += _first("unexpected", found.faults.unexpected)
+        lines += _first("shape", shapes)
     return "\n".join(map(output.printable, lines))
+
+
+def _first(kind: str, faults: Sequence[str]) -> list[str]:
+    """A line for each of the first faults; `--json` has more of them."""
+    more = len(faults) - KEYS_SHOWN
+    rest = [f"{kind:<10} and {more} more (--json lists them)"] if more > 0 else []
+    return [*(f"{kind:<10} {fault}" for fault in faults[:KEYS_SHOWN]), *rest]
 
 
 def _normalization(found: Checkpoint) -> str:

@@ -280,8 +280,18 @@ def _allowed_text(schema: Mapping[str, Any]) -> str:
 
 
 def error_text(error: AssayError) -> str:
-    """The message, and a line per wrong field."""
-    return "\n".join([f"error: {printable(error.message)}", *(f"  {detail_text(d)}" for d in error.details)])
+    """The message, and a line per wrong field; the first of these where the message only repeats it."""
+    lines = [detail_text(detail) for detail in error.details]
+    if not lines:
+        return f"error: {printable(error.message)}"
+    first = error.details[0]
+    repeated = f"{path_text(first.loc)}: {first.message}"
+    if error.message == repeated:
+        return "\n".join([f"error: {lines[0]}", *(f"  {line}" for line in lines[1:])])
+    if error.message.startswith(f"{repeated} (and "):
+        more = error.message.removeprefix(repeated).strip(" ()").removeprefix("and ")
+        return "\n".join([f"error: {lines[0]}", *(f"  {line}" for line in lines[1:]), f"  ({more})"])
+    return "\n".join([f"error: {printable(error.message)}", *(f"  {line}" for line in lines)])
 
 
 def detail_text(detail: ErrorDetail) -> str:

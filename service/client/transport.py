@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from assay.service.contract import errors
+from assay.service.contract.problems import Loc, Problems
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
@@ -110,6 +112,7 @@ class Connection:
             content = {"content": body}
             sent["Content-Type"] = "application/json"
         elif body is not None:
+            _check_numbers(body)
             content = {"json": body}
         with reaching(self.url):
             response = self._http.request(method, path, params=params, headers=sent, **content)
@@ -148,6 +151,25 @@ class BadAnswer(errors.AssayError):
     """The answer is not from this service, or a download does not match its hash."""
 
     type = "bad_answer"
+
+
+def _check_numbers(body: Mapping[str, Any]) -> None:
+    """Refuses numbers that JSON does not have.
+
+    Raises:
+        InvalidSpec: names the field of each.
+    """
+    problems = Problems()
+    waiting: list[tuple[Loc, Any]] = [((), body)]
+    while waiting:
+        loc, value = waiting.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            problems.add(loc, "must be a finite number", given=value, allowed="finite numbers")
+        elif isinstance(value, Mapping):
+            waiting += [((*loc, str(name)), item) for name, item in reversed(list(value.items()))]
+        elif isinstance(value, list | tuple):
+            waiting += [((*loc, index), item) for index, item in reversed(list(enumerate(value)))]
+    problems.raise_if_any()
 
 
 def _tree(kind: type[errors.AssayError]) -> Iterator[type[errors.AssayError]]:

@@ -16,6 +16,7 @@ OWN_LAYOUT = "assay"
 # The layout of exported programs, which have no names of tensors to compare.
 PROGRAM_LAYOUT = "program"
 State = Literal["checking", "ready", "rejected"]
+MAX_LISTED = 100
 
 
 class WrongShape(Answer):
@@ -27,12 +28,16 @@ class WrongShape(Answer):
 
 
 class Faults(Answer):
-    """All mismatches between weights and their model, by the file's names."""
+    """Mismatches between weights and their model, by the file's names: at most `MAX_LISTED` of each kind.
+
+    `unlisted` counts the others.
+    """
 
     missing: list[str] = Field(default_factory=list)
     unexpected: list[str] = Field(default_factory=list)
     shapes: list[WrongShape] = Field(default_factory=list)
     other: list[str] = Field(default_factory=list)
+    unlisted: int = 0
 
 
 class ProgramFacts(Answer):

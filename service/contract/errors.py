@@ -11,6 +11,7 @@
     ├── InvalidState         409 invalid_state
     ├── NoResults            409 no_results
     ├── TooLarge             413 too_large
+    ├── UnsupportedMediaType 415 unsupported_media_type
     ├── InvalidSpec          422 invalid_spec
     ├── IdempotencyMismatch  422 idempotency_mismatch
     ├── TooManyRequests      429 too_many_requests
@@ -174,6 +175,13 @@ class TooLarge(AssayError):
 
     status = 413
     type = "too_large"
+
+
+class UnsupportedMediaType(AssayError):
+    """The Content-Type of the body is none that the route reads."""
+
+    status = 415
+    type = "unsupported_media_type"
 
 
 class InvalidSpec(AssayError):

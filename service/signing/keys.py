@@ -49,6 +49,24 @@ class Keyring:
         self._folder = folder
         self._key = key
 
+    def check(self) -> None:
+        """Whether it can sign, as far as that shows before the first signature; makes nothing.
+
+        Raises:
+            BadKey: a key file cannot be used, or none can be made in the folder.
+            OSError: the folder cannot be looked at.
+        """
+        own = self._folder / KEY_FILE if self._key is None else self._key
+        if self._key is not None or own.exists():
+            read_private(own)
+        else:
+            there = next(path for path in (self._folder, *self._folder.parents) if path.exists())
+            if not there.is_dir():
+                raise BadKey(f"no key can be made in {self._folder}: {there} is no folder")
+            if not os.access(there, os.W_OK | os.X_OK):
+                raise BadKey(f"no key can be made in {self._folder}: {there} may not be written")
+        self._retired()
+
     def private(self) -> Ed25519PrivateKey:
         """The key that signs.
 
@@ -72,13 +90,15 @@ class Keyring:
         """
         current = self.private().public_key()
         keys = {key_id(current): _described(current, "signing")}
+        for key in self._retired():
+            keys.setdefault(key_id(key), _described(key, "verify_only"))
+        return KeySet(keys=list(keys.values()))
+
+    def _retired(self) -> list[Ed25519PublicKey]:
         paths = sorted((self._folder / RETIRED).glob("*.pem"))
         if len(paths) > MAX_RETIRED:
             raise BadKey(f"{self._folder / RETIRED} has {len(paths)} keys; allowed: {MAX_RETIRED}")
-        for path in paths:
-            key = read_public(path)
-            keys.setdefault(key_id(key), _described(key, "verify_only"))
-        return KeySet(keys=list(keys.values()))
+        return [read_public(path) for path in paths]
 
 
 def read_private(path: Path) -> Ed25519PrivateKey:

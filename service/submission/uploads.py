@@ -14,12 +14,21 @@ from assay.service.contract.stored_specs import ComponentReference
 from assay.service.contract.strict_json import parse_json
 from assay.service.contract.weights_options import WeightsReading, check_reading
 from assay.service.files.program_file import BadProgram, is_archive, open_program
-from assay.service.files.safetensors_header import read_header
+from assay.service.files.safetensors_header import LENGTH_BYTES, read_header
 from assay.service.submission.weights import EXPORTED, check_same_model
 
 GIVEN: Loc = ("query", "model")
 INSIDE: Loc = ("body", "__metadata__", "model")
 MAX_DEPTH = 16
+# The first bytes of other files.
+OTHER_KINDS = {
+    b"\x80": "the mark of a Python pickle (torch.save); `assay import-pickle` converts it",
+    b"\x89HDF": "the mark of HDF5",
+    b"\x93NUMPY": "the mark of a NumPy array",
+    b"GGUF": "the mark of GGUF",
+    b"\x1f\x8b": "the mark of gzip",
+    b"version https://git-lfs": "the text of a Git LFS pointer, which stands for the file",
+}
 
 
 def model_of_file(
@@ -127,10 +136,27 @@ def _model_inside(path: Path, reading: WeightsReading) -> dict[str, Any] | None:
     """
     if is_archive(path):
         return _program(path, reading)
+    _check_kind(path)
     header = read_header(path)
     check_reading(reading, header.shapes)
     stated = header.metadata.get("model")
     return None if stated is None else reference_in(stated, INSIDE)
+
+
+def _check_kind(path: Path) -> None:
+    """Refuses what begins like neither kind of file that is taken.
+
+    Raises:
+        InvalidSpec: says what the file begins with.
+    """
+    with path.open("rb") as file:
+        start = file.read(32)
+    if start[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{":
+        return
+    shown = f"the bytes {start[:LENGTH_BYTES].hex(' ')}" if start else "nothing: it is empty"
+    found = next((kind for magic, kind in OTHER_KINDS.items() if start.startswith(magic)), shown)
+    neither = "this is neither a safetensors file nor an exported program (.pt2)"
+    _refuse(("body",), f"{neither}: it begins with {found}")
 
 
 def _program(path: Path, reading: WeightsReading) -> dict[str, Any]:

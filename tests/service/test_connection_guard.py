@@ -15,11 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from assay.service.connection_guard import RESET, ConnectionGuard, GuardedProtocol
+from assay.service.settings import Settings
 from assay.service.store.store import open_store
 from tests.support.jobs import evaluate_spec
 from tests.support.serving import ServedProcess
@@ -398,6 +402,47 @@ def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
             received += len(piece)
             time.sleep(0.1)
         assert received > 20_000_000, "a slow reader gets everything"
+
+
+def test_the_kernel_gives_up_an_answer_that_is_not_read(served: Served) -> None:
+    """The whole answer fits into its buffers, so that the service has nothing left to watch."""
+    host, port = urlsplit(served.url).hostname, urlsplit(served.url).port
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((host, port))
+        own = f":{connection.getsockname()[1]:04X}"
+        connection.sendall(served.header("GET", served.artifact, "Range: bytes=0-99999", "Connection: close"))
+
+        def states() -> list[str]:
+            lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+            return [state for _, _, remote, state, *_ in lines if remote.endswith(own)]
+
+        closing = "04"  # FIN_WAIT1: closed by the service, unread by the client
+        eventually(lambda: states() == [closing])
+        eventually(lambda: states() == [])
+
+
+def test_an_answer_is_given_up_without_the_kernel_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no TCP_USER_TIMEOUT, or the client's kernel goes on answering probes."""
+    aborted: list[bool] = []
+    unread = [1000]
+    guard = ConnectionGuard(Settings(write_idle_seconds=60))
+    protocol = object.__new__(GuardedProtocol)
+    protocol.guard, protocol._outgoing = guard, None
+    with socket.socket() as one:
+        protocol._real = SimpleNamespace(  # type: ignore[assignment]
+            get_write_buffer_size=lambda: unread[0],
+            get_extra_info=lambda name: one,
+            abort=lambda: aborted.append(True),
+        )
+        for now, left in ((0.0, 1000), (59.0, 1000), (61.0, 900), (100.0, 0), (101.0, 900), (160.0, 900)):
+            unread[0] = left
+            protocol._check_reader(now)
+            assert not aborted, now
+        protocol._check_reader(162.0)
+        assert aborted == [True]
+        assert guard.refused["write_timeout"] == 1
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == RESET
 
 
 def test_headers_are_limited(served: Served) -> None:

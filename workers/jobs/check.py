@@ -9,6 +9,7 @@ import json
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ import safetensors
 from torch import Tensor
 
 from assay.models.weights.layouts import Layout
-from assay.service.contract.checkpoints import Verdict, WrongShape
+from assay.service.contract.checkpoints import MAX_LISTED, Verdict, WrongShape
 from assay.service.contract.messages import CheckedReport, CheckRequest, ProgressReport
 from assay.service.contract.records import VerdictRecord
 from assay.service.contract.stored_specs import ModelReference
@@ -116,13 +117,16 @@ def _compare(path: Path, model: ModelReference) -> CheckedReport:
         channels=channels,
         left_out=list(found.left_out),
         resized=list(found.resized),
-        missing=list(found.missing),
-        unexpected=list(found.unexpected),
+        missing=list(found.missing[:MAX_LISTED]),
+        unexpected=list(found.unexpected[:MAX_LISTED]),
         shapes=[
             WrongShape(key=key, given=list(theirs), wanted=list(ours))
-            for key, (theirs, ours) in found.shapes.items()
+            for key, (theirs, ours) in islice(found.shapes.items(), MAX_LISTED)
         ],
-        other=other,
+        other=other[:MAX_LISTED],
+        unlisted=sum(
+            max(0, len(kind) - MAX_LISTED) for kind in (found.missing, found.unexpected, found.shapes, other)
+        ),
     )
     error = _error(found.faults, other)
     return {

@@ -86,7 +86,7 @@ def test_the_open_routes_are_open(api: httpx.Client) -> None:
     assert api.get("/healthz").status_code == 200
     assert api.get("/readyz").status_code == 200
     assert api.get(SIGNING_KEYS).status_code == 200
-    assert api.post("/api/v1/session").status_code == 400
+    assert api.post("/api/v1/session").status_code == 415
 
 
 def test_a_refused_body_is_not_read(api: httpx.Client) -> None:

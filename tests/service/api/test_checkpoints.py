@@ -76,6 +76,7 @@ def test_a_rejection_lists_every_fault(api: httpx.Client, app_store: Store) -> N
         "unexpected": ["tail"],
         "shapes": shapes,
         "other": [],
+        "unlisted": 0,
     }
 
 
@@ -108,9 +109,18 @@ BAD = {
         with_header({"a": {"dtype": "F32", "shape": [10**18] * 16, "data_offsets": [0, 4]}}, 4),
         "bytes that the file has",
     ),
-    "no header": (b"PK\x08\x08 not tensors at all", "safetensors"),
+    "neither": (
+        b"PK\x08\x08 not tensors at all",
+        "neither a safetensors file nor an exported program (.pt2): it begins with the bytes 50 4b 08 08",
+    ),
+    "a pickle": (
+        b"\x80\x02}q\x00(X\x06\x00",
+        "the mark of a Python pickle (torch.save); `assay import-pickle`",
+    ),
+    "a pointer": (b"version https://git-lfs.github.com/spec/v1\noid", "the text of a Git LFS pointer"),
+    "short": (b"ab", "it begins with the bytes 61 62"),
     "no archive": (b"PK\x03\x04 not tensors at all", "no exported program"),
-    "empty": (b"", "0 bytes"),
+    "empty": (b"", "it is empty"),
 }
 
 

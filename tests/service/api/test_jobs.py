@@ -105,10 +105,11 @@ def test_what_is_not_strict_json_is_400(api: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_other_content_types_are_400(api: httpx.Client, kind: str) -> None:
+def test_other_content_types_are_415(api: httpx.Client, kind: str) -> None:
     answer = api.post(JOBS, content=b"{}", headers={"content-type": kind})
-    assert answer.status_code == 400
-    assert "allowed: application/json" in answer.json()["error"]["message"]
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (415, "unsupported_media_type")
+    assert "allowed: application/json" in error["message"]
 
 
 def test_a_charset_in_the_content_type_is_fine(api: httpx.Client) -> None:

@@ -25,6 +25,7 @@ from tests.support.serving import LiveServer
 BODIES = 500
 JSON_TYPE = "application/json"
 MALFORMED, INVALID, TOO_LARGE = (400, "malformed_json"), (422, "invalid_spec"), (413, "too_large")
+OTHER_TYPE = (415, "unsupported_media_type")
 # Body, content type, and the answers that are right; 201 where what is left may be a valid spec.
 Damaged = tuple[bytes, str | None, set[tuple[int, str]]]
 WRONG = [None, True, -1, 2**63, 1.5, "", "x" * 300, "\x7f", "8/0", "../../etc/passwd", [], [1], {}, {"a": 1}]
@@ -175,7 +176,7 @@ def content_type(draw: random.Random) -> Damaged:
         "application/jsonx", "application/xml", "json", "application/json\t;", "\xff/json",
     ]  # fmt: skip
     kind = draw.choice(kinds)
-    right = {(201, "")} if kind == "application/json\t;" else {MALFORMED}
+    right = {(201, "")} if kind == "application/json\t;" else {OTHER_TYPE}
     return json.dumps(spec_of(draw)).encode(), kind, right
 
 
@@ -246,6 +247,6 @@ def error_type(answer: httpx.Response) -> str:
         return ""
     error = ErrorEnvelope.model_validate_json(answer.content).error
     assert error.message
-    assert error.details or error.type in {"malformed_json", "too_large"}
+    assert error.details or error.type in {"malformed_json", "too_large", "unsupported_media_type"}
     assert len(answer.content) < 300_000
     return error.type

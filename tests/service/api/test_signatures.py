@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.api import signatures
 from assay.service.contract.signatures import KeySet
 from assay.service.settings import Settings
 from assay.service.signing.keys import public_keys
@@ -123,6 +124,20 @@ def test_a_file_that_an_evaluator_left_is_not_taken_for_ours(
     assert path.read_bytes() == raw
     assert not path.is_symlink()
     assert not (settings.state / "new").exists()
+
+
+def test_a_file_longer_than_any_signature_is_not_read(
+    api: httpx.Client, job_id: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off at the limit it would be a true one."""
+    path = settings.artifacts / job_id / "signature.json"
+    first = api.get(f"{JOBS}/{job_id}/signature").content
+    monkeypatch.setattr(signatures, "MAX_SIGNATURE_BYTES", len(first) + 10)
+    path.write_bytes(first + b" " * 10)
+    assert api.get(f"{JOBS}/{job_id}/signature").content == path.read_bytes() == first + b" " * 10
+    path.write_bytes(first + b" " * 11)
+    assert api.get(f"{JOBS}/{job_id}/signature").content == path.read_bytes()
+    assert path.stat().st_size < len(first) + 10
 
 
 def test_a_link_to_a_true_signature_is_replaced_by_a_file(

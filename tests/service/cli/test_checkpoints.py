@@ -106,6 +106,13 @@ def test_a_rejected_upload_is_1_and_lists_the_keys(run: Any, checked: Any) -> No
     assert "shape      head.weight: [2, 3], wanted [2, 4]" in out
 
 
+def test_of_a_long_list_of_keys_the_first_are_shown(run: Any, checked: Any) -> None:
+    checked("it does not fit", missing=[f"blocks.{number}.bias" for number in range(25)])
+    out = run("checkpoints", "upload", "ours", "w.safetensors", "--model", "tiny_vit")[1]
+    assert out.count("missing    blocks.") == 10
+    assert "missing    and 15 more (--json lists them)" in out
+
+
 def test_upload_need_not_wait(run: Any) -> None:
     arguments = ("upload", "ours", "w.safetensors", "--model", '{"name": "tiny_vit"}', "--no-wait", "--json")
     code, out, _ = run("checkpoints", *arguments)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from assay.service.cli import output
-from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
+from assay.service.contract.problems import Problems
 from assay.service.contract.results import (
     Artifact,
     EvaluationResult,
@@ -74,6 +75,23 @@ def test_errors_name_every_field() -> None:
         "  evaluations[0].params.stepss: unknown parameter; given 3; allowed: steps; did you mean 'steps'?",
         '  seed: must be an integer; given "\\u001b"; allowed: an integer',
     ]
+
+
+def test_an_error_says_its_sentence_once() -> None:
+    problems = Problems(max_details=2)
+    problems.add(("seed",), "must be an integer", given="x", allowed="an integer")
+    with pytest.raises(InvalidSpec) as one:
+        problems.raise_if_any()
+    assert output.error_text(one.value) == 'error: seed: must be an integer; given "x"; allowed: an integer'
+    problems.add(("limit",), "must be an integer")
+    with pytest.raises(InvalidSpec) as two:
+        problems.raise_if_any()
+    assert output.error_text(two.value).splitlines() == [
+        'error: seed: must be an integer; given "x"; allowed: an integer',
+        "  limit: must be an integer",
+        "  (1 more)",
+    ]
+    assert output.error_text(NotFound("no such job")) == "error: no such job"
 
 
 def test_long_lists_of_names_are_cut() -> None:

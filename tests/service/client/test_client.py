@@ -281,3 +281,16 @@ def test_proxies_are_not_asked_about_this_machine(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:1")
     with AssayClient("http://127.0.0.1:1") as local, AssayClient("http://service.example") as remote:
         assert (local._http.trust_env, remote._http.trust_env) == (False, True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_lacks_is_named_before_it_is_sent(value: float) -> None:
+    spec = {"kind": "evaluate", "seed": 0, "evaluations": [{"name": "pgd", "params": {"epsilon": value}}]}
+    with answering() as nowhere, pytest.raises(errors.InvalidSpec) as caught:
+        nowhere.submit(spec | {"tags": (value,)})
+    assert "evaluations[0].params.epsilon: must be a finite number (and 1 more)" in str(caught.value)
+    assert [detail.loc for detail in caught.value.details] == [
+        ["evaluations", 0, "params", "epsilon"],
+        ["tags", 0],
+    ]
+    assert caught.value.details[0].given == str(value)

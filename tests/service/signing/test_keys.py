@@ -139,3 +139,28 @@ def test_rotation_as_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "retired" / "2026.pem").write_text("nonsense")
     with pytest.raises(BadKey, match=r"2026\.pem: this is no public key in PEM"):
         ring.public()
+
+
+def test_a_folder_in_which_no_key_can_be_made_is_found_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Keyring(tmp_path / "later" / "signing").check()
+    assert not (tmp_path / "later").exists(), "nothing is made"
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file", tmp_path / "file" / "signing"):
+        with pytest.raises(BadKey, match="file is no folder"):
+            Keyring(folder).check()
+    good = Keyring(tmp_path / "good")
+    good.public()
+    good.check()
+    retired = tmp_path / "good" / "retired" / "old.pem"
+    retired.write_text("no key")
+    with pytest.raises(BadKey, match=r"old\.pem: this is no public key"):
+        good.check()
+    retired.unlink()
+    (tmp_path / "good" / "key.pem").chmod(0o644)
+    with pytest.raises(BadKey, match="mode 0644"):
+        good.check()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(BadKey, match="may not be written"):
+        Keyring(tmp_path / "locked").check()

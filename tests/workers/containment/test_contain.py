@@ -27,6 +27,7 @@ from assay.workers.containment.probe import Sandbox, missing_parts
 from assay.workers.containment.settings import PREFIX, VARIABLE, Containment, from_environment
 from assay.workers.containment.system_calls import NUMBERS
 from assay.workers.containment.template import sweep
+from assay.workers.jobs import check
 from assay.workers.jobs.failures import describe
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
@@ -253,6 +254,49 @@ def test_a_shard_gets_what_its_plan_needs_and_the_next_one_more() -> None:
 
     small, larger, largest = [True, False, False], [True, True, False], [True, True, False]
     assert in_a_child(work) == [False, small, larger, largest, [True, 510], [510, 510]]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [(False, {"shared": False, "reserved": False, "data": False}),
+     (True, {"shared": True, "reserved": True, "data": False})],
+)  # fmt: skip
+def test_addresses_are_limited_on_a_cpu_and_data_on_a_gpu(gpu: bool, expected: dict[str, bool]) -> None:
+    """CUDA reserves addresses far beyond any memory; shared memory and reserved addresses are no data."""
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    kinds: dict[str, dict[str, int]] = {
+        "shared": {"flags": mmap.MAP_SHARED | mmap.MAP_ANONYMOUS},
+        "reserved": {"flags": private, "prot": mmap.PROT_READ},
+        "data": {"flags": private, "prot": mmap.PROT_READ | mmap.PROT_WRITE},
+    }
+
+    def allocates(how: dict[str, int]) -> bool:
+        try:
+            return len(mmap.mmap(-1, 1 << 29, **how)) > 0
+        except OSError:
+            return False
+
+    def work() -> list[dict[str, bool]]:
+        limits.apply(Limits(memory=1 << 30), programs=False, gpu=gpu)
+        wide = {name: allocates(how) for name, how in kinds.items()}
+        limits.narrow(1 << 28, None)
+        return [wide, {name: allocates(how) for name, how in kinds.items()}]
+
+    assert in_a_child(work) == [dict.fromkeys(kinds, True), expected]
+
+
+def test_a_check_limits_data_and_not_addresses() -> None:
+    def work() -> list[bool]:
+        found = []
+        with check.limited_memory(1 << 28):
+            for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
+                try:
+                    found.append(len(mmap.mmap(-1, 1 << 29, flags | mmap.MAP_ANONYMOUS)) > 0)
+                except OSError:
+                    found.append(False)
+        return found
+
+    assert in_a_child(work) == [True, False]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")

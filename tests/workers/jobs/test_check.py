@@ -58,7 +58,9 @@ def test_a_training_jobs_file_is_right(tmp_path: Path) -> None:
     assert error is None
     names = ("missing", "unexpected", "shapes", "other", "left_out", "resized")
     lists: dict[str, list[str]] = {name: [] for name in names}
-    assert verdict == {"layout": "assay", "classes": 10, "channels": 1, "program": None, **lists}
+    assert (
+        verdict == {"layout": "assay", "classes": 10, "channels": 1, "program": None, "unlisted": 0} | lists
+    )
 
 
 @pytest.mark.parametrize(("prefix", "layout"), [("", "timm"), ("model.", "deit"), ("module.", "parallel")])
@@ -170,3 +172,12 @@ def test_a_head_for_other_classes_is_told_in_words(tmp_path: Path, spec: dict[st
     path = saved(tmp_path, bare(classes=1000))
     with pytest.raises(BadWeights, match="of a model with 1000 classes, the data set 'digits' has 10"):
         Session().classifier(spec, device="cpu", weights=str(path))
+
+
+def test_of_many_faults_the_verdict_has_a_hundred_of_each_kind_and_counts_the_others(tmp_path: Path) -> None:
+    verdict, error = checked(saved(tmp_path, {f"tail.{number}": torch.ones(1) for number in range(150)}))
+    assert len(verdict["unexpected"]) == 100
+    assert 0 < len(verdict["missing"]) < 100
+    assert verdict["unlisted"] == 50
+    assert error is not None
+    assert error.count(";") <= 10
