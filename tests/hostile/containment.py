@@ -6,13 +6,16 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assay.workers.containment.limits import SPARE_PROCESSES
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
+from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit
 from tests.hostile.attempt import Attempt, Target
 
 HOSTILE = f"{sys.executable} -P {Path(__file__).resolve().parents[1] / 'support' / 'hostile_evaluator.py'}"
@@ -21,15 +24,18 @@ LIMITS: dict[str, Any] = {
     "max_processor_seconds": 2,
     "max_file_bytes": 8 << 20,
 }
+MANY = SPARE_PROCESSES + 200
 EVALUATION: dict[str, Any] = {"kind": "evaluate", "cores": 1}
 TRAINING: dict[str, Any] = {"kind": "train", "cores": 4}
 
 
-def tried(name: str, target: Target, kind: dict[str, Any]) -> str:
+def tried(name: str, target: Target, kind: dict[str, Any], **changes: Any) -> str:
     """What came of an attempt, in a contained evaluator of its own."""
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)
-        chosen = WorkerSettings(state=state, sandbox="required", evaluator_command=HOSTILE, **LIMITS)
+        chosen = WorkerSettings(
+            state=state, sandbox="required", evaluator_command=HOSTILE, **(LIMITS | changes)
+        )
         evaluator = EvaluatorProcess(chosen)
         try:
             places = {"state": target.state, "service": target.pid, "template": evaluator.pid}
@@ -51,8 +57,8 @@ def tried(name: str, target: Target, kind: dict[str, Any]) -> str:
     return message["message"]
 
 
-def refused(name: str, kind: dict[str, Any], target: Target) -> str:
-    said = tried(name, target, kind)
+def refused(name: str, kind: dict[str, Any], target: Target, **changes: Any) -> str:
+    said = tried(name, target, kind, **changes)
     assert said.startswith("refused: "), said
     return said.removeprefix("refused: ")
 
@@ -61,6 +67,35 @@ def connection(target: Target) -> str:
     """To a server of this machine that would answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return refused(f"connect 127.0.0.1:{server.getsockname()[1]}", EVALUATION, target)
+
+
+def too_many(name: str, kind: dict[str, Any], target: Target) -> str:
+    """Of processes or threads: refused by their number, not for the time or memory that they take."""
+    said = refused(name, kind, target, max_processor_seconds=60, max_evaluator_bytes=8 << 30)
+    count = int(said.partition(" after ")[2].split()[0])
+    assert SPARE_PROCESSES - 50 < count <= SPARE_PROCESSES, said
+    return said
+
+
+def many_files(target: Target) -> str:
+    """Each is within the limit of a file; their supervisor counts them."""
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = WorkerSettings(state=Path(folder), sandbox="required", evaluator_command=HOSTILE, **LIMITS)
+        evaluator = EvaluatorProcess(chosen)
+        try:
+            watch = EvaluatorWatch(evaluator, chosen.folder("job"), 16 << 20, 0.0)
+            spec = {"kind": "evaluate", "name": "fill_with_many 32", "execution": {"devices": 1}}
+            request: Any = EVALUATION | {"job": "job", "spec": spec, "weights": None}
+            evaluator.send(request | {"folder": str(chosen.folder("job"))})
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:
+                assert evaluator.receive(0.1) is None, "it got to its end"
+                watch.look_when_due()
+        except OverLimit as error:
+            return str(error)
+        finally:
+            evaluator.stop(2)
+    raise AssertionError("32 MiB were written where 16 are allowed")
 
 
 def evaluation(name: str) -> Callable[[Target], str]:
@@ -112,6 +147,11 @@ ATTEMPTS: tuple[Attempt, ...] = (
     Attempt("a training signals its supervisor", training("signals supervisor")),
     Attempt("an evaluator allocates 1 GiB of 256 MiB", evaluation("allocate 1073741824")),
     Attempt("an evaluator writes a file of 16 MiB where 8 are allowed", evaluation("fill 16777216")),
+    Attempt("an evaluator writes 32 files of 1 MiB where 16 MiB are allowed", many_files),
+    Attempt("an evaluator starts threads without end", partial(too_many, f"threads {MANY}", EVALUATION)),
+    Attempt("a training forks without end", partial(too_many, f"bomb {MANY}", TRAINING)),
+    Attempt("an evaluator changes its user", evaluation("system_call setresuid,0,0,0")),
+    Attempt("a training starts a program", training("run /bin/true")),
     Attempt("an evaluator computes without end", evaluation("spin")),
     Attempt("an evaluator looks for inherited descriptors", descriptors),
 )

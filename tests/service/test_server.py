@@ -72,6 +72,24 @@ def test_the_server_is_for_the_distributed_mode(run: Run) -> None:
     assert "assay serve" in lines[0]
 
 
+@pytest.mark.parametrize("variable", ["SIGNING_FOLDER", "STATE"])
+def test_it_does_not_start_where_it_could_not_sign(run: Run, tmp_path: Path, variable: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "signing").write_text("no folder")
+    process = run(
+        "assay.service.server",
+        PORT="0",
+        DATABASE_URL=f"postgresql+psycopg://assay@127.0.0.1:{free_port()}/postgres",
+        DATABASE_PASSWORD=SECRET,
+        REDIS_URL=f"redis://127.0.0.1:{free_port()}/0",
+        **{variable: str(folder / "signing" if variable == "SIGNING_FOLDER" else folder)},
+    )
+    code, lines = refusal(process)
+    assert code == 1
+    assert lines[-1].endswith("signing is no folder (ASSAY_SIGNING_FOLDER, ASSAY_SIGNING_KEY)")
+
+
 def test_it_starts_while_database_and_redis_are_away_and_ends_in_order(run: Run) -> None:
     port = free_port()
     with PrivatePostgresql("assay", SECRET) as database:

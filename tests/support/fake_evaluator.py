@@ -17,6 +17,7 @@ The job's `name`, or the environment variable FAKE_EVALUATOR, scripts its behavi
     reject          finds the checked weights wrong
     fill=N          writes N bytes into two files of the job's folder
     refill=N        ... half a second after its answer
+    last=N          ... just before it (of an evaluation)
 
 A word may be limited to one kind of shard: `evaluate:crash=once`. Outcomes depend on the example's id alone.
 """
@@ -123,6 +124,8 @@ def train(request: Json, how: dict[str, str]) -> None:
 def evaluate(request: Json, how: dict[str, str]) -> None:
     ids = list(range(request["start"], request["stop"]))
     work(request, how, total=len(ids))
+    if "last" in how:
+        fill(request, int(how["last"]))
     outcome(request, ids[1:] if "short" in how else ids, how, {})
 
 

@@ -196,6 +196,14 @@ def fill(size: str, request: Request) -> str:
     return size
 
 
+def fill_with_many(count: str, request: Request) -> str:
+    """Files of 1 MiB each, and then idleness, in which it could write more."""
+    for number in range(int(count)):
+        (Path(request["folder"]) / str(number)).write_bytes(b"\0" * (1 << 20))
+    time.sleep(30)
+    return count
+
+
 def spin(_: str, request: Request) -> str:
     while True:
         pass

@@ -257,14 +257,19 @@ MANY = SPARE_PROCESSES + 200
         (f"threads {MANY}", {"kind": "train", "cores": 4}),
     ],
 )
-def test_processes_and_threads_are_limited(
-    attempt: Try, evaluator: EvaluatorProcess, name: str, kind: dict[str, Any]
-) -> None:
-    """Of root too, whom Linux does not count by itself; the supervisor would not even notice."""
-    said = attempt(name, **kind)
-    assert said.startswith("refused"), said
-    assert SPARE_PROCESSES < MAX_TASKS
-    assert attempt("normal", **kind) == "SUCCEEDED: all of it"
+def test_processes_and_threads_are_limited(state: Path, name: str, kind: dict[str, Any]) -> None:
+    """Of root too, whom Linux does not count by itself; by their number, not their memory."""
+    evaluator = EvaluatorProcess(hostile(state, max_evaluator_bytes=8 << 30))
+    try:
+        evaluator.send(request(state, name, **kind))
+        said = answer(evaluator)
+        assert said.startswith("refused"), said
+        count = int(said.partition(" after ")[2].split()[0])
+        assert SPARE_PROCESSES - 50 < count <= SPARE_PROCESSES < MAX_TASKS
+        evaluator.send(request(state, "normal", **kind))
+        assert answer(evaluator) == "SUCCEEDED: all of it"
+    finally:
+        evaluator.stop(2)
 
 
 def test_the_supervisor_counts_where_the_kernel_does_not(

@@ -120,6 +120,13 @@ def test_files_are_limited_in_sum(store: Store, tmp_path: Path, end: str) -> Non
     assert sum(row.failures for row in store.shards.of(job_id)) == 1, "not tried again"
 
 
+def test_the_files_of_the_last_moment_count(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1 evaluate:seconds=1 evaluate:last=3000000")
+    with supervising(store, settings(tmp_path, max_job_files_bytes=2_000_000, control_seconds=14)):
+        job = ended(store, job_id)
+    assert (job.state, job.error and job.error["type"]) == ("failed", "over_limit")
+
+
 @pytest.mark.parametrize("most", [0, 4_000_000])
 def test_files_within_the_limit_stay(store: Store, tmp_path: Path, most: int) -> None:
     job_id = submit(store, "shards=1 evaluate:fill=3000000")
