@@ -300,6 +300,7 @@ class VerdictRecord(TypedDict, total=False):
     unexpected: list[str]
     shapes: list[WrongShapeRecord]
     other: list[str]
+    unlisted: int
     layout: str | None
     classes: int | None
     channels: int | None
