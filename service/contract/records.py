@@ -52,8 +52,9 @@ class PlannedEvaluation(TypedDict):
     None for data without classes. `known_as` names a well-known set, `published` counts the examples of the
     published one where the number differs, `class_pixels` (K,) the training pixels of each class, for losses
     that are balanced by them. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is
-    the batch size of a training's steps, where it is not that of the `published_batch`. `cut` counts examples
-    that are longer than the model reads, `cut_in_training` those of the `training` examples.
+    the batch size of a training's steps, where it is not that of the `published_batch`; `peak` is its highest
+    learning rate, where it was scaled to that batch from the `published_peak`. `cut` counts examples that are
+    longer than the model reads, `cut_in_training` those of the `training` examples.
     """
 
     n: int
@@ -68,6 +69,8 @@ class PlannedEvaluation(TypedDict):
     selected_on_test: NotRequired[int]
     published_batch: NotRequired[int]
     step_batch: NotRequired[int]
+    peak: NotRequired[float]
+    published_peak: NotRequired[float]
     cut: NotRequired[int]
     cut_in_training: NotRequired[int]
     training: NotRequired[int]

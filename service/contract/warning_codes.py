@@ -39,6 +39,7 @@ WarningCode = Literal[
     # about how it was run
     "reduced_batch",
     "published_batch_not_reached",
+    "scaled_learning_rate",
     "screened",
     "undefined_metric",
     "no_worker_with_devices",

@@ -68,8 +68,11 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     if recipe.selection == "released_test":
         facts["selected_on_test"] = 1
     published = recipe.published_examples(loaded.image_size)
-    if published not in (None, trained.batch_size):
+    if published is not None and published != trained.batch_size:
         facts["published_batch"], facts["step_batch"] = published, trained.batch_size
+        if recipe.reference_batch is not None:
+            facts["peak"] = recipe.peak_learning_rate(trained.batch_size)
+            facts["published_peak"] = recipe.peak_learning_rate(published)
     forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
     return {
         **outcome,

@@ -184,6 +184,13 @@ def _doubtful(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
         batches = {"published": wanted, "batch_size": planned["step_batch"]}
         message = "a step took {batch_size} examples, that of the published training {published}"
         yield Warning(code="published_batch_not_reached", message=message.format(**batches), evidence=batches)
+    if (peak := planned.get("peak")) is not None:
+        rates = {"published": planned["published_peak"], "used": peak}
+        message = (
+            f"the learning rate was scaled to steps of {planned['step_batch']} examples: its peak was"
+            f" {peak:.3g}, that of the published training is {planned['published_peak']:.3g}"
+        )
+        yield Warning(code="scaled_learning_rate", message=message, evidence=rates)
     if cut := planned.get("cut"):
         message = f"{cut} of {planned['n']} sequences are longer than the model reads, and were cut"
         yield Warning(code="cut_sequences", message=message, evidence={"count": cut, "n": planned["n"]})

@@ -28,6 +28,9 @@ NEWER = frozenset(
         "selection",
         "judged_every",
         "first_judged",
+        "nesterov",
+        "by_epoch",
+        "epochs_late",
     ]
 )
 # What is said about the published training, which is not part of this one.

@@ -31,7 +31,7 @@ from assay.workers.training.learner import Learner, StepResult
 from assay.workers.training.randomness import caller_generators_restored
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained, TrainingDiverged, trained, write
-from assay.workers.training.schedule import SCHEDULES
+from assay.workers.training.schedule import SCHEDULES, learning_rate
 from assay.workers.training.selection import Best, Judge, Judgement
 from assay.workers.training.source import source_of
 from assay.workers.training.training_log import LOG_NAME, EpochRecord, TrainingLog
@@ -171,8 +171,7 @@ class _Run:
         self._per_epoch = source.steps_per_epoch
         self._steps = recipe.steps or recipe.epochs * self._per_epoch
         self._epochs = -(-self._steps // self._per_epoch)
-        warmup = recipe.warmup_steps
-        self._warmup_steps = round(recipe.warmup_epochs * self._per_epoch) if warmup is None else warmup
+        self._warmup_steps = recipe.warmup_length(self._per_epoch)
         self._peak = recipe.peak_learning_rate(source.batch_size)
         self._step = 0
         self._saved_step = 0
@@ -226,15 +225,8 @@ class _Run:
         return outcome
 
     def _learning_rate(self, step: int) -> float:
-        recipe, peak = self._recipe, self._peak
-        return SCHEDULES[recipe.schedule](
-            step,
-            steps=self._steps,
-            warmup_steps=self._warmup_steps,
-            peak=peak,
-            start=min(recipe.warmup_learning_rate, peak),
-            minimum=min(recipe.minimum_learning_rate, peak),
-        )
+        plan = {"steps": self._steps, "per_epoch": self._per_epoch, "warmup_steps": self._warmup_steps}
+        return learning_rate(self._recipe, step, peak=self._peak, **plan)
 
     def _momentum(self, step: int) -> float | None:
         recipe = self._recipe

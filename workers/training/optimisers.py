@@ -58,7 +58,13 @@ def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     if recipe.optimiser == "sgd":
         # Not fused: if float16 skips the first step, torch's fused SGD continues from an uninitialised
         # momentum.
-        return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, foreach=True)
+        return torch.optim.SGD(
+            groups,
+            lr=recipe.learning_rate,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            foreach=True,
+        )
     rate, betas, epsilon = recipe.learning_rate, recipe.betas, recipe.epsilon
     if recipe.optimiser == "radam":
         return torch.optim.RAdam(

@@ -10,7 +10,15 @@ from typing import Literal, get_args
 
 RAND_AUGMENT = re.compile(r"rand(-(m|n|inc)[0-9]{1,2}|-mstd[0-9]{1,3}(\.[0-9]{1,3})?|-p[01](\.[0-9]{1,3})?)*")
 
-Schedule = Literal["constant", "cosine", "inverse_sqrt", "one_cycle", "one_cycle_linear", "polynomial"]
+Schedule = Literal[
+    "constant",
+    "cosine",
+    "cosine_from_start",
+    "inverse_sqrt",
+    "one_cycle",
+    "one_cycle_linear",
+    "polynomial",
+]
 Optimiser = Literal["adam", "adamw", "radam", "sgd"]
 Selection = Literal["last", "validation", "released_test"]
 
@@ -151,7 +159,11 @@ class Recipe:
         reference_batch: the batch size of `learning_rate`: the peak is scaled in proportion to that of the
             training (Goyal et al., "Accurate, Large Minibatch SGD", 2017); None does not scale.
         schedule: "cosine", "polynomial" (power 0.9), "inverse_sqrt" or "constant" after a linear rise;
+            "cosine_from_start", a cosine over the whole training whose beginning the rise replaces;
             "one_cycle", whose rise and fall are halves of cosines, or "one_cycle_linear".
+        by_epoch: change the learning rate at the beginning of an epoch only, as timm's schedulers do.
+        epochs_late: with `by_epoch`, epochs by which the schedule lags behind, at least 0: the value of epoch
+            0 is kept for that much longer.
         warmup_epochs: length of the linear warm-up; at most `epochs`.
         steps: optimiser steps, if they determine the length instead of the epochs; at least 1.
         warmup_steps: length of the warm-up in steps, in place of `warmup_epochs`; at most `steps`.
@@ -163,6 +175,7 @@ class Recipe:
         decay_everything: apply the weight decay to all parameters, as fairseq does.
         optimiser: "adam", "adamw", "radam" or "sgd", torch's own.
         momentum: SGD momentum, in [0, 1).
+        nesterov: Nesterov's form of SGD's momentum, which must be above 0.
         betas: decay rates of Adam's two moments, each in [0, 1).
         momentum_cycle: with a one-cycle schedule, lowest and highest value of SGD's momentum or the first of
             the betas, which falls as the learning rate rises (torch's `OneCycleLR` does so by default); None
@@ -196,6 +209,8 @@ class Recipe:
     learning_rate: float
     reference_batch: int | None = None
     schedule: Schedule = "cosine"
+    by_epoch: bool = False
+    epochs_late: int = 0
     warmup_epochs: float = 0.0
     steps: int | None = None
     warmup_steps: int | None = None
@@ -205,6 +220,7 @@ class Recipe:
     decay_everything: bool = False
     optimiser: Optimiser = "adamw"
     momentum: float = 0.9
+    nesterov: bool = False
     betas: tuple[float, float] = (0.9, 0.999)
     momentum_cycle: tuple[float, float] | None = None
     epsilon: float = 1e-8
@@ -237,6 +253,7 @@ class Recipe:
         _one_of("optimiser", self.optimiser, get_args(Optimiser))
         _one_of("selection", self.selection, get_args(Selection))
         _within("momentum", self.momentum, 0, math.nextafter(1, 0))
+        _within("epochs_late", self.epochs_late, 0, self.epochs if self.by_epoch else 0)
         if self.steps is not None:
             _within("steps", self.steps, 1, math.inf)
         if self.warmup_steps is not None:
@@ -266,6 +283,10 @@ class Recipe:
         """Rejects parts that do not go together."""
         if self.total_batch is not None and self.total_tokens is not None:
             raise ValueError("total_batch and total_tokens both state the size of a step; give one of them")
+        if self.by_epoch and (self.steps is not None or self.schedule.startswith("one_cycle")):
+            raise ValueError("by_epoch is for schedules over epochs: neither steps nor one_cycle go with it")
+        if self.nesterov and (self.optimiser != "sgd" or self.momentum == 0):
+            raise ValueError("nesterov is for the optimiser 'sgd' with a momentum above 0")
         if self.momentum_cycle is not None and not self.schedule.startswith("one_cycle"):
             raise ValueError(f"momentum_cycle goes with one_cycle schedules, not with {self.schedule!r}")
         if self.selection == "validation" and self.validation == 0:
@@ -288,6 +309,11 @@ class Recipe:
         """Examples per step of the published training, of so many tokens each; None if it is not stated."""
         tokens = self.published_tokens
         return self.published_batch if tokens is None else max(1, tokens // length)
+
+    def warmup_length(self, steps_per_epoch: int) -> int:
+        """Steps of the warm-up."""
+        own = self.warmup_steps
+        return round(self.warmup_epochs * steps_per_epoch) if own is None else own
 
     def peak_learning_rate(self, batch_size: int) -> float:
         """Peak for batches of the given size."""

@@ -2,8 +2,8 @@
 
 All of them have the same arguments:
 
-    step          number of steps done before this one, in [0, steps)
-    steps         steps of the whole training
+    step          number of steps (or epochs) done before this one, in [0, steps)
+    steps         steps (or epochs) of the whole training
     warmup_steps  length of the rise from `start` to `peak`, in [0, steps]
     peak          the highest learning rate
     start         learning rate of step 0, when there is a warm-up
@@ -16,12 +16,14 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from assay.workers.training.recipe import Recipe
+
 # Chen et al., "DeepLab", TPAMI 2018, section 4.2, and Segmenter (Strudel et al., ICCV 2021).
 POWER = 0.9
 
 
 def cosine_learning_rate(
-    step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
+    step: int, *, steps: int, warmup_steps: float, peak: float, start: float, minimum: float
 ) -> float:
     """Cosine decay after a linear rise; the minimum is reached one past the last step.
 
@@ -35,8 +37,22 @@ def cosine_learning_rate(
     return minimum + (peak - minimum) * (1 + math.cos(turn)) / 2
 
 
+def cosine_from_start_learning_rate(
+    step: int, *, steps: int, warmup_steps: float, peak: float, start: float, minimum: float
+) -> float:
+    """Cosine decay over the whole training, whose beginning a linear rise replaces.
+
+    So timm's `CosineLRScheduler` and the language models of lmtool-fwp: after the rise, the learning rate is
+    already below the peak. The minimum is reached one past the last step.
+    """
+    _check(step, steps, warmup_steps)
+    if step < warmup_steps:
+        return start + (peak - start) * step / warmup_steps
+    return minimum + (peak - minimum) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
 def polynomial_learning_rate(
-    step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
+    step: int, *, steps: int, warmup_steps: float, peak: float, start: float, minimum: float
 ) -> float:
     """Decay as (1 - t)^0.9 after a linear rise, with t from 0 to 1 one past the last step."""
     _check(step, steps, warmup_steps)
@@ -47,7 +63,7 @@ def polynomial_learning_rate(
 
 
 def constant_learning_rate(
-    step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
+    step: int, *, steps: int, warmup_steps: float, peak: float, start: float, minimum: float
 ) -> float:
     """The peak, after a linear rise; the minimum plays no part."""
     del minimum
@@ -56,7 +72,7 @@ def constant_learning_rate(
 
 
 def inverse_sqrt_learning_rate(
-    step: int, *, steps: int, warmup_steps: int, peak: float, start: float, minimum: float
+    step: int, *, steps: int, warmup_steps: float, peak: float, start: float, minimum: float
 ) -> float:
     """Decay with the inverse square root of the step, after a linear rise; never below the minimum.
 
@@ -100,7 +116,7 @@ def _line(first: float, last: float, share: float) -> float:
     return first + (last - first) * share
 
 
-def _check(step: int, steps: int, warmup_steps: int) -> None:
+def _check(step: int, steps: int, warmup_steps: float) -> None:
     assert 0 <= step < steps, (step, steps)
     assert 0 <= warmup_steps <= steps, (warmup_steps, steps)
 
@@ -108,8 +124,37 @@ def _check(step: int, steps: int, warmup_steps: int) -> None:
 SCHEDULES: dict[str, Callable[..., float]] = {
     "constant": constant_learning_rate,
     "cosine": cosine_learning_rate,
+    "cosine_from_start": cosine_from_start_learning_rate,
     "inverse_sqrt": inverse_sqrt_learning_rate,
     "one_cycle": partial(one_cycle_learning_rate, anneal=_cosine),
     "one_cycle_linear": partial(one_cycle_learning_rate, anneal=_line),
     "polynomial": polynomial_learning_rate,
 }
+
+
+def learning_rate(
+    recipe: Recipe, step: int, *, steps: int, per_epoch: int, warmup_steps: int, peak: float
+) -> float:
+    """Learning rate of a step of a recipe's training.
+
+    Args:
+        recipe: its schedule, with the start of the warm-up and the end of the decay; neither is above the
+            peak.
+        step: number of steps done before, in [0, steps).
+        steps: steps of the whole training.
+        per_epoch: steps of an epoch.
+        warmup_steps: length of the warm-up in steps; a schedule by epochs has the recipe's own.
+        peak: the highest learning rate, scaled to the batch.
+    """
+    warmup = float(warmup_steps)
+    if recipe.by_epoch:
+        step = max(step // per_epoch - recipe.epochs_late, 0)
+        steps, warmup = recipe.epochs, recipe.warmup_epochs
+    return SCHEDULES[recipe.schedule](
+        step,
+        steps=steps,
+        warmup_steps=warmup,
+        peak=peak,
+        start=min(recipe.warmup_learning_rate, peak),
+        minimum=min(recipe.minimum_learning_rate, peak),
+    )

@@ -165,7 +165,7 @@ def test_steps_decide_how_long_the_recipe_of_the_paper_trains(tmp_path: Path) ->
         "kind": "train",
         "model": {"name": "lm", "params": LM},
         "data": data(),
-        "recipe": {"name": "wikitext", "params": {"steps": 7, "warmup_steps": 2}},
+        "recipe": {"name": "wikitext", "params": {"steps": 7, "warmup_steps": 2, "total_batch": None}},
     }
     answer = trained(completed(body), tmp_path / "job")
     lines = (tmp_path / "job" / "training_log.jsonl").read_text().splitlines()

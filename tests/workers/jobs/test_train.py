@@ -84,12 +84,13 @@ def test_a_selection_on_the_test_set_is_recorded_with_the_weights(
 
 def test_another_batch_than_the_published_one_is_a_fact(spec: dict[str, Any], tmp_path: Path) -> None:
     params = {"epochs": 1, "warmup_epochs": 0}
-    smaller = selected(spec, tmp_path / "small", {"name": "deit", "params": params}, 512)
-    assert (smaller["published_batch"], smaller["step_batch"]) == (1024, 512)
-    whole = selected(
-        spec, tmp_path / "whole", {"name": "deit", "params": params | {"total_batch": 1024}}, 512
+    smaller = selected(
+        spec, tmp_path / "small", {"name": "deit", "params": params | {"total_batch": None}}, 512
     )
-    assert "published_batch" not in whole
+    assert (smaller["published_batch"], smaller["step_batch"]) == (1024, 512)
+    assert (smaller["peak"], smaller["published_peak"]) == (5e-4, 1e-3)
+    whole = selected(spec, tmp_path / "whole", {"name": "deit", "params": params}, 512)
+    assert whole.keys().isdisjoint({"published_batch", "peak"})
 
 
 def test_label_maps_are_not_judged(spec: dict[str, Any]) -> None:

@@ -91,6 +91,16 @@ def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
             {"planned": PLANNED | {"published_batch": 1024, "step_batch": 64}},
             {"published_batch_not_reached": {"published": 1024, "batch_size": 64}},
         ),
+        (
+            {
+                "planned": PLANNED
+                | {"published_batch": 1024, "step_batch": 64, "peak": 6.25e-5, "published_peak": 1e-3}
+            },
+            {
+                "published_batch_not_reached": {"published": 1024, "batch_size": 64},
+                "scaled_learning_rate": {"used": 6.25e-5, "published": 1e-3},
+            },
+        ),
         ({"planned": PLANNED | {"renamed": 2}}, {"class_names_differ": {"count": 2}}),
         (
             {"planned": PLANNED | {"published": 7500}},

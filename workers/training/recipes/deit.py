@@ -46,7 +46,7 @@ def deit(
     weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
     clip_norm: Annotated[float, Gt(0)] | None = None,
     repeated_augmentation: bool = True,
-    total_batch: TotalBatch = None,
+    total_batch: TotalBatch = 1024,
     validation: Validation = 0.0,
     selection: Selection = "last",
     adversarial: Adversarial = None,
@@ -57,9 +57,9 @@ def deit(
 ) -> Recipe:
     """Train a vision transformer on ImageNet as DeiT does: RandAugment, mixup, cutmix, erasing, 300 epochs.
 
-    The learning rate is changed step by step and the cosine begins after the warm-up; timm changes it epoch
-    by epoch and begins it at 0. Drop-path is a parameter of the model (0.1). The raw weights count; their
-    average (decay 0.99996) is saved, too.
+    The learning rate changes at the beginning of an epoch, and the cosine runs from epoch 0, behind the
+    warm-up: timm's schedule, an epoch late, as released. Drop-path is a parameter of the model (0.1). The raw
+    weights count; their average (decay 0.99996) is saved, too.
 
     Args:
         epochs: passes over the training set.
@@ -69,8 +69,8 @@ def deit(
         weight_decay: of weight matrices only.
         clip_norm: largest L2 norm of the gradient; null does not clip.
         repeated_augmentation: visit a third of the images in each epoch, three times each.
-        total_batch: examples of a step, 1024 as published, reached by accumulating the gradients of
-            smaller batches; null takes execution.batch_size.
+        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
+            execution.batch_size, whose learning rate is another one then.
         validation: share of the training set that is judged after each epoch, not trained on.
         selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
             of the best one on the test set ("released_test"), which the results then warn of.
@@ -83,6 +83,9 @@ def deit(
     return Recipe(
         epochs=epochs,
         learning_rate=learning_rate,
+        schedule="cosine_from_start",
+        by_epoch=True,
+        epochs_late=1,
         reference_batch=512,
         warmup_epochs=warmup_epochs,
         warmup_learning_rate=1e-6,

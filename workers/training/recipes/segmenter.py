@@ -40,15 +40,15 @@ def segmenter(
     largest_scale: Annotated[float, Gt(0), Le(16)] = 2.0,
     flip: bool = True,
     photometric: bool = True,
-    total_batch: TotalBatch = None,
+    total_batch: TotalBatch = 8,
 ) -> Recipe:
-    """Train a Segmenter: SGD, a polynomial fall of the learning rate, random crops of 512 pixels.
+    """Train a Segmenter: Nesterov SGD, a polynomial fall of the learning rate, random crops of 512 pixels.
 
-    The defaults are those of ADE20K, for batches of 8: set execution.batch_size.
+    The defaults are those of ADE20K. The momentum is Nesterov's, as timm makes it of "sgd".
 
     Args:
         epochs: passes over the training set.
-        learning_rate: SGD's, at the start, for batches of 8.
+        learning_rate: SGD's, at the start; it does not depend on the batch size.
         minimum_learning_rate: where the polynomial ends.
         crop_size: side of the random crops, in pixels.
         short_side: short side of an image before its random change of size, in pixels; null takes the file's.
@@ -56,8 +56,8 @@ def segmenter(
         largest_scale: largest random change of size.
         flip: mirror left to right at random.
         photometric: change brightness, contrast, saturation and hue at random.
-        total_batch: examples of a step, 8 as published, reached by accumulating the gradients of
-            smaller batches; null takes execution.batch_size.
+        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
+            execution.batch_size.
     """
     return Recipe(
         epochs=epochs,
@@ -66,6 +66,7 @@ def segmenter(
         minimum_learning_rate=minimum_learning_rate,
         optimiser="sgd",
         momentum=0.9,
+        nesterov=True,
         total_batch=total_batch,
         published_batch=8,
         crops=Crops(

@@ -1,7 +1,8 @@
 """Recipe of Symmlm and RPC-Symmlm on WikiText-103: Adam, cosine to zero, 500 000 steps.
 
-Teo and Nguyen, NeurIPS 2024, appendix; the values are those of lmtool-fwp's small models. Dropout belongs to
-the model.
+Teo and Nguyen, NeurIPS 2024, appendix; the values are those of lmtool-fwp's small models, and so is the
+cosine, which runs from step 0 behind the warm-up. Dropout belongs to the model. Deviation: lmtool-fwp makes
+its first step at the peak, before its warm-up begins; here it is at 0.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def wikitext(
     weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.0,
     clip_norm: Annotated[float, Gt(0)] | None = 0.25,
     ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
-    total_batch: TotalBatch = None,
+    total_batch: TotalBatch = 96,
 ) -> Recipe:
     """Train a language model as Symmlm was, on WikiText-103 in batches of 96 windows of 256 words.
 
@@ -41,13 +42,14 @@ def wikitext(
         weight_decay: decoupled, of weight matrices only; 0 is Adam.
         clip_norm: largest L2 norm of the gradient; null does not clip.
         ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
-        total_batch: examples of a step, 96 windows as published, reached by accumulating the gradients of
-            smaller batches; null takes execution.batch_size.
+        total_batch: windows of a step, reached by accumulating the gradients of smaller batches; null takes
+            execution.batch_size.
     """
     return Recipe(
         epochs=1,
         steps=steps,
         learning_rate=learning_rate,
+        schedule="cosine_from_start",
         warmup_steps=warmup_steps,
         warmup_learning_rate=0.0,
         minimum_learning_rate=min(minimum_learning_rate, learning_rate),

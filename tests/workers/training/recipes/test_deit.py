@@ -31,7 +31,8 @@ def test_the_published_values() -> None:
     assert (recipe.epochs, recipe.warmup_epochs, recipe.warmup_learning_rate) == (300, 5, 1e-6)
     assert (recipe.minimum_learning_rate, recipe.weight_decay, recipe.label_smoothing) == (1e-5, 0.05, 0.1)
     assert (recipe.betas, recipe.epsilon, recipe.clip_norm) == ((0.9, 0.999), 1e-8, None)
-    assert (recipe.schedule, recipe.optimiser, recipe.ema_decay) == ("cosine", "adamw", 0.99996)
+    assert (recipe.schedule, recipe.optimiser, recipe.ema_decay) == ("cosine_from_start", "adamw", 0.99996)
+    assert (recipe.by_epoch, recipe.epochs_late) == (True, 1)
     assert recipe.augmentation == PUBLISHED
     assert recipe.adversarial is None
 
@@ -46,7 +47,7 @@ def test_parameters_reach_the_recipe() -> None:
 @pytest.mark.trains
 def test_two_steps_of_it(standins: ModuleType, tmp_path: Path) -> None:
     """Each part of the recipe takes part, and the same steps give the same weights."""
-    recipe = deit(epochs=1, warmup_epochs=0, learning_rate=0.5)
+    recipe = deit(epochs=1, warmup_epochs=0, learning_rate=0.5, total_batch=None)
 
     def weights(folder: str) -> bytes:
         with torch.random.fork_rng([]):

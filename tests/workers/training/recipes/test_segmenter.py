@@ -12,7 +12,9 @@ def test_the_published_values() -> None:
         minimum_learning_rate=1e-5,
         optimiser="sgd",
         momentum=0.9,
+        nesterov=True,
         weight_decay=0.0,
+        total_batch=8,
         published_batch=8,
         crops=Crops(size=512, short_side=512, scales=(0.5, 2.0), flip=True, photometric=True),
     )
