@@ -1,7 +1,7 @@
 """Labelled image files in folders: the ImageNet layout and a user's own.
 
-Preprocessing is the usual ImageNet evaluation (He et al. 2016 and torchvision's reference): the short side
-becomes round(size / crop_fraction), then the centre size x size is cropped, on 8-bit pixels.
+Preprocessing is the usual ImageNet evaluation (He et al. 2016) with timm's numbers: the short side becomes
+floor(size / crop_fraction), then the centre size x size is cropped, on 8-bit pixels.
 
 Legend: n examples, S requested side.
 """

@@ -49,22 +49,42 @@ def law_case(root: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> Callab
 
 
 @pytest.mark.parametrize("resize", ["bicubic", "bilinear"])
-@pytest.mark.parametrize(("size", "crop_fraction"), [(32, 0.875), (24, 1.0), (28, 0.9), (17, 0.33)])
-def test_preparation_equals_torchvisions(root: Path, resize: str, size: int, crop_fraction: float) -> None:
-    from torchvision import transforms  # here, so that tests/laws can import this file without it
+@pytest.mark.parametrize("crop_fraction", [0.33, 0.875, 0.9, 0.95, 1.0])
+def test_preparation_equals_timms(root: Path, resize: str, crop_fraction: float) -> None:
+    """Bit for bit; 224 / 0.9, 224 / 0.95 and most others are no whole numbers."""
+    from timm.data import (
+        create_transform,
+    )  # here, so that tests/laws can import this file without torchvision
 
     data = image_folder(root, "test", folder="birds", resize=resize, crop_fraction=crop_fraction)  # type: ignore[arg-type]
-    reference = transforms.Compose(
-        [
-            transforms.Resize(round(size / crop_fraction), transforms.InterpolationMode(resize)),
-            transforms.CenterCrop(size),
-            transforms.ToTensor(),
+    for size in (17, 24, 32, 224):
+        reference = create_transform(
+            size, interpolation=resize, crop_pct=crop_fraction, mean=(0.0,) * 3, std=(1.0,) * 3
+        )
+        images = data.images(range(len(data)), size)
+        for image, identifier in zip(images, data.ids, strict=True):
+            with Image.open(root / "birds" / identifier) as original:
+                assert torch.equal(image, reference(original.convert("RGB"))), (size, identifier)
+
+
+def test_preparation_equals_timms_for_fifty_sizes(tmp_path: Path) -> None:
+    """Odd sides and even ones, at timm's usual crops: none may differ."""
+    from timm.data import create_transform
+
+    sides = np.random.default_rng(5).integers(61, 200, (50, 2)).tolist()
+    for number, (width, height) in enumerate(sides):
+        write(tmp_path / "set" / ("a", "b")[number % 2] / f"{number}.bmp", (width, height), seed=number)
+    black = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+    for crop_fraction in (0.875, 0.9, 0.95, 1.0):
+        data = image_folder(tmp_path, "test", folder="set", splits="all", crop_fraction=crop_fraction)
+        reference = create_transform(60, interpolation="bicubic", crop_pct=crop_fraction, **black)
+        images = data.images(range(50), 60)
+        different = [
+            identifier
+            for image, identifier in zip(images, data.ids, strict=True)
+            if not torch.equal(image, reference(Image.open(tmp_path / "set" / identifier).convert("RGB")))
         ]
-    )
-    images = data.images(range(len(data)), size)
-    for image, identifier in zip(images, data.ids, strict=True):
-        with Image.open(root / "birds" / identifier) as original:
-            assert torch.equal(image, reference(original.convert("RGB"))), identifier
+        assert not different, crop_fraction
 
 
 def test_description(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -45,8 +46,8 @@ def picture_size(path: Path) -> tuple[int, int]:
 def resize_and_crop(
     image: Image.Image, size: int, crop_fraction: float, resampling: Image.Resampling
 ) -> Image.Image:
-    """Short side to round(size / crop_fraction), then the centre; pixel-identical to torchvision's."""
-    short = round(size / crop_fraction)
+    """Short side to floor(size / crop_fraction), then the centre; pixel-identical to timm's evaluation."""
+    short = math.floor(size / crop_fraction)
     width, height = image.size
     portrait = width <= height
     target = (short, int(short * height / width)) if portrait else (int(short * width / height), short)
