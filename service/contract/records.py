@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from assay.service.contract.specs import Protocol
+from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
 
@@ -169,6 +169,17 @@ class ProbeEvidence(TypedDict, total=False):
     batch_dependent_change: float
 
 
+class FutureLeak(TypedDict):
+    """Of `compared` words of a language model, the loss of `words` depends on later words.
+
+    `change` is the largest change of a loss in nats; None where one became infinite.
+    """
+
+    words: int
+    compared: int
+    change: float | None
+
+
 class Evidence(Counts, ProbeEvidence, total=False):
     """Evidence for warnings and stages; counts of examples, which add up over shards.
 
@@ -177,6 +188,7 @@ class Evidence(Counts, ProbeEvidence, total=False):
     """
 
     gradients: int
+    leaks_future: FutureLeak
     words: int
     unknown_words: int
     cut_texts: int
@@ -227,14 +239,14 @@ class ArtifactDescription(TypedDict):
 class OutcomeExtra(TypedDict):
     """Input of the merge beside the rows.
 
-    `protocol` is present where a shard had to run under another one than the job's, `analysis` names the
-    analysis that was run, and a training brings its `plan`.
+    `protocol` is that of the row, where it is not the job's: a shard ran under another one, or its data have
+    no pixels. `analysis` names the analysis that was run, and a training brings its `plan`.
     """
 
     attack: bool
     evidence: Evidence
     provenance: ShardProvenance
-    protocol: NotRequired[Protocol]
+    protocol: NotRequired[RowProtocol]
     analysis: NotRequired[str]
     artifacts: NotRequired[list[ArtifactDescription]]
     plan: NotRequired[Plan]

@@ -12,6 +12,33 @@ from assay.service.contract.states import JobState
 from assay.service.contract.warning_codes import WarningCode
 
 Item = TypeVar("Item")
+RowProtocol = Literal[Protocol, "language", "sequence", "series", "control"]
+"""How a row was measured: `pixel` or `paper` for images, a word of the task where there are no pixels.
+
+A `series` row is the worst case per example of standardised series, as `pixel` is of images; attacks in the
+space of released code are `paper` for both. Results of earlier versions have `pixel` for all of them.
+"""
+# By the data's task.
+ROW_PROTOCOLS: Mapping[str, RowProtocol] = {
+    "language": "language",
+    "sequence": "sequence",
+    "series": "series",
+    "series_regression": "series",
+    "control": "control",
+}
+
+
+def row_protocol(protocol: Protocol, task: str) -> RowProtocol:
+    """The protocol that a row states.
+
+    Args:
+        protocol: of the run.
+        task: of the data; those with one protocol state the task's word.
+    """
+    word = ROW_PROTOCOLS.get(task, protocol)
+    return protocol if word == "series" and protocol == "paper" else word
+
+
 Unit = Literal["proportion", "ratio", "seconds", "bytes", "count", "distance", "number"]
 """What a metric's value is measured in.
 
@@ -130,7 +157,7 @@ class EvaluationResult(Answer):
     name: str
     params: dict[str, Any]
     data: dict[str, Any]
-    protocol: Protocol
+    protocol: RowProtocol
     backend: str
     metrics: dict[str, Metric]
     breakdown: list[Breakdown | StageBreakdown | LayerBreakdown] = []

@@ -16,6 +16,7 @@ WarningCode = Literal[
     "subset",
     "random_outputs",
     "batch_dependent",
+    "leaks_future",
     "nonfinite",
     "analysis_only",
     # about one attack

@@ -235,7 +235,9 @@ def _by_key(job: JobResults) -> dict[str, int]:
     """Positions by the identity of evaluations; the first of equal ones counts."""
     positions: dict[str, int] = {}
     for position, evaluation in sorted(job.evaluations.items()):
-        same = [evaluation.name, evaluation.params, evaluation.data, evaluation.protocol, evaluation.backend]
+        # Rows without pixels were labelled `pixel` by earlier versions.
+        paper = evaluation.protocol == "paper"
+        same = [evaluation.name, evaluation.params, evaluation.data, paper, evaluation.backend]
         positions.setdefault(json.dumps(_plain(same), sort_keys=True), position)
     return positions
 

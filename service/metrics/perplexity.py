@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from assay.service.contract.results import Metric
+from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.estimates import Interval, bootstrapped, percentiles, resamples
 from assay.service.metrics.intervals import PairedDifference, difference_from
 from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows
@@ -36,13 +36,39 @@ class Perplexity(OutcomeTable):
     undefined: ClassVar[Reasons] = {"perplexity": UNDEFINED}
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Perplexity."""
-        del context
-        return Summary(perplexity_metrics(rows))
+        """Perplexity; it has no value for a model that sees later words."""
+        return causal(perplexity_metrics(rows), context)
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """A bootstrap over documents."""
         return PairedDocuments(pair)
+
+
+def causal(metrics: dict[str, Metric], context: Context) -> Summary:
+    """The metrics of a language model, without the perplexities where its shards found that it sees ahead.
+
+    What was measured in their place is evidence of the warning `leaks_future`.
+
+    Args:
+        metrics: those named after `perplexity` are invalid for such a model.
+        context: its evidence says whether it is one.
+    """
+    found = next((shard["leaks_future"] for shard in context.evidence if "leaks_future" in shard), None)
+    if found is None:
+        return Summary(metrics)
+    names = [name for name in metrics if name.startswith("perplexity")]
+    message = (
+        f"the model sees later words: the losses of {found['words']} of {found['compared']} words changed"
+        f" with the words after them. What was measured is no perplexity: {', '.join(names)} is invalid"
+    )
+    measured = {name: metrics[name].value for name in names}
+    evidence = {**found, "metrics": names, "measured": measured}
+    invalid = {"value": None, "ci_low": None, "ci_high": None}
+    kept = {
+        name: metric.model_copy(update=invalid) if name in names else metric
+        for name, metric in metrics.items()
+    }
+    return Summary(kept, warnings=[Warning(code="leaks_future", message=message, evidence=evidence)])
 
 
 class PairedDocuments:

@@ -3,7 +3,7 @@
 Sources: Athalye et al., "Obfuscated Gradients Give a False Sense of Security" (2018); Carlini et al., "On
 Evaluating Adversarial Robustness" (2019), sections 4 and 5; Croce and Hein, AutoAttack (2020), whose flag
 threshold of 0.2 points is used here. A check warns, it never changes a number. All of them use top-1 accuracy
-under the pixel protocol; for segmentation, pixel accuracy.
+under any protocol but `paper`; for segmentation, pixel accuracy.
 
 All evaluations of a job with one data set run over the same examples. Accuracies are compared by more than
 0.2 points and at least two examples: a single example decides nothing, and below n = 500 it is more than
@@ -110,7 +110,7 @@ def cross_checks(evaluations: Sequence[EvaluationResult], threat_of: ThreatOf) -
         threat_of: threat model of an attack by its name. An unknown one (old results may have attacks that
             this version lacks) is compared with itself only.
     """
-    attacks = [e for e in evaluations if e.protocol == "pixel" and _is_attack(e)]
+    attacks = [e for e in evaluations if e.protocol != "paper" and _is_attack(e)]
     bounded = [attack for attack in attacks if attack.params.get("epsilon") is not None]
     known = [(attack, threat) for attack in bounded if (threat := threat_of(attack.name)) is not None]
     return [

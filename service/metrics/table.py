@@ -57,7 +57,7 @@ class Context:
 
     Attributes:
         params: Of the evaluation, with every default filled in.
-        protocol: That of the run, "pixel" or "paper".
+        protocol: That of the row (`results.RowProtocol`).
         evidence: The reports of the shards, in their order.
         device: On which the first shard ran, as in the provenance.
         baseline_errors: Error of the baseline of the mean corruption error, in [0, 1] and by corruption; None

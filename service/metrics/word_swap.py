@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from assay.service.contract.results import Metric
 from assay.service.metrics.estimates import proportion
 from assay.service.metrics.paired import Rows
-from assay.service.metrics.perplexity import UNDEFINED, Perplexity, perplexity_metrics
+from assay.service.metrics.perplexity import UNDEFINED, Perplexity, causal, perplexity_metrics
 from assay.service.metrics.table import Context, Reasons, Summary, Units, columns_of
 
 # Metric to column: its share of the scored words.
@@ -33,9 +33,8 @@ class WordSwap(Perplexity):
     }
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Perplexities, and shares of words."""
-        del context
-        return Summary(word_swap_metrics(rows))
+        """Perplexities, which have no value for a model that sees later words, and shares of words."""
+        return causal(word_swap_metrics(rows), context)
 
 
 def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:

@@ -12,12 +12,14 @@ import torch
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.messages import EvaluateRequest, Measurement, OutcomeReport, ProgressReport
 from assay.service.contract.records import ArtifactDescription, Evidence, OutcomeExtra
+from assay.service.contract.results import row_protocol
 from assay.service.contract.stored_specs import EvaluationItem, UserSpec
 from assay.workers import catalog
 from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.evaluation.engine.attacks import attack_evaluation
+from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.outcomes import OutcomeFile, Outcomes
 from assay.workers.evaluation.engine.probe import keyed_answers, probe_shard
@@ -82,15 +84,15 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
         # Only the first shard of each evaluation probes: the answers would be the same.
-        odd = probe_shard(shard) if request["start"] == 0 else {}
+        odd = probe_shard(shard) | causality_evidence(shard) if request["start"] == 0 else {}
         outcomes = evaluation_of(item, data.task).measure(shard)
     extra: OutcomeExtra = {
         "attack": component.kind == "attack",
         "evidence": cast(Evidence, outcomes.evidence() | odd),
         "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
     }
-    if protocol != spec["protocol"]:
-        extra["protocol"] = protocol
+    if (stated := row_protocol(protocol, data.task)) != spec["protocol"]:
+        extra["protocol"] = stated
     if outcomes.analysis:
         extra["analysis"] = item["name"]
     if saved := [_save(file, request, item["name"]) for file in outcomes.files()]:

@@ -120,7 +120,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         measured = len(columns["id"])
         raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
     first = ordered[0].extra
-    # A shard reports if it had to run under another protocol than the job's.
+    # A shard reports a row's protocol where it is not the job's.
     protocol = first.get("protocol") or (spec["protocol"] if spec["kind"] == "evaluate" else "pixel")
     context = Context(
         params=item["params"],
@@ -139,7 +139,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         params=item["params"],
         backend=str(item["params"].get("backend", "native")),
         attack=first["attack"],
-        pixel=protocol == "pixel",
+        worst_case=protocol != "paper",
         segmentation="segmentation" in _tasks(job, item),
         screening=_screening(spec["execution"]),
         planned=planned,
@@ -147,6 +147,8 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         undefined=_undefined(summary, table),
         noun=next((NOUNS[task] for task in _tasks(job, item) if task in NOUNS), "images"),
     )
+    # What is no perplexity is not to be compared with one.
+    invalid = any(warning.code == "leaks_future" for warning in summary.warnings)
     result = EvaluationResult(
         name=item["name"],
         params=dict(item["params"]),
@@ -155,7 +157,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         backend=row.backend,
         metrics=summary.metrics,
         breakdown=list(summary.breakdown),
-        reference=published_for(job, item, planned, protocol),
+        reference=[] if invalid else published_for(job, item, planned, protocol),
         warnings=[*of_evaluation(plan, context.evidence, row), *summary.warnings],
         seconds=math.fsum(row.seconds for row in rows),
         forward_passes=sum(row.forward_passes for row in rows),
@@ -199,7 +201,7 @@ def _undefined(summary: Summary, table: OutcomeTable) -> dict[str, str]:
     explained = {
         name
         for warning in summary.warnings
-        if warning.code == "undefined_metric"
+        if warning.code in ("undefined_metric", "leaks_future")
         for name in warning.evidence["metrics"]
     }
     missing = [name for name, metric in summary.metrics.items() if metric.value is None]

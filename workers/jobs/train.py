@@ -13,10 +13,11 @@ from typing import cast
 
 from assay.service.contract.messages import OutcomeReport, TrainRequest
 from assay.service.contract.records import Evidence, ForeignModel
-from assay.service.contract.results import data_label
+from assay.service.contract.results import data_label, row_protocol
 from assay.service.contract.stored_specs import ModelReference, TrainJobSpec
 from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order
+from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.jobs import provenance
 from assay.workers.jobs.artifacts import describe
 from assay.workers.jobs.evaluate import answer, evaluation_of, shard_of
@@ -94,7 +95,8 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
             },
             "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,
-            "evidence": cast(Evidence, outcomes.evidence()),
+            "protocol": row_protocol("pixel", held_out.task),
+            "evidence": cast(Evidence, outcomes.evidence() | causality_evidence(shard)),
             "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
         },
     }

@@ -90,7 +90,7 @@ class Row:
         params: its parameters.
         backend: "native", or the library that ran the attack.
         attack: whether it is an attack.
-        pixel: whether the protocol is `pixel`.
+        worst_case: whether the worst case per example counts, as under every protocol but `paper`.
         planned: the plan of this evaluation: `n` examples of the `available` ones with so many `classes`, and
             if any, the examples `seen` in training and the classes `renamed` since.
         breakdown: the stages of an ensemble.
@@ -104,7 +104,7 @@ class Row:
     params: Params
     backend: str
     attack: bool
-    pixel: bool
+    worst_case: bool
     planned: PlannedEvaluation
     breakdown: Sequence[StageBreakdown] = ()
     undefined: Mapping[str, str] = field(default_factory=dict)
@@ -277,7 +277,7 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
     if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
-    if row.screening is not None and row.attack and row.pixel:
+    if row.screening is not None and row.attack and row.worst_case:
         message = (
             f"the attack ran in {row.screening} first, and again on what that had left: the worst case of two"
             " runs may be lower than that of one"
@@ -301,7 +301,7 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
 def _of_reading(row: Row) -> Iterator[Warning]:
     """Warnings against misreading the metrics."""
     few = (row.planned.get("classes") or TOP5_CLASSES) < TOP5_CLASSES
-    if row.attack and row.pixel and not row.segmentation and not few:
+    if row.attack and row.worst_case and not row.segmentation and not few:
         message = (
             "top5 was measured under an attack on top-1, which does not try to leave the five highest:"
             " it is an upper bound of accuracy under an attack on top-5"

@@ -70,6 +70,13 @@ def test_paired_numbers() -> None:
     assert comparison.warnings == []
 
 
+@pytest.mark.parametrize("stated", ["language", "sequence", "series", "control"])
+def test_rows_without_pixels_compare_with_those_that_earlier_versions_called_pixel(stated: Any) -> None:
+    comparison = compare([job("a", [1, 0], protocol="pixel"), job("b", [1, 1], protocol=stated)])
+    assert [(row.protocol, row.difference) for row in comparison.rows] == [("pixel", 0.5)]
+    assert compare([job("a", [1, 0], protocol="paper"), job("b", [1, 1], protocol=stated)]).rows == []
+
+
 def test_examples_are_paired_by_id_not_by_place() -> None:
     rng = random.Random(0)
     correct = {f"x{i}": rng.randint(0, 1) for i in range(50)}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
-from assay.service.metrics.perplexity import perplexity_metrics
+from assay.service.metrics.perplexity import Perplexity, perplexity_metrics
+from assay.service.metrics.table import Context
+from assay.service.metrics.word_swap import PERPLEXITIES, SHARES, WordSwap
 
 
 def test_is_the_exponential_of_the_mean_over_all_words() -> None:
@@ -45,3 +48,36 @@ def test_the_interval_is_that_of_the_standard_error() -> None:
 def test_no_value_where_there_is_no_finite_one(losses: list[float | None], tokens: list[int]) -> None:
     metric = perplexity_metrics({"nll": losses, "tokens": tokens})["perplexity"]
     assert (metric.value, metric.ci_low, metric.ci_high) == (None, None, None)
+
+
+LEAK: Any = {"leaks_future": {"words": 5, "compared": 30, "change": 0.25}}
+ROWS: dict[str, Any] = {
+    "id": ["a", "b"],
+    "nll": [3.0, 10.0],
+    "tokens": [2, 6],
+    "unknown": [0, 1],
+    "swapped": [1, 0],
+    "kept_nll": [1.0, 10.0],
+    "kept_nll_before": [1.0, 9.0],
+    "unknown_before": [0, 0],
+}
+
+
+def test_a_model_that_sees_later_words_has_no_perplexity() -> None:
+    before = Perplexity().summarise(ROWS, Context(evidence=[{}, {}]))
+    assert (before.warnings, before.metrics) == ((), perplexity_metrics(ROWS))
+    found = Perplexity().summarise(ROWS, Context(evidence=[LEAK, {}]))
+    metric = found.metrics["perplexity"]
+    assert (metric.value, metric.ci_low, metric.ci_high, metric.n) == (None, None, None, 2)
+    (warning,) = found.warnings
+    assert warning.code == "leaks_future"
+    assert "perplexity is invalid" in warning.message
+    measured = {"perplexity": before.metrics["perplexity"].value}
+    assert warning.evidence == LEAK["leaks_future"] | {"metrics": ["perplexity"], "measured": measured}
+
+
+def test_its_swapped_text_has_shares_of_words_only() -> None:
+    found = WordSwap().summarise(ROWS, Context(evidence=[LEAK]))
+    assert {name for name, metric in found.metrics.items() if metric.value is None} == {*PERPLEXITIES}
+    assert all(found.metrics[name].value is not None for name in SHARES)
+    assert found.warnings[0].evidence["metrics"] == [*PERPLEXITIES]

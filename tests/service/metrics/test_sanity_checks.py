@@ -85,6 +85,11 @@ def test_attacks_out_of_order(weaker: str, stronger: str, code: str) -> None:
     assert codes(row(weaker, 0.3, protocol="paper"), row(stronger, 0.4, protocol="paper")) == []
 
 
+def test_attacks_on_series_are_checked_as_those_on_pixels() -> None:
+    found = codes(row("fgsm", 0.3, protocol="series"), row("pgd", 0.4, protocol="series"))
+    assert found == ["single_step_stronger_than_iterative"]
+
+
 def test_a_black_box_is_compared_with_the_best_white_box() -> None:
     assert codes(row("square", 0.3), row("pgd", 0.4), row("apgd_ce", 0.2)) == []
     # FGSM is not meant to stand up to thousands of queries.

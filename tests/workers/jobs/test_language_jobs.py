@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.results import EvaluationResult, Reference
 from assay.service.metrics.perplexity import perplexity_metrics
+from assay.service.store.rows import OutcomeRow
 from assay.service.submission.validate import validate
-from assay.workers.jobs import evaluate, plan, train
+from assay.workers.jobs import evaluate, merge, plan, train
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.final_evaluation import final_evaluation
+from assay.workers.jobs.merge import merge_evaluation
 from assay.workers.jobs.session import Session
 from tests.support.texts import write_sst, write_wikitext
 
@@ -102,6 +106,65 @@ def test_a_trained_language_model_is_measured(tmp_path: Path) -> None:
     assert blocks["columns"] == answer["columns"]
     losses = math.fsum(blocks["columns"]["nll"]) / sum(blocks["columns"]["tokens"])
     assert f'"evaluation_loss": {losses:.12g}'[:30] in log.splitlines()[-1]
+
+
+def test_a_model_that_sees_later_words_has_no_perplexity_and_no_reference(tmp_path: Path) -> None:
+    """Trained and evaluated; the same model with a penalty over the past has both."""
+    found = {}
+    for tokens in ("sequence", "prefix"):
+        shape = LM | {"rpc_layers": "all", "mu_tokens": tokens, "initialization": "scaled"}
+        body = {"model": {"name": "rpc_symmlm", "params": shape}, "data": data()}
+        recipe = {"name": "small_lm", "params": {"epochs": 2, "learning_rate": 0.01}}
+        spec = completed({"kind": "train", "recipe": recipe, **body})
+        answer = trained(spec, tmp_path / tokens)
+        model = body["model"] | {"weights": {"job": "j"}}
+        items = [{"name": "perplexity", "params": {"window": "blocks"}}, {"name": "word_swap"}]
+        evaluated = completed({"kind": "evaluate", **body, "model": model, "evaluations": items})
+        shards = measured(evaluated, tmp_path / tokens / "weights.safetensors")
+        planned = shards[0]["plan"]
+        planned["evaluations"] = [part | {"known_as": "wikitext103/test"} for part in planned["evaluations"]]
+        jobs = [(spec, None, [answer]), (evaluated, planned, shards[:1])]
+        found[tokens] = [merged(*job) for job in jobs]
+        assert [shard["extra"]["protocol"] for shard in shards] == ["language"] * 2
+    for result in found["sequence"]:
+        assert result.metrics["perplexity"].value is None
+        assert [warning.code for warning in result.warnings].count("leaks_future") == 1
+        assert "undefined_metric" not in {warning.code for warning in result.warnings}
+    for result in found["prefix"]:
+        assert result.metrics["perplexity"].value is not None
+        assert "leaks_future" not in {warning.code for warning in result.warnings}
+    assert {result.protocol for results in found.values() for result in results} == {"language"}
+
+
+def merged(spec: Any, planned: Any, shards: list[dict[str, Any]]) -> EvaluationResult:
+    """The first evaluation of a job, merged from what its shards reported."""
+    job: Any = SimpleNamespace(spec=spec, plan=planned)
+    rows = [
+        OutcomeRow(
+            0,
+            number,
+            shard["n"],
+            shard["columns"],
+            shard["seconds"],
+            shard["forward_passes"],
+            shard["backward_passes"],
+            shard["extra"],
+        )
+        for number, shard in enumerate(shards)
+    ]
+    return merge_evaluation(job, 0, rows).result
+
+
+def test_a_reference_is_not_shown_beside_what_is_no_perplexity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = Reference(metric="perplexity", value=35.26, source="table 3", protocol="sliding window")
+    monkeypatch.setattr(merge, "published_for", lambda *_: [published])
+    answer = trained(training(), tmp_path / "job")
+    spec, leak = training(), {"words": 1, "compared": 2, "change": 0.5}
+    assert merged(spec, None, [answer]).reference == [published]
+    answer["extra"]["evidence"]["leaks_future"] = leak
+    assert merged(spec, None, [answer]).reference == []
 
 
 def test_shards_and_limits_give_the_same_documents(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support.outcomes import rows
 FACTS = {"batch_size": 4, "untrained": False}
 ASSUMED = {"data": "digits", "mean": [0.5], "std": [0.25]}
 PLANNED = {"n": 12, "available": 12, "classes": 10}
-PGD = Row("pgd", {"epsilon": "8/255"}, "native", attack=True, pixel=False, planned=PLANNED)
+PGD = Row("pgd", {"epsilon": "8/255"}, "native", attack=True, worst_case=False, planned=PLANNED)
 STANDARD = {"epsilon": "8/255", "version": "standard"}
 STAGES = ["apgd_ce", "apgd_t", "fab_t", "square"]
 
@@ -60,7 +60,7 @@ def test_counts_of_shards_add_up(code: str) -> None:
 
 @pytest.mark.parametrize("code", OF_PIXELS)
 def test_of_segmentation_the_same_codes_say_what_they_mean_there(code: Any) -> None:
-    row = replace(PGD, name="segpgd", pixel=True, segmentation=True)
+    row = replace(PGD, name="segpgd", worst_case=True, segmentation=True)
     (found,) = of_evaluation(FACTS, [{code: 2}, {code: 1}], row)
     assert (found.code, found.evidence) == (code, {"count": 3, "n": 12})
     assert found.message == OF_PIXELS[code].format(count=3, n=12)
@@ -68,7 +68,7 @@ def test_of_segmentation_the_same_codes_say_what_they_mean_there(code: Any) -> N
 
 
 def test_sea_is_an_upper_bound_and_says_nothing_of_top5() -> None:
-    assert raised(name="sea", pixel=True, segmentation=True) == {"adaptive_attack_needed": {}}
+    assert raised(name="sea", worst_case=True, segmentation=True) == {"adaptive_attack_needed": {}}
 
 
 @pytest.mark.parametrize("code", PROBED)
@@ -108,8 +108,8 @@ def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
         ),
         ({"backend": "cleverhans"}, {"library_backend": {"batch_size": 4}}),
         ({"backend": "compatible"}, {"library_backend": {"batch_size": 4}}),
-        ({"pixel": True}, {"top5_upper_bound": {}}),
-        ({"pixel": True, "attack": False}, {}),
+        ({"worst_case": True}, {"top5_upper_bound": {}}),
+        ({"worst_case": True, "attack": False}, {}),
         (
             {"undefined": {"attack_success_rate": "why", "median_l2": "why not"}},
             {"undefined_metric": {"metrics": ["attack_success_rate", "median_l2"]}},

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.results import ROW_PROTOCOLS, row_protocol
+
+IMAGES = {"classification", "segmentation", "anomaly_detection", "stored_corruptions"}
+
+
+def test_every_task_of_the_catalogs_data_has_pixels_or_a_word() -> None:
+    assert {task for entry in load().list("data") for task in entry.tasks} == IMAGES | ROW_PROTOCOLS.keys()
+
+
+@pytest.mark.parametrize("task", sorted(IMAGES))
+def test_rows_of_images_state_the_protocol_of_the_run(task: str) -> None:
+    assert (row_protocol("pixel", task), row_protocol("paper", task)) == ("pixel", "paper")
+
+
+@pytest.mark.parametrize("task", ["language", "sequence", "control"])
+def test_rows_that_have_one_protocol_state_their_task(task: str) -> None:
+    assert row_protocol("pixel", task) == row_protocol("paper", task) == task
+
+
+@pytest.mark.parametrize("task", ["series", "series_regression"])
+def test_attacks_on_series_keep_the_two_protocols_apart(task: str) -> None:
+    assert (row_protocol("pixel", task), row_protocol("paper", task)) == ("series", "paper")
