@@ -101,6 +101,26 @@ def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = N
     _raise_if_any("the spec breaks rules", problems.details)
 
 
+def check_rules_of_evaluation(spec: UserSpec, index: int, data: Any) -> None:
+    """Check the rules of one evaluation that has data of its own, after loading them.
+
+    Args:
+        spec: As for `check_rules`.
+        index: Of the evaluation.
+        data: The loaded data set of the evaluation.
+
+    Raises:
+        ValueError: rules are broken; the message names every one.
+    """
+    catalog, problems = load(), Problems()
+    item = evaluations_in(spec)[index]
+    assert item["data"] is not None, "rules about the job's data are checked with the job's"
+    known = {"data": _facts_of(catalog, item["data"], data)}
+    component = catalog.find_evaluation(item["name"])
+    catalog.check_rules(component, item["params"], known, problems, ("evaluations", index, "params"))
+    _raise_if_any("the spec breaks rules", problems.details)
+
+
 def passes(name: str, params: Params, *, catalog: Catalog | None = None) -> PassCount:
     """Model passes per example of an evaluation or attack; one forward pass where none are declared.
 

@@ -56,7 +56,26 @@ RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
     ("params.version == 'custom' or params.stages is None", "stages need version custom"),
     ("params.version != 'custom' or not (params.stages is None)", "version custom needs stages"),
-    ("params.version != 'standard' or data.classes >= 4", "version standard needs at least 4 classes"),
+    (
+        "params.version != 'standard' or data.classes >= 4",
+        "version standard needs at least 4 classes, for the loss of apgd_t; with 3 take version custom with"
+        " stages apgd_ce, apgd_dlr, fab_t and square, with 2 apgd_ce, fab_t and square",
+    ),
+    (
+        "params.version != 'rand' or data.classes >= 3",
+        "version rand needs at least 3 classes, for the loss of apgd_dlr; with 2 take the attack apgd_ce with"
+        " eot 20",
+    ),
+    (
+        "params.version != 'custom' or params.stages is None or not ('apgd_t' in params.stages)"
+        " or data.classes >= 4",
+        "the stage apgd_t needs at least 4 classes, for its loss; leave it out of stages",
+    ),
+    (
+        "params.version != 'custom' or params.stages is None or not ('apgd_dlr' in params.stages)"
+        " or data.classes >= 3",
+        "the stage apgd_dlr needs at least 3 classes, for its loss; leave it out of stages",
+    ),
 )
 
 StageName = Literal["apgd_ce", "apgd_dlr", "apgd_t", "fab", "fab_t", "square"]

@@ -19,6 +19,7 @@ from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.backbone import check_backbone, with_backbone
+from assay.service.submission.class_folders import count_classes
 from assay.service.submission.compatibility import (
     BACKBONE_FACTS,
     COMPARED_FACTS,
@@ -132,6 +133,7 @@ class _Validation:
         self.source: WeightsSource | None = None
         self.protocol: str | None = None
         self.left_out: list[dict[str, str]] = []
+        self.counted: dict[tuple[str, object], int | None] = {}
         self.compared_facts: tuple[str, ...] = COMPARED_FACTS
 
     def complete(self, shape: dict[str, Any]) -> dict[str, Any]:
@@ -319,8 +321,18 @@ class _Validation:
             known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
             known["part"] = known_of_parts(self.catalog, self.model.component, self.model.params)
         if data is not None:
-            known["data"] = data.component.known(data.params if data.certain else {})
+            known["data"] = self._known_of_data(data)
         return known
+
+    def _known_of_data(self, data: Checked) -> Mapping[str, object]:
+        """Facts of data, with the number of classes where they are folders that can be seen from here."""
+        known = data.component.known(data.params if data.certain else {})
+        if "classes" in known or not data.certain:
+            return known
+        key = (data.component.name, data.params.get("folder"))
+        if key not in self.counted:
+            self.counted[key] = count_classes(data, self.data_root)
+        return known if self.counted[key] is None else {**known, "classes": self.counted[key]}
 
 
 def _completed(checked: Checked | None) -> dict[str, Any] | None:

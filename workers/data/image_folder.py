@@ -27,7 +27,7 @@ from assay.workers.data.formats.pictures import in_threads, open_picture, resize
 __all__ = ["image_folder"]
 
 TASKS = ("classification",)
-FACTS = {"channels": 3}
+FACTS = {"channels": 3, "class_folders": True}
 PAPER = "Deng et al. 2009, ImageNet: A Large-Scale Hierarchical Image Database (layout and normalisation)"
 
 # Per channel over ImageNet's train pixels in [0, 1], as every ImageNet model expects.

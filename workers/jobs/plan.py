@@ -69,6 +69,8 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
             examples.check()
         check_fit(examples, data, names, f"evaluations[{index}].data")
         check_vocabulary(examples, data, words, f"evaluations[{index}].data")
+        if item["data"] is not None:
+            catalog.check_rules_of_evaluation(spec, index, examples)
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
         repeats = catalog.repeats(item["name"], item["params"])
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)

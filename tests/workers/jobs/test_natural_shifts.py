@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
@@ -141,3 +142,18 @@ def test_what_the_weights_were_trained_on_counts(root: Path) -> None:
     swapped = (names[1], names[0], *names[2:])
     with pytest.raises(ValueError, match=r"data: 'imagenet_a' .* the data of its training calls class 0"):
         check_fit(data, data, swapped, "data")
+
+
+def test_too_few_classes_for_autoattack_are_refused_when_the_data_are_loaded(root: Path) -> None:
+    """Where the service does not see the data root: in the plan, of the evaluation's own data too."""
+    pixels = torch.zeros(8, 8, 3, dtype=torch.uint8).numpy()
+    for name in "abc":
+        (root / "three" / "val" / name).mkdir(parents=True)
+        Image.fromarray(pixels).save(root / "three" / "val" / name / "0.png")
+    few = {"name": "image_folder", "params": {"folder": "three"}}
+    for own in (None, few):
+        spec = spec_of(TOP1, {"name": "autoattack", "data": own}, data=few)
+        with pytest.raises(ValueError, match=r"evaluations\[1\].*needs at least 4 classes.*classes is 3"):
+            planned(spec, Session())
+    stages = {"version": "custom", "stages": ["apgd_ce", "apgd_dlr", "fab_t", "square"], "queries": 5}
+    planned(spec_of({"name": "autoattack", "params": stages}, data=few), Session())

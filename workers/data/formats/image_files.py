@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from assay.service.submission.class_folders import (
+    SPLIT_FOLDERS,
+    class_folders,
+    holds_images,
+    is_image,
+    split_folders,
+)
 from assay.service.submission.data_folders import IMAGE_SUFFIXES
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.sampling import held_out_split
-
-SPLIT_FOLDERS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,9 @@ def _labelled_folder(folder: Path, base: Path, split: str, splits: str, name: st
 
 
 def _split_folders(folder: Path, base: Path) -> list[str]:
-    """Split folders that contain class folders (ImageNet's unlabelled `test` does not count)."""
-    found = [part for part in SPLIT_FOLDERS if (folder / part).is_dir()]
-    flat = [part for part in found if holds_images(folder / part)]
-    good = [part for part in found if part not in flat and class_folders(folder / part, base)]
+    """`split_folders`, of a layout that is not contradictory."""
+    good = split_folders(folder, base)
+    flat = [part for part in SPLIT_FOLDERS if (folder / part).is_dir() and holds_images(folder / part)]
     if not good and len(flat) > 1:
         raise CorruptData(
             f"{folder} has images directly in {' and '.join(flat)}; each image must lie in the folder of "
@@ -130,33 +134,6 @@ def _class_names(
                 f"{' and more' if len(unknown) > 5 else ''}; the labels would not agree."
             )
     return tuple(names)
-
-
-def class_folders(folder: Path, base: Path) -> list[str]:
-    """Sorted names of the visible folders.
-
-    Raises:
-        ValueError: a symbolic link leads out of the root.
-    """
-    names = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir():
-                if entry.is_symlink():
-                    check_inside(Path(entry.path), base)
-                names.append(entry.name)
-    return sorted(names)
-
-
-def holds_images(folder: Path) -> bool:
-    """Whether the folder itself contains image files."""
-    with os.scandir(folder) as entries:
-        return any(is_image(entry) for entry in entries)
-
-
-def is_image(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a visible file with an image suffix."""
-    return not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
 
 
 def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str, ...]) -> ImageFiles:

@@ -11,15 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from assay.service.submission.class_folders import class_folders, holds_images, is_image
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside
-from assay.workers.data.formats.image_files import (
-    ImageFiles,
-    class_folders,
-    holds_images,
-    is_image,
-    walk_images,
-)
+from assay.workers.data.formats.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, TITLES, class_list, recognise
 from assay.workers.data.formats.imagenet_labels import IMAGE, read_labels
 from assay.workers.data.image_folder import RESAMPLING, ImageFolder

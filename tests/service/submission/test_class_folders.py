@@ -1,0 +1,131 @@
+"""Classes of image folders are counted at submission, so that attacks they are too few for are refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.problems import Problems
+from assay.service.submission.class_folders import count_classes
+from assay.service.submission.validate import validate
+from assay.workers.data.image_folder import image_folder
+
+STANDARD = {"name": "autoattack"}
+CUSTOM = {"version": "custom", "stages": ["apgd_ce", "apgd_dlr", "fab_t", "square"]}
+
+
+def write(root: Path, *places: str) -> None:
+    """Empty image files: the service never opens them."""
+    for place in places:
+        (root / place).mkdir(parents=True)
+        for number in range(2):
+            (root / place / f"{number}.png").touch()
+
+
+def body(*evaluations: dict[str, Any], weights: Any = None, folder: str = "birds") -> dict[str, Any]:
+    return {
+        "kind": "evaluate",
+        "model": {"name": "vit", "weights": weights},
+        "data": {"name": "image_folder", "params": {"folder": folder}},
+        "evaluations": list(evaluations),
+    }
+
+
+def refused(root: Path | None, *evaluations: dict[str, Any]) -> list[ErrorDetail]:
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), body(*evaluations), data_root=root)
+    return caught.value.details
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ["a", "b", "c"],
+        ["train/a", "train/b", "train/c"],
+        ["val/a", "val/b", "val/c"],
+        ["train/a", "train/b", "train/c", "val/a"],
+        ["val/a", "val/b", "val/c", "test"],
+        ["a", "b", "c", ".hidden"],
+    ],
+)
+def test_autoattack_on_three_classes_is_refused_with_what_to_do(tmp_path: Path, layout: list[str]) -> None:
+    write(tmp_path, *(f"birds/{place}" for place in layout))
+    (detail,) = refused(tmp_path, {"name": "clean"}, STANDARD)
+    assert detail.loc[:2] == ["evaluations", 1]
+    assert "version standard needs at least 4 classes" in detail.message
+    assert "version custom with stages apgd_ce, apgd_dlr, fab_t and square" in detail.message
+    validate(load(), body({"name": "autoattack", "params": CUSTOM}), data_root=tmp_path)
+
+
+def test_it_is_refused_before_the_training_that_it_waits_for(tmp_path: Path) -> None:
+    write(tmp_path, "birds/a", "birds/b", "birds/c")
+    waiting = body(STANDARD, weights={"job": "a-job-to-come"})
+    with pytest.raises(InvalidSpec, match=r"needs at least 4 classes"):
+        validate(load(), waiting, data_root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("params", "needed"),
+    [
+        ({"version": "rand"}, "version rand needs at least 3 classes"),
+        ({"version": "custom", "stages": ["apgd_ce", "apgd_t"]}, "apgd_t needs at least 4 classes"),
+        ({"version": "custom", "stages": ["apgd_dlr"]}, "apgd_dlr needs at least 3 classes"),
+    ],
+)
+def test_other_versions_on_two_classes(tmp_path: Path, params: dict[str, Any], needed: str) -> None:
+    write(tmp_path, "birds/a", "birds/b")
+    (detail,) = refused(tmp_path, {"name": "autoattack", "params": params})
+    assert needed in detail.message
+    stages = ["apgd_ce", "fab_t", "square"]  # those that the message names for two classes
+    fits = {"name": "autoattack", "params": {"version": "custom", "stages": stages}}
+    validate(load(), body(fits, {"name": "pgd"}), data_root=tmp_path)
+
+
+def test_an_evaluations_own_data_are_counted_too(tmp_path: Path) -> None:
+    write(tmp_path, *(f"birds/{name}" for name in "abcd"), "few/a", "few/b", "few/c")
+    own = {"name": "image_folder", "params": {"folder": "few"}}
+    (detail,) = refused(tmp_path, STANDARD, STANDARD | {"data": own})
+    assert detail.loc[:2] == ["evaluations", 1]
+
+
+def test_enough_classes_or_a_folder_out_of_sight_are_left_to_the_plan(tmp_path: Path) -> None:
+    write(tmp_path, *(f"birds/{name}" for name in "abcd"))
+    validate(load(), body(STANDARD), data_root=tmp_path)
+    for root in (None, tmp_path / "not mounted"):
+        validate(load(), body(STANDARD, folder="unseen"), data_root=root)
+
+
+def test_the_exhaustive_suite_leaves_it_out_with_the_reason(tmp_path: Path) -> None:
+    write(tmp_path, "birds/a", "birds/b", "birds/c")
+    spec: Any = validate(load(), body({"suite": "full"}), data_root=tmp_path).spec
+    reasons = {part["part"].split()[0].rstrip(":,"): part["reason"] for part in spec["left_out"]}
+    assert "needs at least 4 classes" in reasons["autoattack"]
+
+
+def test_the_count_is_that_of_the_worker(tmp_path: Path) -> None:
+    layouts = (["a", "b"], ["train/a", "train/b", "val/a"], ["test/a", "test/b", "val/c"])
+    for number, layout in enumerate(layouts):
+        write(tmp_path, *(f"{number}/{place}" for place in layout))
+        problems = Problems()
+        reference = {"name": "image_folder", "params": {"folder": str(number)}}
+        checked = load().check_reference(("data",), reference, problems, ())
+        assert checked is not None
+        data = image_folder(tmp_path, "test", folder=str(number))
+        assert count_classes(checked, tmp_path) == data.classes
+
+
+def test_what_leads_out_of_the_root_is_not_counted(tmp_path: Path) -> None:
+    write(tmp_path, "outside/a", "outside/b", "root/birds/a")
+    os.symlink(tmp_path / "outside" / "a", tmp_path / "root" / "birds" / "b")
+    reference = {"name": "image_folder", "params": {"folder": "birds"}}
+    checked = load().check_reference(("data",), reference, Problems(), ())
+    assert checked is not None
+    assert count_classes(checked, tmp_path / "root") is None
+    digits = load().check_reference(("data",), {"name": "digits", "params": {}}, Problems(), ())
+    assert digits is not None
+    assert count_classes(digits, tmp_path) is None
