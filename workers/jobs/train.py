@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from assay.service.contract.messages import OutcomeReport, TrainRequest
-from assay.service.contract.records import Evidence, ForeignModel
+from assay.service.contract.records import Evidence, ForeignModel, PlannedEvaluation
 from assay.service.contract.results import data_label, row_protocol
 from assay.service.contract.stored_specs import ModelReference, TrainJobSpec
 from assay.workers import catalog
@@ -68,12 +68,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
         facts["cut_in_training"], facts["training"] = cut, len(data.ids)
     if recipe.selection == "released_test":
         facts["selected_on_test"] = 1
-    published = recipe.published_examples(loaded.image_size)
-    if published is not None and published != trained.batch_size:
-        facts["published_batch"], facts["step_batch"] = published, trained.batch_size
-        if recipe.reference_batch is not None:
-            facts["peak"] = recipe.peak_learning_rate(trained.batch_size)
-            facts["published_peak"] = recipe.peak_learning_rate(published)
+    _note_step(facts, recipe, trained.batch_size, loaded.image_size)
     forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
     return {
         **outcome,
@@ -100,6 +95,17 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
             "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
         },
     }
+
+
+def _note_step(facts: PlannedEvaluation, recipe: Recipe, batch: int, length: int) -> None:
+    """Notes a step of other than the published examples, and a learning rate that was scaled to it."""
+    published = recipe.published_examples(length)
+    if published is None or published == batch:
+        return
+    facts["published_batch"], facts["step_batch"] = published, batch
+    if recipe.reference_batch is not None:
+        facts["peak"] = recipe.peak_learning_rate(batch)
+        facts["published_peak"] = recipe.peak_learning_rate(published)
 
 
 def _trained_model(spec: TrainJobSpec, session: Session, weights: str) -> Loaded:

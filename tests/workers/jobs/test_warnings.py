@@ -295,7 +295,7 @@ def test_swapped_words_that_became_unknown_are_told() -> None:
 def test_cut_sequences_of_a_training_are_told_apart() -> None:
     plan: Any = {"untrained": False, "batch_size": 4}
     planned: Any = {"n": 40, "available": 40, "cut": 7, "cut_in_training": 30, "training": 100}
-    row = Row("top1", {}, "native", attack=False, pixel=True, planned=planned, noun="sequences")
+    row = Row("top1", {}, "native", attack=False, worst_case=True, planned=planned, noun="sequences")
     found = [one for one in of_evaluation(plan, [], row) if one.code == "cut_sequences"]
     assert [one.evidence for one in found] == [
         {"count": 7, "n": 40},
@@ -308,6 +308,6 @@ def test_cut_sequences_of_a_training_are_told_apart() -> None:
 def test_top5_is_an_upper_bound_only_where_it_is_reported(classes: int, told: bool) -> None:
     plan: Any = {"untrained": False, "batch_size": 4}
     planned: Any = {"n": 40, "available": 40, "classes": classes}
-    row = Row("fgsm", {}, "native", attack=True, pixel=True, planned=planned)
+    row = Row("fgsm", {}, "native", attack=True, worst_case=True, planned=planned)
     codes = [one.code for one in of_evaluation(plan, [], row)]
     assert ("top5_upper_bound" in codes) is told

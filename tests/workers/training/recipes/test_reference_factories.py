@@ -150,10 +150,13 @@ REFERENCES: dict[str, Reference] = {
     "wikitext": Reference(wikitext(), 96, torchs(torch.optim.Adam, lr=2.5e-4), lmtool_cosine, decoupled=True),
     "uea": Reference(uea(), 16, torchs(torch.optim.RAdam, lr=1e-3), constant),
     "lra_primal": Reference(
-        lra_primal(), 32, torchs(torch.optim.AdamW, lr=1e-4, **LRA), one_cycle(5000, 1e-4, 1000)
+        lra_primal(task="listops"), 32, torchs(torch.optim.AdamW, lr=1e-4, **LRA), one_cycle(5000, 1e-4, 1000)
     ),
     "lra_skyformer": Reference(
-        lra_skyformer(), 32, torchs(torch.optim.AdamW, lr=1e-4, **LRA), one_cycle(50_000, 1e-4, 1000)
+        lra_skyformer(task="listops"),
+        32,
+        torchs(torch.optim.AdamW, lr=1e-4, **LRA),
+        one_cycle(50_000, 1e-4, 1000),
     ),
     "wikitext_fairseq": Reference(
         wikitext_fairseq(),
