@@ -57,10 +57,42 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+IntervalMethod = Literal[
+    "wilson",
+    "wilson_effective",
+    "studentised",
+    "t",
+    "bca",
+    "bootstrap",
+    "order_statistics",
+    "tango",
+    "tango_effective",
+    "exact",
+    "too_few",
+    "no_spread",
+    "none",
+]
+"""How a 95 % interval was found (`docs/statistics.md`).
+
+- wilson: Wilson's score interval of a proportion of independent examples.
+- wilson_effective: the same with an effective number of examples, for means of values in a known range.
+- studentised, t, bca: the studentised bootstrap, Student's t, and the accelerated bootstrap (BCa), over
+  examples.
+- bootstrap: percentiles of a bootstrap; all means and medians of earlier versions.
+- order_statistics: of a median, between two of the values.
+- tango, tango_effective: score intervals of paired differences; in comparisons only.
+- exact: a count, without error.
+- too_few, no_spread: no interval; the examples are too few for one, or do not differ.
+- none: no interval, without a value.
+"""
+
+
 class Metric(Answer):
     """A measured value with its sample size and 95 % interval. Proportions are in [0, 1].
 
     Exact counts (parameters, operations) have the interval `exact`: the value itself.
+    `ci_low` and `ci_high` are null without a value, and where `ci_method` says that the examples are too few
+    for an interval or do not differ.
     `value` is null when it is not finite; a warning then says why. `unit` is null where the outcome table of
     the evaluation is not known, as after its package was removed.
     """
@@ -69,7 +101,7 @@ class Metric(Answer):
     n: int
     ci_low: float | None
     ci_high: float | None
-    ci_method: Literal["wilson", "bootstrap", "exact"]
+    ci_method: IntervalMethod
     higher_is_better: bool
     unit: Unit | None = None
 

@@ -18,11 +18,14 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import bootstrapped, percentiles, resamples
-from assay.service.metrics.paired import Rows
+from assay.service.metrics.estimates import bootstrapped, percentiles, resamples, undefined
+from assay.service.metrics.intervals import MIN_EXAMPLES
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
+from assay.service.metrics.paired_estimates import PairedEstimates, Statistic
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 COLUMNS = ("anomaly", "confidence")
@@ -44,6 +47,11 @@ class Anomaly(OutcomeTable):
         """The area under the precision-recall curve."""
         del context
         return Summary(anomaly_metrics(rows))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """A bootstrap over examples; anomalies and others are drawn apart."""
+        aupr = Statistic(_scored, _precision, stratum=itemgetter(0))
+        return PairedEstimates(pair, {"aupr": aupr})
 
 
 def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
@@ -67,12 +75,23 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
         raise ValueError(
             f"the AUPR needs columns of one length; got {n} confidences, {len(anomaly)} anomalies"
         )
-    value, interval = None, None
-    if None not in confidence and 0 < sum(map(bool, anomaly)) < n:
-        levels = _levels(anomaly, confidence)
-        value = average_precision(*levels)
-        interval = percentiles(_resampled(*levels))
-    return {"aupr": bootstrapped(value, interval, n)}
+    if None in confidence or not 0 < sum(map(bool, anomaly)) < n:
+        return {"aupr": undefined(n)}
+    levels = _levels(anomaly, confidence)
+    low, high = percentiles(_resampled(*levels)) if n >= MIN_EXAMPLES else (0.0, 0.0)
+    return {"aupr": bootstrapped(average_precision(*levels), (low, high) if low < high else None, n)}
+
+
+def _scored(rows: Rows) -> list[tuple[bool, float] | None]:
+    """Of each example whether it is an anomaly, and its confidence."""
+    pairs = zip(rows["anomaly"], rows["confidence"], strict=True)
+    return [None if confidence is None else (bool(one), confidence) for one, confidence in pairs]
+
+
+def _precision(examples: Sequence[tuple[bool, float]]) -> float | None:
+    if not 0 < sum(one for one, _ in examples) < len(examples):
+        return None
+    return average_precision(*_levels(*zip(*examples, strict=True)))
 
 
 def average_precision(positives: Sequence[int], negatives: Sequence[int]) -> float:

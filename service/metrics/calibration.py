@@ -23,15 +23,24 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, groupby
 from operator import itemgetter, truediv
 from typing import Any, ClassVar, Literal
 
 from assay.service.contract.results import Metric
 from assay.service.metrics.classification import Classification
-from assay.service.metrics.estimates import bootstrapped, percentiles, resamples
-from assay.service.metrics.paired import Rows
+from assay.service.metrics.estimates import (
+    accelerated,
+    bootstrapped,
+    groups,
+    percentiles,
+    resamples,
+    undefined,
+)
+from assay.service.metrics.intervals import MIN_EXAMPLES
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
+from assay.service.metrics.paired_estimates import FirstOf, PairedEstimates, Statistic
 from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 
 # A resample draws and sorts n examples; beyond this many draws R shrinks.
@@ -65,6 +74,12 @@ class Calibration(Classification):
         known = calibration_metrics(rows, **context.params) if "confidence" in rows else {}
         return Summary(metrics | known)
 
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """McNemar's test of the accuracies, a bootstrap over examples for the others."""
+        measures = _measures(tied=True, **pair.params)
+        statistics = {name: Statistic(_answers, _of(measure)) for name, measure in measures.items()}
+        return FirstOf(super().paired(pair), PairedEstimates(pair, statistics))
+
 
 def calibration_metrics(
     columns: Mapping[str, Sequence[Any]],
@@ -95,25 +110,62 @@ def calibration_metrics(
         raise ValueError(
             f"calibration needs columns of one length; got {n} confidences, {len(correct)} correct"
         )
-    measures: dict[str, Callable[[Ordered], float | None]] = {
+    tied = len(set(confidence)) < n
+    measures = _measures(ece_bins=ece_bins, rms_bin_size=rms_bin_size, rms_bins=rms_bins, tied=tied)
+    if None in confidence:
+        return {name: undefined(n, higher_is_better=name == "aurra") for name in measures}
+    ordered = _ordered(zip(confidence, map(int, correct), strict=True))
+    sampled: dict[str, list[float | None]] = {name: [] for name in measures}
+    for resample in _resampled(ordered):
+        for name, measure in measures.items():
+            sampled[name].append(measure(resample))
+    left_out = [measures["aurra"](_without(ordered, out)) for out in (groups(n) if n > 1 else [])]
+    return {
+        name: accelerated(measure(ordered), sampled[name], left_out, n)
+        if name == "aurra"
+        else _distance(measure(ordered), sampled[name], n)
+        for name, measure in measures.items()
+    }
+
+
+def _measures(
+    *,
+    ece_bins: int = 15,
+    rms_bin_size: int = 100,
+    rms_bins: Literal["released", "all"] = "released",
+    tied: bool,
+) -> dict[str, Callable[[Ordered], float | None]]:
+    """The metrics as functions of ordered examples."""
+    return {
         "ece": lambda ordered: ece(ordered, ece_bins),
         "rms_calibration_error": lambda ordered: rms_error(ordered, rms_bin_size, last=rms_bins == "all"),
         "aurra": lambda ordered: aurra(ordered, tied=tied),
     }
-    tied = True
-    values: dict[str, float | None] = dict.fromkeys(measures)
-    sampled: dict[str, list[float]] = {name: [] for name in measures}
-    if None not in confidence:
-        # Ties are ordered by id: the sort is stable.
-        rows = sorted(zip(confidence, map(int, correct), strict=True), key=itemgetter(0))
-        ordered = ([row[0] for row in rows], [row[1] for row in rows])
-        tied = len(set(ordered[0])) < n
-        values = {name: measure(ordered) for name, measure in measures.items()}
-        for resample in _resampled(ordered):
-            for name, measure in measures.items():
-                if (found := measure(resample)) is not None:
-                    sampled[name].append(found)
-    return {name: _metric(values[name], sampled[name], n, name == "aurra") for name in measures}
+
+
+def _ordered(answers: Iterable[tuple[float, int]]) -> Ordered:
+    """By confidence; ties stay in the given order, that of ids."""
+    rows = sorted(answers, key=itemgetter(0))
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def _without(ordered: Ordered, out: range) -> Ordered:
+    confidence, correct = ordered
+    kept = [place for place in range(len(correct)) if place not in out]
+    return [confidence[place] for place in kept], [correct[place] for place in kept]
+
+
+def _answers(rows: Rows) -> list[tuple[float, int] | None]:
+    """Of each example its confidence, and whether it is right."""
+    confidence = rows.get("confidence", ())
+    if not confidence:
+        return []
+    pairs = zip(confidence, rows["correct"], strict=True)
+    return [None if one is None else (one, int(correct)) for one, correct in pairs]
+
+
+def _of(measure: Callable[[Ordered], float | None]) -> Callable[[Sequence[tuple[float, int]]], float | None]:
+    return lambda answers: measure(_ordered(answers))
 
 
 def ece(ordered: Ordered, bins: int) -> float:
@@ -176,12 +228,13 @@ def _resampled(ordered: Ordered) -> Iterator[Ordered]:
         yield [confidence[place] for place in drawn], [correct[place] for place in drawn]
 
 
-def _metric(value: float | None, sampled: Sequence[float], n: int, higher_is_better: bool) -> Metric:
+def _distance(value: float | None, sampled: Sequence[float | None], n: int) -> Metric:
+    """A calibration error, with the percentile interval less the bias of its resamples."""
+    known = [one for one in sampled if one is not None]
     interval = None
-    if value is not None:
-        low, high = percentiles(sampled)
-        if not higher_is_better:
-            bias = math.fsum(sampled) / len(sampled) - value
-            low, high = max(0.0, low - bias), high - bias
-        interval = (low, high)
-    return bootstrapped(value, interval, n, higher_is_better=higher_is_better)
+    if value is not None and n >= MIN_EXAMPLES and known:
+        low, high = percentiles(known)
+        bias = math.fsum(known) / len(known) - value
+        if low < high:
+            interval = (max(0.0, low - bias), high - bias)
+    return bootstrapped(value, interval, n, higher_is_better=False)

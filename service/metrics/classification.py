@@ -6,7 +6,8 @@ Pure functions: the same columns give the same bits, for any order of the shards
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from assay.service.contract.records import Evidence
 from assay.service.contract.results import Metric, StageBreakdown
 from assay.service.metrics.estimates import mean, median, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
+from assay.service.metrics.paired_estimates import Estimator, FirstOf, PairedEstimates, Statistic, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Metric to outcome column: the share of its true entries.
@@ -71,6 +73,17 @@ class Attack(Classification):
         metrics = classification_metrics(rows, initially_correct=rows["clean_correct"], attacked=everything)
         return Summary(_telling(metrics, context), stage_breakdown(context.evidence, len(rows["id"])))
 
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """As of unattacked examples; the success rate and the queries are linearised, norms resampled."""
+        everything = pair.protocol == "paper"
+        medians = {metric: Statistic(_norms(name), _median_of) for metric, name in MEDIANS.items()}
+        estimators: dict[str, Estimator | Statistic] = {
+            "attack_success_rate": Estimator(_broken, ratio_of),
+            "queries": Estimator(lambda rows: _queries(rows, everything=everything), ratio_of),
+            **medians,
+        }
+        return FirstOf(PairedShares(pair, SHARES), PairedEstimates(pair, estimators))
+
 
 def _telling(metrics: dict[str, Metric], context: Context) -> dict[str, Metric]:
     """The metrics less top-5 where there are no five classes, of which it is always 1."""
@@ -105,7 +118,7 @@ def classification_metrics(
         `queries`: mean number of forward passes that the attack made of an attacked example, without those
         that judge the image before and after it (column `queries`); for attacks without gradients only,
         which is when the column `backward` is 0 throughout.
-        Shares are fractions with Wilson 95 % intervals, the others have bootstrap intervals.
+        Shares are fractions with Wilson 95 % intervals; `docs/statistics.md` describes the others.
 
     Raises:
         ValueError: no `correct` column, or lengths differ.
@@ -134,10 +147,44 @@ def _of_attack(
     metrics = {"attack_success_rate": proportion(sum(broken), sum(before), higher_is_better=False)}
     for metric, name in MEDIANS.items():
         if name in columns:
-            metrics[metric] = median(list(compress(columns[name], broken)), metric)
+            metrics[metric] = median(list(compress(columns[name], broken)))
     if "queries" in columns and not any(columns["backward"]) and any(attacked):
         metrics["queries"] = mean(list(compress(columns["queries"], attacked)), "queries")
     return metrics
+
+
+def _broken(rows: Rows) -> list[tuple[int, int]] | None:
+    """Of each example whether it was broken, and whether it was right before."""
+    if not {"correct", "clean_correct"} <= rows.keys():
+        return None
+    pairs = zip(rows["correct"], rows["clean_correct"], strict=True)
+    return [(int(bool(was) and not now), int(bool(was))) for now, was in pairs]
+
+
+def _queries(rows: Rows, *, everything: bool) -> list[tuple[float, int]] | None:
+    """Of each example its queries and whether it was attacked."""
+    queries = rows.get("queries", ())
+    if not queries or None in queries or any(rows["backward"]):
+        return None
+    attacked = [1 if everything else int(bool(was)) for was in rows["clean_correct"]]
+    return [(count * one, one) for count, one in zip(queries, attacked, strict=True)]
+
+
+def _norms(name: str) -> Callable[[Rows], list[tuple[int, float]] | None]:
+    """Of each example whether it was broken, and the norm of its perturbation."""
+
+    def norms(rows: Rows) -> list[tuple[int, float]] | None:
+        broken, column = _broken(rows), rows.get(name, ())
+        if broken is None or not column or None in column:
+            return None
+        return [(part[0], norm) for part, norm in zip(broken, column, strict=True)]
+
+    return norms
+
+
+def _median_of(examples: Sequence[tuple[int, float]]) -> float | None:
+    norms = [norm for broken, norm in examples if broken]
+    return statistics.median(norms) if norms else None
 
 
 def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown]:

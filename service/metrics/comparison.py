@@ -14,9 +14,18 @@ from typing import Any
 
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import parse_fraction
-from assay.service.contract.results import Answer, EvaluationResult, Metric, Unit, Warning, data_label
+from assay.service.contract.results import (
+    Answer,
+    EvaluationResult,
+    IntervalMethod,
+    Metric,
+    Unit,
+    Warning,
+    data_label,
+)
 from assay.service.contract.warning_codes import WarningCode
-from assay.service.metrics.paired import Pair, PairedBootstrap, PairedMetrics, PairedTest, Rows
+from assay.service.metrics.multiple_tests import ADJUSTMENTS, Adjustment
+from assay.service.metrics.paired import AnyPairedTest, Pair, PairedMetrics, Rows
 from assay.service.metrics.table import OutcomeTable
 
 
@@ -34,7 +43,8 @@ class ComparisonRow(Answer):
     """One metric of one evaluation, for the first job and one other.
 
     `difference` is the second value minus the first; with a test it is over the common examples, and
-    `ci_low`, `ci_high` are its 95 % paired bootstrap interval.
+    `ci_low`, `ci_high` are its 95 % interval by the method `ci_method`: null where that says that examples
+    are too few or do not differ.
     """
 
     evaluation: str
@@ -48,13 +58,19 @@ class ComparisonRow(Answer):
     difference: float | None
     ci_low: float | None = None
     ci_high: float | None = None
-    test: PairedTest | PairedBootstrap | None = None
+    ci_method: IntervalMethod | None = None
+    test: AnyPairedTest | None = None
 
 
 class Comparison(Answer):
-    """The whole comparison."""
+    """The whole comparison.
+
+    `adjust` names the adjustment of the p-values, over all `tests` of the comparison together.
+    """
 
     jobs: list[str]
+    adjust: Adjustment = "holm"
+    tests: int = 0
     rows: list[ComparisonRow]
     warnings: list[Warning]
 
@@ -83,8 +99,13 @@ class JobResults:
     seed: int | None = None
 
 
-def compare(jobs: Sequence[JobResults]) -> Comparison:
-    """Compares every job with the first, evaluation by evaluation in the first one's order."""
+def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:
+    """Compares every job with the first, evaluation by evaluation in the first one's order.
+
+    Args:
+        jobs: At least two.
+        adjust: How p-values are adjusted for the number of tests.
+    """
     assert len(jobs) >= 2, "the caller asks for at least two jobs"
     warnings = [
         _warning("incomplete", f"job {job.job} has not finished all its evaluations", job=job.job)
@@ -96,7 +117,12 @@ def compare(jobs: Sequence[JobResults]) -> Comparison:
         pair = _Jobs(jobs[0], other)
         rows.extend(pair.rows())
         warnings.extend(pair.warnings)
-    return Comparison(jobs=[job.job for job in jobs], rows=rows, warnings=warnings)
+    tests = [row.test for row in rows if row.test is not None]
+    adjusted = ADJUSTMENTS[adjust]([test.p_value for test in tests])
+    for test, p_value in zip(tests, adjusted, strict=True):
+        test.adjusted_p_value = p_value
+    names = [job.job for job in jobs]
+    return Comparison(jobs=names, adjust=adjust, tests=len(tests), rows=rows, warnings=warnings)
 
 
 class _Jobs:
@@ -122,7 +148,9 @@ class _Jobs:
         self._check_machines(first, second)
         paired = None
         if self._same_data(first):
-            pair = Pair(first.name, self.first.columns(here), self.second.columns(there))
+            pair = Pair(
+                first.name, self.first.columns(here), self.second.columns(there), results=(first, second)
+            )
             self._check_overlap(pair, first)
             table = self.first.tables.get(here)
             if table is not None and pair.ids and self._same_examples(table, first):
@@ -158,6 +186,7 @@ class _Jobs:
                 "difference": found.value,
                 "ci_low": found.low,
                 "ci_high": found.high,
+                "ci_method": found.method,
                 "test": found.test,
             }
         )

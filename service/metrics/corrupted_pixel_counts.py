@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from assay.service.metrics.estimates import resamples
+from assay.service.metrics.estimates import groups, resamples
 from assay.service.metrics.pixel_counts import Counts, pack, ratios, unpack
 
 # The column of outcomes, and the classes of a cell in it: (class, found, predicted).
@@ -133,6 +133,11 @@ class CellCounts:
         digits = unpack(packed, 2 * self.classes, self._size)
         sums: Counts = (digits[: self.classes], there, digits[self.classes :])
         return ratios(sums)
+
+
+def left_out(n: int) -> list[Draw]:
+    """All images but one group, for each group."""
+    return [Draw((), out) for out in groups(n)]
 
 
 def draw(n: int, resamples: int, seed: str) -> list[Draw]:

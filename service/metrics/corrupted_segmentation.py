@@ -16,12 +16,20 @@ from typing import Any, ClassVar
 
 from assay.service.contract.corruption_cells import Cell, cells_of
 from assay.service.contract.results import Breakdown, Metric
-from assay.service.metrics.corrupted_pixel_counts import COLUMN, CellCounts, Draw, Ratios, draw, mean_ratios
+from assay.service.metrics.corrupted_pixel_counts import (
+    COLUMN,
+    CellCounts,
+    Draw,
+    Ratios,
+    draw,
+    left_out,
+    mean_ratios,
+)
 from assay.service.metrics.corrupted_pixel_counts import Cell as Measured
-from assay.service.metrics.intervals import difference_from
-from assay.service.metrics.paired import TOLERANCE, Difference, Pair, PairedMetrics, Reported, Rows
-from assay.service.metrics.pixel_counts import PixelDifference
-from assay.service.metrics.segmentation import NO_PIXEL, UNITS, PairedPixels, Segmentation, ratio_metric
+from assay.service.metrics.estimates import accelerated
+from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows, agrees
+from assay.service.metrics.pixel_counts import PixelDifference, differences_of
+from assay.service.metrics.segmentation import NO_PIXEL, UNITS, PairedPixels, Segmentation
 from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 
 # Prefix of the means over corruptions and severities; metrics of cells, in the breakdown, lack it.
@@ -59,8 +67,8 @@ def corrupted_segmentation_metrics(
     Returns:
         `corrupted_miou`, `corrupted_mean_accuracy` and `corrupted_pixel_accuracy`: means over corruptions and
         severities. The breakdown has `miou`, `mean_accuracy` and `pixel_accuracy`: the mean at each severity,
-        that of each corruption, then those of each cell. Fractions, with percentile bootstrap 95 % intervals
-        over images; None where no pixel has a class.
+        that of each corruption, then those of each cell. Fractions, with BCa bootstrap 95 % intervals over
+        images; None where no pixel has a class.
 
     Raises:
         ValueError: an image has not one text for each cell, or a text cannot be read.
@@ -69,13 +77,14 @@ def corrupted_segmentation_metrics(
     if counts.cells != len(cells):
         raise ValueError(f"an image has {counts.cells} outcomes, {len(cells)} were to be measured")
     draws = draw(counts.n, counts.resamples(), "metric/corrupted_segmentation")
-    found = dict(zip(cells, counts.ratios(draws), strict=True))
+    count = len(draws)
+    found = dict(zip(cells, counts.ratios([*draws, *left_out(counts.n)]), strict=True))
     breakdown = []
     for corruption, severity in (*_means(cells), *cells):
         part = [m for (c, s), m in found.items() if corruption in (None, c) and severity in (None, s)]
-        metrics = _metrics(_mean(part), counts.n)
+        metrics = _metrics(_mean(part), counts.n, count)
         breakdown.append(Breakdown(corruption=corruption, severity=severity, metrics=metrics))
-    whole = _metrics(_mean(list(found.values())), counts.n)
+    whole = _metrics(_mean(list(found.values())), counts.n, count)
     return {PREFIX + name: metric for name, metric in whole.items()}, breakdown
 
 
@@ -90,11 +99,13 @@ def _mean(parts: Sequence[Measured]) -> Measured:
     return Measured(mean_ratios([part.whole for part in parts]), sampled)
 
 
-def _metrics(measured: Measured, n: int) -> dict[str, Metric]:
-    return {
-        name: ratio_metric(value, [one[name] for one in measured.sampled], n)
-        for name, value in measured.whole.items()
-    }
+def _metrics(measured: Measured, n: int, count: int) -> dict[str, Metric]:
+    """With `count` resamples, then those without a group of images."""
+    found = {}
+    for name, value in measured.whole.items():
+        every = [one[name] for one in measured.sampled]
+        found[name] = accelerated(value, every[:count], every[count:], n)
+    return found
 
 
 class PairedCells:
@@ -110,8 +121,7 @@ class PairedCells:
             return self._as_they_are.difference(metric, reported)
         name = metric.removeprefix(PREFIX)
         for whole, value in zip(self._wholes, reported, strict=True):
-            known = whole.get(name)
-            if known is None or value is None or abs(known - value) > TOLERANCE:
+            if not agrees(whole.get(name), value):
                 return None
         found = self._differences.get(name)
         return None if found is None else self._pair.bootstrap(found.difference, found.resamples)
@@ -124,26 +134,23 @@ class PairedCells:
 
     @cached_property
     def _sampled(self) -> tuple[list[Ratios], list[Ratios]]:
-        """The means of both over the common images, then over each resample of them.
+        """The means of both over the common images, over each resample of them, and without each group.
 
         The same draws for both: each has both models' counts of an image.
         """
         first, second = (
             CellCounts(*(self._pair.common(side, name) for name in ("target", COLUMN))) for side in (0, 1)
         )
-        draws = draw(first.n, first.resamples(models=2), self._pair.seed)
+        draws = [*draw(first.n, first.resamples(models=2), self._pair.seed), *left_out(first.n)]
         return _all_means(first, draws), _all_means(second, draws)
 
     @cached_property
     def _differences(self) -> dict[str, PixelDifference]:
         first, second = self._sampled
         whole, *sampled = map(_less, second, first)
-        found = {}
-        for name, value in whole.items():
-            values = sorted(one for less in sampled if (one := less[name]) is not None)
-            if value is not None and values:
-                found[name] = PixelDifference(difference_from(value, values), len(values))
-        return found
+        n = len(self._pair.ids)
+        count = len(sampled) - len(left_out(n))
+        return differences_of(whole, sampled[:count], sampled[count:], n)
 
 
 def _all_means(counts: CellCounts, draws: Sequence[Draw] = ()) -> list[Ratios]:

@@ -1,21 +1,36 @@
 """Metrics with 95 % intervals, as in the results.
 
-Intervals are those of `intervals.py`. R, the number of resamples, is 2000; it shrinks for many examples, so
-that a merge takes seconds.
+Intervals are those of `intervals.py` and `score_intervals.py`; `docs/statistics.md` says which metric has
+which. R, the number of resamples, is at most 2000; it shrinks for many examples, so that a merge takes
+seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from statistics import quantiles
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.intervals import Estimate, bootstrap_mean, bootstrap_median, wilson
+from assay.service.metrics.intervals import (
+    MIN_EXAMPLES,
+    NO_BOUNDS,
+    NO_SPREAD,
+    TOO_FEW,
+    Bounds,
+    bca_bounds,
+    mean_bounds,
+    median_bounds,
+    wilson,
+)
+from assay.service.metrics.score_intervals import effective_wilson
 
 MAX_RESAMPLES = 2000
 MIN_RESAMPLES = 200
-# A bootstrap of a mean draws n values R times; beyond this many draws R shrinks.
+# A bootstrap draws n values R times; beyond this many draws R shrinks.
 DRAWS = 20_000_000
+# Groups of examples that are left out, one at a time, for the acceleration of a bootstrap interval.
+GROUPS = 100
 
 Interval = tuple[float, float]
 
@@ -31,6 +46,19 @@ def resamples(cost: int, budget: int = DRAWS, *, at_least: int = MIN_RESAMPLES) 
     return min(MAX_RESAMPLES, max(at_least, budget // cost))
 
 
+def groups(n: int) -> list[range]:
+    """The places of n examples in at most `GROUPS` groups, of sizes that differ by at most 1."""
+    return [range(first, n, GROUPS) for first in range(min(n, GROUPS))]
+
+
+def measured(value: float | None, bounds: Bounds, n: int, *, higher_is_better: bool = True) -> Metric:
+    """A metric with its interval; no interval without a value."""
+    low, high, method = bounds if value is not None else NO_BOUNDS
+    return Metric(
+        value=value, n=n, ci_low=low, ci_high=high, ci_method=method, higher_is_better=higher_is_better
+    )
+
+
 def percentiles(sampled: Sequence[float]) -> Interval:
     """The ends of the central 95 % of at least two resampled values."""
     # Of 39 cuts the first and the last leave 2.5 % outside.
@@ -41,11 +69,41 @@ def percentiles(sampled: Sequence[float]) -> Interval:
 def bootstrapped(
     value: float | None, interval: Interval | None, n: int, *, higher_is_better: bool = True
 ) -> Metric:
-    """A metric with its bootstrap interval; no interval without a value."""
-    low, high = interval if value is not None and interval is not None else (None, None)
-    return Metric(
-        value=value, n=n, ci_low=low, ci_high=high, ci_method="bootstrap", higher_is_better=higher_is_better
-    )
+    """A metric with its percentile bootstrap interval; None of few examples, or of equal resamples."""
+    bounds = TOO_FEW if n < MIN_EXAMPLES else NO_SPREAD
+    if interval is not None:
+        bounds = Bounds(*interval, "bootstrap")
+    return measured(value, bounds, n, higher_is_better=higher_is_better)
+
+
+def undefined(n: int, *, higher_is_better: bool = True) -> Metric:
+    """A metric without a value."""
+    return measured(None, NO_BOUNDS, n, higher_is_better=higher_is_better)
+
+
+def accelerated(
+    value: float | None,
+    sampled: Sequence[float | None],
+    jackknife: Sequence[float | None],
+    n: int,
+    *,
+    higher_is_better: bool = True,
+) -> Metric:
+    """A metric with its BCa interval, from `MIN_EXAMPLES` examples on.
+
+    Args:
+        value: Of all examples.
+        sampled: Of each resample, in any order; those without a value count not.
+        jackknife: Of all examples but one group of `groups(n)`, for each group.
+        n: Examples.
+        higher_is_better: Whether more is better.
+    """
+    known = sorted(one for one in sampled if one is not None)
+    left_out = [one for one in jackknife if one is not None]
+    bounds = TOO_FEW
+    if value is not None and n >= MIN_EXAMPLES and left_out:
+        bounds = bca_bounds(value, known, left_out)
+    return measured(value, bounds, n, higher_is_better=higher_is_better)
 
 
 def proportion(successes: int, n: int, *, higher_is_better: bool) -> Metric:
@@ -61,29 +119,71 @@ def proportion(successes: int, n: int, *, higher_is_better: bool) -> Metric:
     )
 
 
+def bounded_mean(values: Sequence[float], *, highest: float = 1.0, higher_is_better: bool = True) -> Metric:
+    """A mean over examples of values in [0, highest] with its score interval; without values, None.
+
+    Args:
+        values: One per example.
+        highest: The largest value that an example can have.
+        higher_is_better: Whether more is better.
+    """
+    if not values:
+        return undefined(0, higher_is_better=higher_is_better)
+    low, high = effective_wilson(values, highest=highest)
+    return Metric(
+        value=math.fsum(values) / len(values),
+        n=len(values),
+        ci_low=low,
+        ci_high=high,
+        ci_method="wilson" if set(values) <= {0.0, highest} else "wilson_effective",
+        higher_is_better=higher_is_better,
+    )
+
+
+def clustered_share(parts: Sequence[int], wholes: Sequence[int], *, higher_is_better: bool) -> Metric:
+    """A share of units that come in clusters, such as words in documents, with its score interval.
+
+    The effective number of units follows from the variance between clusters (Korn and Graubard 1998), and is
+    at most their number: units of a cluster are not taken for less alike than independent ones.
+
+    Args:
+        parts: Counted units of each cluster.
+        wholes: All units of each cluster.
+        higher_is_better: Whether more is better.
+
+    Returns:
+        `n` counts units. Without units, None.
+    """
+    n, clusters = sum(wholes), len(wholes)
+    found = proportion(sum(parts), n, higher_is_better=higher_is_better)
+    share = found.value
+    if share is None or clusters < 2 or not 0 < share < 1:
+        return found
+    squares = math.fsum((part - share * whole) ** 2 for part, whole in zip(parts, wholes, strict=True))
+    effect = max(1.0, squares * clusters / ((clusters - 1) * n * share * (1 - share)))
+    low, high = wilson(sum(parts) / effect, n / effect)
+    method = "wilson" if effect == 1.0 else "wilson_effective"
+    return found.model_copy(update={"ci_low": low, "ci_high": high, "ci_method": method})
+
+
 def mean(values: Sequence[float], name: str, *, higher_is_better: bool = True) -> Metric:
-    """A mean over examples with its bootstrap interval; without values, None.
+    """A mean over examples of values without known limits, with its interval; without values, None.
 
     Args:
         values: One per example, finite.
         name: Key of the draws.
         higher_is_better: Whether more is better.
     """
-    return _estimated(_mean, values, name, higher_is_better)
+    if not values:
+        return undefined(0, higher_is_better=higher_is_better)
+    bounds = mean_bounds(values, seed=f"metric/{name}")
+    return measured(math.fsum(values) / len(values), bounds, len(values), higher_is_better=higher_is_better)
 
 
-def median(values: Sequence[float], name: str) -> Metric:
-    """A median over examples, higher is better; as `mean`."""
-    return _estimated(bootstrap_median, values, name, True)
-
-
-def _estimated(
-    estimator: Callable[..., Estimate], values: Sequence[float], name: str, higher_is_better: bool
-) -> Metric:
-    found = estimator(values, seed=f"metric/{name}") if values else None
-    value, interval = (found.value, (found.low, found.high)) if found else (None, None)
-    return bootstrapped(value, interval, len(values), higher_is_better=higher_is_better)
-
-
-def _mean(values: Sequence[float], *, seed: str) -> Estimate:
-    return bootstrap_mean(values, seed=seed, resamples=resamples(len(values)))
+def median(values: Sequence[float], *, higher_is_better: bool = True) -> Metric:
+    """A median over examples, with its interval; without values, None."""
+    if not values:
+        return undefined(0, higher_is_better=higher_is_better)
+    ordered, n = sorted(values), len(values)
+    middle = ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
+    return measured(middle, median_bounds(values), n, higher_is_better=higher_is_better)

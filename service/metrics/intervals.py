@@ -3,12 +3,10 @@
 Sources:
     Wilson 1927, "Probable inference, the law of succession, and statistical inference", eq. for
         the score interval (also Newcombe 1998, method 3).
-    McNemar 1947, "Note on the sampling error of the difference between correlated proportions";
-        the exact form: given b + c discordant pairs, b is Binomial(b + c, 1/2).
-    Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapters 13 (percentile interval)
-        and 16 (achieved significance level).
-    David and Nagaraja 2003, "Order Statistics", section 2.2: the k-th smallest of n uniform
-        numbers is Beta(k, n - k + 1).
+    Efron 1987, "Better Bootstrap Confidence Intervals" (BCa); DiCiccio and Efron 1996, "Bootstrap Confidence
+        Intervals" (the studentised one, too).
+    Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapter 16 (achieved significance level).
+    Hettmansperger and Sheather 1986, "Confidence intervals based on interpolated order statistics".
 
 Legend: n examples, R resamples. No result depends on the order of the given values.
 """
@@ -16,40 +14,65 @@ Legend: n examples, R resamples. No result depends on the order of the given val
 from __future__ import annotations
 
 import math
+import operator
 import random
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
+from assay.service.contract.results import IntervalMethod
+from assay.service.metrics.distributions import (
+    binomial_draw,
+    checked_confidence,
+    normal_p,
+    normal_quantile,
+    t_quantile,
+)
+
 # Up to this many distinct values, a resample is drawn as counts (multinomial), not value by value:
 # 0/1 outcomes and their differences then cost O(sqrt(n)) per resample instead of O(n).
 MULTINOMIAL_VALUES = 8
+# The bootstrap of fewer examples covers too rarely (`benchmarks/coverage.py`).
+MIN_EXAMPLES = 10
+# From more examples on, Student's interval covers as often as the studentised bootstrap, without its draws.
+MAX_STUDENTISED = 500
+STUDENTISED_RESAMPLES = 1000
+# Values that differ by less than this share of their size are the same but for rounding.
+SAME = 1e-12
 
 
-class Estimate(NamedTuple):
-    """A value with the ends of its confidence interval."""
+class Bounds(NamedTuple):
+    """The ends of a confidence interval and their source; the ends are None where the source is a reason."""
 
-    value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    method: IntervalMethod
+
+
+# No interval: without a value, of too few examples, of examples that do not differ.
+NO_BOUNDS = Bounds(None, None, "none")
+TOO_FEW = Bounds(None, None, "too_few")
+NO_SPREAD = Bounds(None, None, "no_spread")
 
 
 class PairedDifference(NamedTuple):
     """Mean of a - b over the same examples, its interval, and the two-sided p of "no difference"."""
 
     difference: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    method: IntervalMethod
     p_value: float
 
 
-def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a proportion.
 
     Args:
         successes: how many of the n, in [0, n].
-        n: sample size; 0 gives (0, 1).
+        n: sample size, or an effective one; 0 gives (0, 1).
         confidence: coverage, in (0, 1).
 
     Returns:
@@ -60,10 +83,9 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     """
     if n < 0 or not 0 <= successes <= n:
         raise ValueError(f"successes must be in [0, n]; got successes={successes}, n={n}")
-    _check_confidence(confidence)
+    z = normal_quantile(confidence)
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
     p = successes / n
     scale = 1 + z * z / n
     centre = (p + z * z / (2 * n)) / scale
@@ -73,204 +95,186 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     return low, high
 
 
-def mcnemar(b: int, c: int) -> float:
-    """Exact two-sided p of McNemar's test for two models on the same examples.
+def median_bounds(values: Sequence[float], confidence: float = 0.95) -> Bounds:
+    """Interval of a median by its order statistics, interpolated so that it covers as often as it says.
 
-    Args:
-        b: examples that only the first model gets right.
-        c: examples that only the second model gets right.
+    Hettmansperger and Sheather 1986: between the k-th smallest and largest values, which cover more, and the
+    next ones, which cover less. No draws; any order of the values gives the same bits.
 
     Returns:
-        p in [0, 1]: min(1, 2 P[Binomial(b + c, 1/2) <= min(b, c)]); 1 without discordant pairs.
+        `TOO_FEW` below 6 values, of which no pair covers 95 %, and `NO_SPREAD` where both ends are the same.
 
     Raises:
-        ValueError: a count is negative.
+        ValueError: a value is not finite, or the confidence is out of range.
     """
-    if b < 0 or c < 0:
-        raise ValueError(f"the counts of discordant pairs must be >= 0; got b={b}, c={c}")
-    n, k = b + c, min(b, c)
-    if b == c:
-        return 1.0
-    # The largest term as a ratio of exact integers; the others follow from it: C(n, j-1) = C(n, j) j/(n-j+1).
-    largest = math.comb(n, k) / (1 << n)
-    total = term = 1.0
-    for j in range(k, 0, -1):
-        term *= j / (n - j + 1)
-        total += term
-        if term < total * 2.0**-60:
+    ordered, outside = _finite(values), (1 - checked_confidence(confidence)) / 2
+    n, k, below = len(ordered), 0, 0.5 ** len(ordered)
+    if below > outside:
+        return TOO_FEW
+    # `below` is P[Binomial(n, 1/2) <= k], `term` its last part.
+    term = below
+    while True:
+        k += 1
+        term *= (n - k + 1) / k
+        if below + term > outside:
             break
-    return min(1.0, 2 * largest * total)
+        below += term
+    wider, narrower = 1 - 2 * below, 1 - 2 * (below + term)
+    share = (wider - confidence) / (wider - narrower)
+    # Linear interpolation would be between normal tails; this one is for the middle of a distribution.
+    part = (n - k) * share / (k + (n - 2 * k) * share) if share < 1 else 1.0
+    low = ordered[k - 1] + part * (ordered[min(k, n - 1)] - ordered[k - 1])
+    high = ordered[n - k] - part * (ordered[n - k] - ordered[max(n - k - 1, 0)])
+    return Bounds(low, high, "order_statistics") if low < high else NO_SPREAD
 
 
-def bootstrap_mean(
-    values: Sequence[float], *, seed: int | str, confidence: float = 0.95, resamples: int = 2000
-) -> Estimate:
-    """Mean of per-example values with a percentile bootstrap interval.
+def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float = 0.95) -> Bounds:
+    """Interval of the mean of values without known limits, one per example.
 
-    The same values (in any order) and seed give the same bits in every process. Cost: O(R n), or
-    O(R sqrt(n)) for at most `MULTINOMIAL_VALUES` distinct values.
-
-    Raises:
-        ValueError: no value, a value that is not finite, or confidence or resamples out of range.
-    """
-    means = _resampled_means(values, seed, confidence, resamples)
-    low, high = _percentiles(means, confidence)
-    return Estimate(math.fsum(values) / len(values), low, high)
-
-
-def bootstrap_median(
-    values: Sequence[float], *, seed: int | str, confidence: float = 0.95, resamples: int = 2000
-) -> Estimate:
-    """Median of per-example values with a percentile bootstrap interval.
-
-    No resample is drawn value by value: its k-th smallest value is the one at the rank of the k-th smallest
-    of n uniform numbers. Cost: O(n log n + R). The same values (in any order) and seed give the same bits in
-    every process.
-
-    Raises:
-        ValueError: no value, a value that is not finite, or confidence or resamples out of range.
-    """
-    ordered, rng = _prepared(values, seed, confidence, resamples)
-    medians = sorted(_resampled_median(ordered, rng) for _ in range(resamples))
-    low, high = _percentiles(medians, confidence)
-    return Estimate(_quantile(ordered, 0.5), low, high)
-
-
-def paired_bootstrap(
-    a: Sequence[float],
-    b: Sequence[float],
-    *,
-    seed: int | str,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-) -> PairedDifference:
-    """Difference of the means of two models on the same examples, resampling examples.
-
-    Args:
-        a: first model's value per example, (n,).
-        b: second model's value of the same examples in the same order, (n,).
-        seed: key of the draws; the same pairs and seed give the same bits.
-        confidence: coverage of the interval, in (0, 1).
-        resamples: R; the smallest possible p is 2 / (R + 1).
+    From `MIN_EXAMPLES` to `MAX_STUDENTISED` values the studentised bootstrap (DiCiccio and Efron 1996), R =
+    1000; from more, and from 2 to 9, Student's t. The values in any order and the seed give the same bits.
 
     Returns:
-        mean(a) - mean(b), its percentile interval, and the two-sided achieved significance level.
+        `TOO_FEW` from one value, `NO_SPREAD` where all are the same.
 
     Raises:
-        ValueError: lengths differ, no value, a value that is not finite, or an option out of range.
+        ValueError: a value is not finite, or the confidence is out of range.
     """
-    if len(a) != len(b):
-        raise ValueError(f"paired values must have the same length; got {len(a)} and {len(b)}")
-    differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
-    means = _resampled_means(differences, seed, confidence, resamples)
-    return difference_from(math.fsum(differences) / len(differences), means, confidence)
+    ordered, n = _finite(values), len(values)
+    checked_confidence(confidence)
+    if n < 2:
+        return TOO_FEW
+    mean = math.fsum(ordered) / n
+    around = [value - mean for value in ordered]
+    spread = math.sqrt(math.fsum(map(operator.mul, around, around)) / n)
+    if spread <= SAME * max(map(abs, ordered)):
+        return NO_SPREAD
+    if MIN_EXAMPLES <= n <= MAX_STUDENTISED:
+        low, high = _studentised(around, random.Random(f"assay/bootstrap/{seed}"), confidence)
+        if math.isfinite(low) and math.isfinite(high):
+            return Bounds(mean - high * spread, mean - low * spread, "studentised")
+    half = t_quantile(n - 1, confidence) * spread / math.sqrt(n - 1)
+    return Bounds(mean - half, mean + half, "t")
 
 
-def difference_from(value: float, sampled: Sequence[float], confidence: float = 0.95) -> PairedDifference:
-    """A difference with the interval and the p of its resamples.
+def bca_bounds(
+    value: float, sampled: Sequence[float], jackknife: Sequence[float], confidence: float = 0.95
+) -> Bounds:
+    """The bias-corrected and accelerated interval (Efron 1987, "Better Bootstrap Confidence Intervals").
+
+    Args:
+        value: the statistic of all examples.
+        sampled: that of each resample, in ascending order, at least one.
+        jackknife: that of all but one example, or of all but one group of examples of equal size, for each.
+        confidence: coverage, in (0, 1).
+
+    Returns:
+        `NO_SPREAD` where resamples do not differ.
+    """
+    if not sampled or sampled[0] == sampled[-1]:
+        return NO_SPREAD
+    z, normal = normal_quantile(confidence), NormalDist()
+    size = len(sampled)
+    share = (bisect_left(sampled, value) + bisect_right(sampled, value)) / (2 * size)
+    bias = normal.inv_cdf(min(max(share, 0.5 / size), 1 - 0.5 / size))
+    acceleration = _acceleration(jackknife)
+    ends = []
+    for one in (-z, z):
+        shifted = bias + (bias + one) / max(1 - acceleration * (bias + one), 0.1)
+        ends.append(_quantile(sampled, normal.cdf(shifted)))
+    return Bounds(ends[0], ends[1], "bca") if ends[0] < ends[1] else NO_SPREAD
+
+
+def difference_from(
+    value: float, sampled: Sequence[float], jackknife: Sequence[float], n: int, confidence: float = 0.95
+) -> PairedDifference:
+    """A difference with the BCa interval and the p of its resamples.
+
+    p is the achieved significance level, twice the share of resamples on the other side of 0. Where there is
+    none, it is at most the p of the normal distribution for t / sqrt(1 + t^2 / n), t the difference divided
+    by the resamples' standard deviation: else the number of resamples would limit p, adjusted for many tests.
+    For a mean this is sum d / sqrt(sum d^2), as in `paired_tests.sign_flip`.
 
     Args:
         value: the difference over all examples.
-        sampled: that of each resample, in ascending order, at least one.
+        sampled: as for `bca_bounds`.
+        jackknife: as for `bca_bounds`.
+        n: examples; from fewer than `MIN_EXAMPLES` the interval is `TOO_FEW`.
         confidence: coverage of the interval, in (0, 1).
     """
-    low, high = _percentiles(sampled, confidence)
-    below, above = sum(one <= 0 for one in sampled), sum(one >= 0 for one in sampled)
-    return PairedDifference(value, low, high, min(1.0, 2 * (min(below, above) + 1) / (len(sampled) + 1)))
+    bounds = bca_bounds(value, sampled, jackknife, confidence) if n >= MIN_EXAMPLES else TOO_FEW
+    count = len(sampled)
+    fewest = min(bisect_right(sampled, 0.0), count - bisect_left(sampled, 0.0))
+    p_value = min(1.0, 2 * (fewest + 1) / (count + 1))
+    mean = math.fsum(sampled) / count
+    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in sampled) / count)
+    if fewest == 0 and spread > 0:
+        score = value / spread
+        p_value = min(p_value, normal_p(score / math.sqrt(1 + score**2 / n)))
+    return PairedDifference(value, *bounds, p_value)
 
 
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1); got {confidence}")
-
-
-def _resampled_means(
-    values: Sequence[float], seed: int | str, confidence: float, resamples: int
-) -> list[float]:
-    draw = _drawer(*_prepared(values, seed, confidence, resamples))
-    return sorted(draw() for _ in range(resamples))
-
-
-def _prepared(
-    values: Sequence[float], seed: int | str, confidence: float, resamples: int
-) -> tuple[list[float], random.Random]:
-    """Checks the ranges; the values in ascending order and the source of the draws."""
-    _check_confidence(confidence)
-    if resamples < 1:
-        raise ValueError(f"resamples must be >= 1; got {resamples}")
+def _finite(values: Sequence[float]) -> list[float]:
+    """The values in ascending order."""
     if not values:
-        raise ValueError("a bootstrap needs at least one value")
+        raise ValueError("an interval needs at least one value")
     if not all(map(math.isfinite, values)):
-        raise ValueError("a bootstrap needs finite values")
-    # random.Random hashes a text seed with SHA-512: the same in every process, for any PYTHONHASHSEED.
-    return sorted(map(float, values)), random.Random(f"assay/bootstrap/{seed}")
+        raise ValueError("an interval needs finite values")
+    return sorted(map(float, values))
 
 
-def _resampled_median(ordered: list[float], rng: random.Random) -> float:
-    """The median of one resample of the sorted values; of an even number, the mean of the middle two."""
-    n = len(ordered)
-    k = (n + 1) // 2
-    uniform = rng.betavariate(k, n - k + 1)
-    lower = ordered[min(n - 1, int(n * uniform))]
-    if n % 2:
-        return lower
-    # Above the k-th smallest, the other n - k are uniform: their minimum is Beta(1, n - k) of the rest.
-    uniform += (1 - uniform) * rng.betavariate(1, n - k)
-    return (lower + ordered[min(n - 1, int(n * uniform))]) / 2
+def _acceleration(jackknife: Sequence[float]) -> float:
+    """A sixth of the skewness of the influences."""
+    mean = math.fsum(jackknife) / len(jackknife)
+    less = [mean - one for one in jackknife]
+    squares = math.fsum(one**2 for one in less)
+    return math.fsum(one**3 for one in less) / (6 * squares**1.5) if squares > 0 else 0.0
 
 
-def _drawer(values: list[float], rng: random.Random) -> Callable[[], float]:
-    """A function that draws the mean of one resample of the sorted values."""
+def _studentised(around: Sequence[float], rng: random.Random, confidence: float) -> tuple[float, float]:
+    """Quantiles of (mean of a resample) / (its standard deviation), of values around their mean."""
+    n, draw = len(around), _drawer(around, rng)
+    scores = []
+    for _ in range(STUDENTISED_RESAMPLES):
+        total, squares = draw()
+        mean = total / n
+        variance = squares / n - mean * mean
+        if variance > SAME * squares / n:
+            scores.append(mean / math.sqrt(variance))
+        else:
+            scores.append(math.copysign(math.inf, mean))
+    scores.sort()
+    # Infinite scores have no mean, so these quantiles are not interpolated.
+    outside = (1 - confidence) / 2 * (len(scores) - 1)
+    return scores[math.floor(outside)], scores[len(scores) - 1 - math.floor(outside)]
+
+
+def _drawer(values: Sequence[float], rng: random.Random) -> Callable[[], tuple[float, float]]:
+    """A function that draws a resample of the sorted values: its sum, and the sum of its squares."""
     n = len(values)
     counts = Counter(values)
     if len(counts) > MULTINOMIAL_VALUES:
-        return lambda: math.fsum(rng.choices(values, k=n)) / n
 
-    def draw() -> float:
+        def choose() -> tuple[float, float]:
+            drawn = rng.choices(values, k=n)
+            return math.fsum(drawn), math.fsum(map(operator.mul, drawn, drawn))
+
+        return choose
+
+    def draw() -> tuple[float, float]:
         terms, left, weight = [], n, n
         for value, count in counts.items():
-            drawn = left if count == weight else _binomial(rng, left, count / weight)
-            terms.append(value * drawn)
+            drawn = left if count == weight else binomial_draw(rng, left, count / weight)
+            terms.append((value, drawn))
             left, weight = left - drawn, weight - count
-        return math.fsum(terms) / n
+        if any(drawn == n for _, drawn in terms):
+            return math.fsum(value * drawn for value, drawn in terms), 0.0
+        return (
+            math.fsum(value * drawn for value, drawn in terms),
+            math.fsum(value * value * drawn for value, drawn in terms),
+        )
 
     return draw
-
-
-def _binomial(rng: random.Random, n: int, p: float) -> int:
-    """One draw of Binomial(n, p), 0 < p < 1, by inversion outwards from the mode.
-
-    `random.Random.binomialvariate` needs Python 3.12.
-    """
-    mode = min(n, int((n + 1) * p))
-    log_choose = math.lgamma(n + 1) - math.lgamma(mode + 1) - math.lgamma(n - mode + 1)
-    at_mode = math.exp(log_choose + mode * math.log(p) + (n - mode) * math.log1p(-p))
-    odds = p / (1 - p)
-    u = rng.random() - at_mode
-    if u < 0:
-        return mode
-    low, high, p_low, p_high = mode, mode, at_mode, at_mode
-    while low > 0 or high < n:
-        if high < n:
-            p_high *= (n - high) / (high + 1) * odds
-            high += 1
-            u -= p_high
-            if u < 0:
-                return high
-        if low > 0:
-            p_low *= low / ((n - low + 1) * odds)
-            low -= 1
-            u -= p_low
-            if u < 0:
-                return low
-        if p_low + p_high < 1e-18 * at_mode:
-            break
-    return mode  # rounding left a sliver of u (about 1e-12) beyond both tails
-
-
-def _percentiles(ordered: Sequence[float], confidence: float) -> tuple[float, float]:
-    """The ends of the central interval of the sorted values, by linear interpolation."""
-    return _quantile(ordered, 0.5 - confidence / 2), _quantile(ordered, 0.5 + confidence / 2)
 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:

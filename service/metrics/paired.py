@@ -1,19 +1,21 @@
 """Paired differences of metrics between two jobs, over the common examples of one evaluation.
 
 Two accuracies on the same test set are not independent, so overlapping intervals say little about their
-difference. The tests here pair the examples: McNemar's exact test for right and wrong, and a bootstrap over
-examples for the interval of a difference; where a metric is no mean over examples, the bootstrap is the test
-too.
+difference. The tests here pair the examples; `docs/statistics.md` says which metric has which test and
+interval. Metrics that are no share of one column are paired by `paired_estimates.py`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from assay.service.contract.results import Answer
-from assay.service.metrics.intervals import PairedDifference, mcnemar, paired_bootstrap
+from assay.service.contract.results import Answer, EvaluationResult, IntervalMethod
+from assay.service.metrics.intervals import PairedDifference
+from assay.service.metrics.paired_tests import mcnemar
+from assay.service.metrics.score_intervals import tango
 
 Rows = Mapping[str, Sequence[Any]]
 """Outcome columns by name, each (n, ...): a row is an example."""
@@ -25,39 +27,78 @@ Reported = tuple[float | None, float | None]
 TOLERANCE = 1e-9
 
 
-class PairedTest(Answer):
+class _Test(Answer):
+    """What all tests have.
+
+    Attributes:
+        p_value: Two-sided p of "no difference".
+        n: Common examples.
+        adjusted_p_value: p adjusted for all tests of the comparison.
+    """
+
+    p_value: float
+    adjusted_p_value: float | None = None
+    n: int
+
+
+class PairedTest(_Test):
     """McNemar's exact test on the n common examples.
 
     `b` counts the examples that only the first job gets right, `c` those of only the second.
     """
 
     name: Literal["mcnemar"] = "mcnemar"
-    p_value: float
     b: int
     c: int
-    n: int
 
 
-class PairedBootstrap(Answer):
+class SignFlipTest(_Test):
+    """The randomisation test of a mean of paired differences: the sign of each is flipped.
+
+    `moved` counts the examples with a difference. Up to 12 of these the p is exact, then by the normal
+    distribution of sum d / sqrt(sum d^2).
+    """
+
+    name: Literal["sign_flip"] = "sign_flip"
+    moved: int
+
+
+class LinearisedTest(_Test):
+    """The test of a mean of influences, for metrics that are smooth functions of sums over examples.
+
+    The p is that of the normal distribution of sum d / sqrt(sum d^2), d_i the difference of the metric and
+    example i's influence on it. `moved` counts the examples whose d is not 0.
+    """
+
+    name: Literal["linearised"] = "linearised"
+    moved: int
+
+
+class PairedBootstrap(_Test):
     """A bootstrap test over the n common images, for metrics that are no mean over examples.
 
     `p_value` is the achieved significance level of "no difference", from so many resamples.
     """
 
     name: Literal["paired_bootstrap"] = "paired_bootstrap"
-    p_value: float
-    n: int
     resamples: int
+
+
+AnyPairedTest = PairedTest | SignFlipTest | LinearisedTest | PairedBootstrap
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The second job's metric minus the first one's over the common examples, with its 95 % interval."""
+    """The second job's metric minus the first one's over the common examples, with its 95 % interval.
+
+    The ends are None where the method says that the examples are too few or do not differ.
+    """
 
     value: float
-    low: float
-    high: float
-    test: PairedTest | PairedBootstrap
+    low: float | None
+    high: float | None
+    test: AnyPairedTest
+    method: IntervalMethod = "bootstrap"
 
 
 class Pair:
@@ -66,17 +107,35 @@ class Pair:
     Attributes:
         evaluation: Its name, a part of the draws' keys.
         columns: Those of both jobs, in any order of the examples.
+        results: The rows of results of both, where known: for their parameters and protocol.
         rows: Of both jobs, the row of each example.
         ids: The common examples, sorted.
         sizes: How many examples each job has.
     """
 
-    def __init__(self, evaluation: str, first: Rows, second: Rows) -> None:
+    def __init__(
+        self,
+        evaluation: str,
+        first: Rows,
+        second: Rows,
+        results: tuple[EvaluationResult, EvaluationResult] | None = None,
+    ) -> None:
         self.evaluation = evaluation
+        self.results = results
         self.columns = (first, second)
         self.rows = (_places(first), _places(second))
         self.ids = sorted(self.rows[0].keys() & self.rows[1].keys())
         self.sizes = (len(self.rows[0]), len(self.rows[1]))
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Parameters of the evaluation, the same in both jobs; none where they are not known."""
+        return self.results[0].params if self.results else {}
+
+    @property
+    def protocol(self) -> str:
+        """That of both runs; "pixel" where it is not known."""
+        return self.results[0].protocol if self.results else "pixel"
 
     @property
     def seed(self) -> str:
@@ -90,9 +149,15 @@ class Pair:
 
     def bootstrap(self, found: PairedDifference, resamples: int) -> Difference:
         """A difference with its bootstrap test."""
-        value, low, high, p_value = found
-        test = PairedBootstrap(p_value=p_value, n=len(self.ids), resamples=resamples)
-        return Difference(value, low, high, test)
+        test = PairedBootstrap(p_value=found.p_value, n=len(self.ids), resamples=resamples)
+        return Difference(found.difference, found.low, found.high, test, found.method)
+
+
+def agrees(found: float | None, reported: float | None) -> bool:
+    """Whether a value from the rows is the reported one: a metric may be of a subset of the rows."""
+    if found is None or reported is None:
+        return False
+    return math.isclose(found, reported, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
 
 
 class PairedMetrics(Protocol):
@@ -132,12 +197,14 @@ class PairedShares:
             if not column or value is None or abs(sum(column) / len(column) - value) > TOLERANCE:
                 return None
         assert name is not None
-        first, second = (list(map(int, self._pair.common(side, name))) for side in (0, 1))
-        found = paired_bootstrap(second, first, seed=f"compare/{metric}/{self._pair.evaluation}")
-        pairs = list(zip(first, second, strict=True))
+        if not self._pair.ids:
+            return None
+        first, second = (self._pair.common(side, name) for side in (0, 1))
+        pairs, n = list(zip(first, second, strict=True)), len(first)
         b, c = sum(one > other for one, other in pairs), sum(other > one for one, other in pairs)
-        test = PairedTest(p_value=mcnemar(b, c), b=b, c=c, n=len(pairs))
-        return Difference(found.difference, found.low, found.high, test)
+        low, high = tango(c, b, n)
+        test = PairedTest(p_value=mcnemar(b, c), b=b, c=c, n=n)
+        return Difference((c - b) / n, low, high, test, "tango")
 
 
 def _places(columns: Rows) -> dict[str, int]:

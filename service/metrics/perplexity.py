@@ -1,21 +1,21 @@
 """Perplexity from losses of documents, and the paired difference of two language models.
 
-Perplexity is exp(sum of -log p over all words / number of words). Documents are drawn (Efron and Tibshirani
-1993, "An Introduction to the Bootstrap", chapters 13 and 16), and each draw has both models' losses of a
-document.
+Perplexity is exp(sum of -log p over all words / number of words), a smooth function of two means over
+documents: intervals and tests are of each document's influence (`paired_estimates.py`), intervals of one
+model on the logarithmic scale.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric, Warning
-from assay.service.metrics.estimates import Interval, bootstrapped, percentiles, resamples
-from assay.service.metrics.intervals import PairedDifference, difference_from
-from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows
+from assay.service.metrics.estimates import measured
+from assay.service.metrics.intervals import NO_BOUNDS, Bounds, mean_bounds
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
+from assay.service.metrics.paired_estimates import Estimator, Linear, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Many JSON readers cannot parse larger numbers.
@@ -40,8 +40,8 @@ class Perplexity(OutcomeTable):
         return causal(perplexity_metrics(rows), context)
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """A bootstrap over documents."""
-        return PairedDocuments(pair)
+        """The linearised test over documents."""
+        return PairedEstimates(pair, {"perplexity": Estimator(documents_of, paired_perplexity)})
 
 
 def causal(metrics: dict[str, Metric], context: Context) -> Summary:
@@ -71,31 +71,10 @@ def causal(metrics: dict[str, Metric], context: Context) -> Summary:
     return Summary(kept, warnings=[Warning(code="leaks_future", message=message, evidence=evidence)])
 
 
-class PairedDocuments:
-    """Two models' losses of the same documents."""
-
-    def __init__(self, pair: Pair) -> None:
-        self._pair = pair
-
-    def difference(self, metric: str, reported: Reported) -> Difference | None:
-        """As `PairedMetrics`; of the perplexity of all words."""
-        if metric != "perplexity":
-            return None
-        pair, common = self._pair, []
-        for rows, columns, value in zip(pair.rows, pair.columns, reported, strict=True):
-            documents = documents_of(columns)
-            known = [(loss, count) for loss, count in documents if loss is not None]
-            found = perplexity_of(known) if len(known) == len(documents) else None
-            if found is None or value is None or not math.isclose(found, value, rel_tol=1e-9):
-                return None
-            common.append([known[rows[example]] for example in pair.ids])
-        difference = paired_difference(common[0], common[1], seed=pair.seed)
-        return None if difference is None else pair.bootstrap(difference, resamples(len(pair.ids)))
-
-
-def documents_of(columns: Mapping[str, Sequence[Any]]) -> list[tuple[float | None, int]]:
-    """The documents in outcome columns; a loss that is not finite is None."""
-    return list(zip(columns["nll"], columns["tokens"], strict=True))
+def documents_of(rows: Rows) -> list[Document | None]:
+    """The documents in outcome columns; one whose loss is not finite is None."""
+    pairs = zip(rows["nll"], rows["tokens"], strict=True)
+    return [None if loss is None else (loss, count) for loss, count in pairs]
 
 
 def perplexity_of(documents: Sequence[Document]) -> float | None:
@@ -107,31 +86,12 @@ def perplexity_of(documents: Sequence[Document]) -> float | None:
     return math.exp(mean) if mean < MAX_MEAN else None
 
 
-def paired_difference(
-    first: Sequence[Document], second: Sequence[Document], *, seed: str
-) -> PairedDifference | None:
-    """The second model's perplexity less the first one's, on the same documents.
-
-    Args:
-        first: One model's documents.
-        second: The other's, in the same order.
-        seed: Key of the draws; the same documents in any order give the same bits.
-
-    Returns:
-        With a percentile 95 % interval over documents; None where a perplexity has no value.
-    """
-    pairs = sorted(zip(first, second, strict=True))
-    value, draws = _difference(pairs), random.Random(f"assay/bootstrap/{seed}")
-    if value is None:
+def paired_perplexity(documents: Sequence[Document]) -> Linear | None:
+    """Perplexity and the term of each document, p (1 + influence on log p); None where it has no value."""
+    value, loss = perplexity_of(documents), ratio_of(documents)
+    if value is None or loss is None:
         return None
-    sampled = [_difference(draws.choices(pairs, k=len(pairs))) for _ in range(resamples(len(pairs)))]
-    known = sorted(one for one in sampled if one is not None)
-    return difference_from(value, known) if known else None
-
-
-def _difference(pairs: Sequence[tuple[Document, Document]]) -> float | None:
-    one, other = (perplexity_of([pair[side] for pair in pairs]) for side in (0, 1))
-    return None if one is None or other is None else other - one
+    return Linear(value, [value * (1 + term - loss.value) for term in loss.terms])
 
 
 def perplexity_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
@@ -147,12 +107,17 @@ def perplexity_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric
     losses, tokens = columns["nll"], columns["tokens"]
     documents: list[Document] = [] if None in losses else list(zip(losses, tokens, strict=True))
     value = perplexity_of(documents)
-    interval = _interval(documents) if value is not None else None
-    return {"perplexity": bootstrapped(value, interval, len(losses), higher_is_better=False)}
+    bounds = _bounds(documents) if value is not None else NO_BOUNDS
+    return {"perplexity": measured(value, bounds, len(losses), higher_is_better=False)}
 
 
-def _interval(documents: Sequence[Document]) -> Interval | None:
-    draws, n = random.Random("metric/perplexity"), len(documents)
-    sampled = [perplexity_of(draws.choices(documents, k=n)) for _ in range(resamples(n))]
-    known = [one for one in sampled if one is not None]
-    return percentiles(known) if len(known) > 1 else None
+def _bounds(documents: Sequence[Document]) -> Bounds:
+    """The interval of the mean loss, as perplexities."""
+    loss = ratio_of(documents)
+    bounds = mean_bounds(loss.terms, seed="metric/perplexity") if loss else NO_BOUNDS
+    if bounds.low is None or bounds.high is None:
+        return bounds
+    # The upper end may be too large where the perplexity is not.
+    if bounds.high >= MAX_MEAN:
+        return NO_BOUNDS
+    return Bounds(math.exp(bounds.low), math.exp(bounds.high), bounds.method)

@@ -1,9 +1,8 @@
 """Metrics of summed pixel counts, and paired differences of two models, in pure Python.
 
 Long et al., "Fully convolutional networks for semantic segmentation", CVPR 2015, section 5: counts are added
-over all images before anything is divided. Efron and Tibshirani 1993, "An Introduction to the Bootstrap",
-chapters 13 (percentile interval) and 16 (achieved significance level); images are drawn, and each draw has
-both models' counts of an image.
+over all images before anything is divided. The intervals and tests of differences are those of
+`intervals.difference_from`: images are drawn, and each draw has both models' counts of an image.
 
 Legend: n images, K classes, R resamples.
 """
@@ -13,10 +12,10 @@ from __future__ import annotations
 import random
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from assay.service.metrics.estimates import resamples
+from assay.service.metrics.estimates import groups, resamples
 from assay.service.metrics.intervals import PairedDifference, difference_from
 
 COUNTS = ("intersection", "target", "predicted")
@@ -122,12 +121,24 @@ def paired_differences(
         raise ValueError(f"there must be as many images of both models: got {len(first)} and {len(second)}")
     pairs = sorted(zip(map(_plain, first), map(_plain, second), strict=True))
     whole = _differences(total([one for one, _ in pairs]), total([other for _, other in pairs]))
-    sampled = list(_resampled(pairs, random.Random(f"assay/bootstrap/{seed}")))
+    sampled, left_out = _resampled(pairs, random.Random(f"assay/bootstrap/{seed}"))
+    return differences_of(whole, sampled, left_out, len(pairs))
+
+
+def differences_of(
+    whole: Mapping[str, float | None],
+    sampled: Sequence[Mapping[str, float | None]],
+    left_out: Sequence[Mapping[str, float | None]],
+    n: int,
+) -> dict[str, PixelDifference]:
+    """The differences by metric, from those of all n images, of each resample, and without each group."""
     found = {}
     for name, value in whole.items():
         values = sorted(other for one in sampled if (other := one[name]) is not None)
-        if value is not None and values:
-            found[name] = PixelDifference(difference_from(value, values), len(values))
+        jackknife = [other for one in left_out if (other := one[name]) is not None]
+        if value is None or not values or not jackknife:
+            continue
+        found[name] = PixelDifference(difference_from(value, values, jackknife, n), len(values))
     return found
 
 
@@ -145,8 +156,10 @@ def _less(some: Mapping[str, float | None], others: Mapping[str, float | None]) 
     return {name: None if a is None or b is None else a - b for name, (a, b) in pairs.items()}
 
 
-def _resampled(pairs: Sequence[tuple[Any, Any]], draws: random.Random) -> Iterator[dict[str, float | None]]:
-    """The differences over n images drawn with replacement, R times."""
+def _resampled(
+    pairs: Sequence[tuple[Any, Any]], draws: random.Random
+) -> tuple[list[dict[str, float | None]], list[dict[str, float | None]]]:
+    """The differences over n images drawn with replacement, R times, and without each group of them."""
     classes = _occurring(pairs)
     # For two models on the same label maps, the target pixels need to be added only once.
     alike = all(first[1] == second[1] for first, second in pairs)
@@ -154,11 +167,17 @@ def _resampled(pairs: Sequence[tuple[Any, Any]], draws: random.Random) -> Iterat
     n, k, digits = len(rows), len(classes), len(rows[0])
     size = 4 if n * max(map(max, rows)) < 2**32 else 8
     packed = [pack(row, size) for row in rows]
-    for _ in range(resamples(n * digits, ADDITIONS, at_least=MIN_RESAMPLES)):
-        sums = unpack(sum(draws.choices(packed, k=n)), digits, size)
+
+    def difference(number: int) -> dict[str, float | None]:
+        sums = unpack(number, digits, size)
         parts = [sums[start : start + k] for start in range(0, digits, k)]
         first, second = (_ratios(*three) for three in ((*parts[:2], parts[4]), (*parts[2:4], parts[-1])))
-        yield _less(second, first)
+        return _less(second, first)
+
+    count, whole = resamples(n * digits, ADDITIONS, at_least=MIN_RESAMPLES), sum(packed)
+    sampled = [difference(sum(draws.choices(packed, k=n))) for _ in range(count)]
+    left_out = [difference(whole - sum(packed[place] for place in out)) for out in groups(n)]
+    return sampled, left_out
 
 
 def _occurring(pairs: Sequence[tuple[Any, Any]]) -> list[int]:

@@ -1,17 +1,18 @@
 """Returns of a policy over episodes, with intervals, and the paired difference of two policies.
 
-Intervals are bootstraps over episodes (`intervals.py`). Two policies that played the same episodes, by the
-job's seed and the episode's id, are compared episode by episode.
+Two policies that played the same episodes, by the job's seed and the episode's id, are compared episode by
+episode.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import bootstrapped, mean, resamples
-from assay.service.metrics.intervals import paired_bootstrap
-from assay.service.metrics.paired import TOLERANCE, Difference, Pair, PairedMetrics, Reported, Rows
+from assay.service.metrics.estimates import mean, undefined
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
+from assay.service.metrics.paired_estimates import Estimator, PairedEstimates
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Metric to column.
@@ -50,28 +51,12 @@ class Returns(OutcomeTable):
         return Summary({metric: _mean(rows, metric) for metric, name in MEANS.items() if name in rows})
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """A bootstrap over the common episodes."""
-        return PairedEpisodes(pair)
+        """Sign flips of the episodes' differences."""
+        return PairedEstimates(pair, {metric: Estimator(_episodes(name)) for metric, name in MEANS.items()})
 
 
-class PairedEpisodes:
-    """Two policies in the same episodes."""
-
-    def __init__(self, pair: Pair) -> None:
-        self._pair = pair
-
-    def difference(self, metric: str, reported: Reported) -> Difference | None:
-        """As `PairedMetrics`; of the means over the common episodes."""
-        pair, name = self._pair, MEANS.get(metric)
-        if name is None or not pair.ids:
-            return None
-        for rows, value in zip(pair.columns, reported, strict=True):
-            found = _mean(rows, metric).value if name in rows else None
-            if found is None or value is None or abs(found - value) > TOLERANCE * max(1.0, abs(value)):
-                return None
-        first, second = (pair.common(side, name) for side in (0, 1))
-        count = resamples(len(pair.ids))
-        return pair.bootstrap(paired_bootstrap(second, first, seed=pair.seed, resamples=count), count)
+def _episodes(name: str) -> Callable[[Rows], Sequence[float | None]]:
+    return lambda rows: rows.get(name, ())
 
 
 def _mean(rows: Rows, metric: str) -> Metric:
@@ -79,5 +64,5 @@ def _mean(rows: Rows, metric: str) -> Metric:
     values = rows[MEANS[metric]]
     higher = metric in ("normalized_return", "return")
     if None in values:
-        return bootstrapped(None, None, len(values), higher_is_better=higher)
+        return undefined(len(values), higher_is_better=higher)
     return mean(values, metric, higher_is_better=higher)

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import bootstrapped, percentiles, resamples
-from assay.service.metrics.paired import TOLERANCE, Difference, Pair, PairedMetrics, Reported, Rows
+from assay.service.metrics.estimates import accelerated, groups, resamples
+from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows, agrees
 from assay.service.metrics.pixel_counts import (
     Counts,
     PixelDifference,
@@ -64,7 +64,7 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
         predictions are left out.
         `mean_accuracy`: mean over the classes that occur of the share of their pixels that is right.
         `pixel_accuracy`: share of all pixels that is right.
-        Fractions, with percentile bootstrap 95 % intervals over images; `n` counts images. The value is None
+        Fractions, with BCa bootstrap 95 % intervals over images; `n` counts images. The value is None
         when no pixel has a class.
 
     Raises:
@@ -72,18 +72,17 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
     """
     images = images_of(columns)
     classes = len(images[0][0])
-    sums = _unpacked(sum(map(_packed, images)), classes)
-    sampled = [ratios(row) for row in _resampled(images, classes)]
+    packed, n = list(map(_packed, images)), len(images)
+    sums = sum(packed)
+    sampled = [ratios(_unpacked(one, classes)) for one in _resampled(packed)]
+    left_out = [
+        ratios(_unpacked(sums - sum(packed[place] for place in out), classes))
+        for out in (groups(n) if n > 1 else [])
+    ]
     return {
-        name: ratio_metric(value, [found[name] for found in sampled], len(images))
-        for name, value in ratios(sums).items()
+        name: accelerated(value, [one[name] for one in sampled], [one[name] for one in left_out], n)
+        for name, value in ratios(_unpacked(sums, classes)).items()
     }
-
-
-def ratio_metric(value: float | None, sampled: Sequence[float | None], n: int) -> Metric:
-    """A ratio of pixel counts with the interval of its resamples; some of these may have no value."""
-    interval = percentiles([one for one in sampled if one is not None]) if value is not None else None
-    return bootstrapped(value, interval, n)
 
 
 def _packed(image: Counts) -> int:
@@ -95,12 +94,11 @@ def _unpacked(number: int, classes: int) -> Counts:
     return digits[:classes], digits[classes : 2 * classes], digits[2 * classes :]
 
 
-def _resampled(images: Sequence[Counts], classes: int) -> Iterator[Counts]:
+def _resampled(packed: Sequence[int]) -> Iterator[int]:
     """The sums over n images drawn with replacement, R times."""
-    packed, n = list(map(_packed, images)), len(images)
-    draws = random.Random("metric/segmentation")
+    draws, n = random.Random("metric/segmentation"), len(packed)
     for _ in range(resamples(n)):
-        yield _unpacked(sum(draws.choices(packed, k=n)), classes)
+        yield sum(draws.choices(packed, k=n))
 
 
 class PairedPixels:
@@ -112,8 +110,7 @@ class PairedPixels:
     def difference(self, metric: str, reported: Reported) -> Difference | None:
         """As `PairedMetrics`; a metric that does not follow from these counts has no difference here."""
         for whole, value in zip(self._wholes, reported, strict=True):
-            known = whole.get(metric)
-            if known is None or value is None or abs(known - value) > TOLERANCE:
+            if not agrees(whole.get(metric), value):
                 return None
         found = self._differences.get(metric)
         return None if found is None else self._pair.bootstrap(found.difference, found.resamples)

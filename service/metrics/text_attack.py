@@ -6,13 +6,14 @@ as wrong in the accuracy under attack, and not at all in the success rate and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import mean, proportion
+from assay.service.metrics.estimates import bounded_mean, mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
+from assay.service.metrics.paired_estimates import Estimator, FirstOf, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Metric to column: the share of its true entries.
@@ -42,8 +43,14 @@ class TextAttack(OutcomeTable):
         return Summary(text_attack_metrics(rows))
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """McNemar's test of the accuracies."""
-        return PairedShares(pair, SHARES)
+        """McNemar's test of the accuracies, linearised tests of means over some of the examples."""
+        ratios: Mapping[str, Callable[[Rows], Sequence[Any]]] = {
+            "attack_success_rate": _successes,
+            "queries": _queries,
+            "words_changed": _changed,
+        }
+        estimators = {metric: Estimator(examples, ratio_of) for metric, examples in ratios.items()}
+        return FirstOf(PairedShares(pair, SHARES), PairedEstimates(pair, estimators))
 
 
 def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
@@ -57,19 +64,35 @@ def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metri
         the number shown in tables. `accuracy`: share of them that were right before it.
         `attack_success_rate`: of the examples that were right, the share that the attack broke. `queries`:
         mean number of texts queried by the search, the unchanged one included, over the examples that
-        were right; bootstrap interval. `words_changed`: of the adversarial texts, the mean share of words
-        that are others; bootstrap interval. The last three have no value where there is no such example.
+        were right. `words_changed`: of the adversarial texts, the mean share of words that are others. The
+        last three have no value where there is no such example.
     """
     status = columns["status"]
     attacked = [one != "skipped" for one in status]
     broken = [one == "succeeded" for one in status]
-    words = zip(columns["changed"], columns["words"], strict=True)
-    shares = [changed / max(count, 1) for changed, count in words]
+    shares = [share for share, _ in _changed(columns)]
     n = len(status)
     return {
         "accuracy_under_attack": proportion(status.count("failed"), n, higher_is_better=True),
         "accuracy": proportion(sum(attacked), n, higher_is_better=True),
         "attack_success_rate": proportion(sum(broken), sum(attacked), higher_is_better=False),
         "queries": mean(list(compress(columns["queries"], attacked)), "queries"),
-        "words_changed": mean(list(compress(shares, broken)), "words_changed"),
+        "words_changed": bounded_mean(list(compress(shares, broken))),
     }
+
+
+def _successes(rows: Rows) -> list[tuple[int, int]]:
+    """Of each text whether it was broken, and whether it was attacked."""
+    return [(int(one == "succeeded"), int(one != "skipped")) for one in rows["status"]]
+
+
+def _queries(rows: Rows) -> list[tuple[float, int]]:
+    attacked = [int(one != "skipped") for one in rows["status"]]
+    return [(count * one, one) for count, one in zip(rows["queries"], attacked, strict=True)]
+
+
+def _changed(rows: Rows) -> list[tuple[float, int]]:
+    """Of each text its share of changed words, 0 where it was not broken, and whether it was."""
+    broken = [int(one == "succeeded") for one in rows["status"]]
+    words = zip(rows["changed"], rows["words"], broken, strict=True)
+    return [(one * changed / max(count, 1), one) for changed, count, one in words]

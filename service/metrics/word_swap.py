@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import proportion
-from assay.service.metrics.paired import Rows
-from assay.service.metrics.perplexity import UNDEFINED, Perplexity, causal, perplexity_metrics
+from assay.service.metrics.estimates import clustered_share
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
+from assay.service.metrics.paired_estimates import Estimator, FirstOf, PairedEstimates, ratio_of
+from assay.service.metrics.perplexity import (
+    UNDEFINED,
+    Document,
+    Perplexity,
+    causal,
+    paired_perplexity,
+    perplexity_metrics,
+)
 from assay.service.metrics.table import Context, Reasons, Summary, Units, columns_of
 
 # Metric to column: its share of the scored words.
@@ -36,6 +44,16 @@ class WordSwap(Perplexity):
         """Perplexities, which have no value for a model that sees later words, and shares of words."""
         return causal(word_swap_metrics(rows), context)
 
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """Linearised tests over documents."""
+        kept = {
+            "perplexity_unswapped": "kept_nll",
+            "perplexity_unswapped_before": "kept_nll_before",
+        }
+        perplexities = {metric: Estimator(_kept(name), paired_perplexity) for metric, name in kept.items()}
+        shares = {metric: Estimator(_words(name), ratio_of) for metric, name in SHARES.items()}
+        return FirstOf(super().paired(pair), PairedEstimates(pair, perplexities | shares))
+
 
 def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one evaluation.
@@ -49,18 +67,36 @@ def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]
         before them. `perplexity_unswapped_before`: over the same words in the text as it was.
         `swapped_words`: share of the scored words that were swapped; markup and punctuation are not.
         `unknown_words`, `unknown_words_before`: share of the scored words that the model reads as `<unk>`,
-        after the swap and before. Intervals of shares are Wilson's, over words.
+        after the swap and before. Intervals of shares are Wilson's, for an effective number of words.
     """
-    pairs = zip(columns["tokens"], columns["swapped"], strict=True)
-    stayed = [tokens - swapped for tokens, swapped in pairs]
+    stayed = _stayed(columns)
     kept, before = ({"nll": columns[name], "tokens": stayed} for name in ("kept_nll", "kept_nll_before"))
-    total = sum(columns["tokens"])
     return {
         **perplexity_metrics(columns),
         "perplexity_unswapped": perplexity_metrics(kept)["perplexity"],
         "perplexity_unswapped_before": perplexity_metrics(before)["perplexity"],
         **{
-            name: proportion(sum(columns[column]), total, higher_is_better=False)
+            name: clustered_share(columns[column], columns["tokens"], higher_is_better=False)
             for name, column in SHARES.items()
         },
     }
+
+
+def _stayed(rows: Rows) -> list[int]:
+    """The unswapped words of each document."""
+    return [tokens - swapped for tokens, swapped in zip(rows["tokens"], rows["swapped"], strict=True)]
+
+
+def _kept(name: str) -> Callable[[Rows], list[Document | None]]:
+    """The documents without their swapped words."""
+
+    def documents(rows: Rows) -> list[Document | None]:
+        pairs = zip(rows[name], _stayed(rows), strict=True)
+        return [None if loss is None else (loss, count) for loss, count in pairs]
+
+    return documents
+
+
+def _words(name: str) -> Callable[[Rows], list[tuple[int, int]]]:
+    """Of each document its counted and its scored words."""
+    return lambda rows: list(zip(rows[name], rows["tokens"], strict=True))

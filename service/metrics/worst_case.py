@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.service.contract.results import Metric, StageBreakdown
-from assay.service.metrics.paired import Rows
+from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows
 from assay.service.metrics.pixel_counts import COUNTS, Counts, ratios, total
-from assay.service.metrics.segmentation import Segmentation, segmentation_metrics
+from assay.service.metrics.segmentation import PairedPixels, Segmentation, segmentation_metrics
 from assay.service.metrics.table import Column, Context, Summary, columns_of
 
 INTERSECTION, PREDICTED = "_intersection", "_predicted"
@@ -50,6 +50,33 @@ class AttackedSegmentation(Segmentation):
         """The worst case of each metric, and the metrics of each candidate alone."""
         found = worst_case(rows)
         return Summary(found.metrics, candidate_breakdown(context.evidence, found.alone))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """A bootstrap over images; every image keeps the candidate that is the metric's worst case."""
+        return PairedWorstCases(pair)
+
+
+class PairedWorstCases:
+    """Two models' worst cases on the same images, each metric with candidates of its own."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+
+    def difference(self, metric: str, reported: Reported) -> Difference | None:
+        """As `PairedMetrics`."""
+        if metric not in CHOICES or not self._pair.ids:
+            return None
+        first, second = (self._shown(side, metric) for side in (0, 1))
+        chosen = Pair(self._pair.evaluation, first, second, self._pair.results)
+        return PairedPixels(chosen).difference(metric, reported)
+
+    def _shown(self, side: int, metric: str) -> dict[str, Any]:
+        """The counts of the candidates chosen among all images of one job."""
+        columns, ids = self._pair.columns[side], sorted(self._pair.rows[side])
+        order = [self._pair.rows[side][one] for one in ids]
+        _, images = _candidates({name: [column[at] for at in order] for name, column in columns.items()})
+        counts = [image[place] for image, place in zip(images, CHOICES[metric](images), strict=True)]
+        return {"id": ids, **dict(zip(COUNTS, zip(*counts, strict=True), strict=True))}
 
 
 @dataclass(frozen=True)
@@ -75,12 +102,7 @@ def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
     Raises:
         ValueError: a column is empty, or of another shape.
     """
-    names = [name.removesuffix(INTERSECTION) for name in columns if name.endswith(INTERSECTION)]
-    parts = [
-        list(zip(columns[name + INTERSECTION], columns["target"], columns[name + PREDICTED], strict=True))
-        for name in names
-    ]
-    images: list[tuple[Counts, ...]] = list(zip(*parts, strict=True))
+    names, images = _candidates(columns)
     known: dict[tuple[int, ...], dict[str, Metric]] = {}
 
     def shown(choice: Sequence[int]) -> dict[str, Metric]:
@@ -94,6 +116,16 @@ def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
         metrics={name: shown(choose(images))[name] for name, choose in CHOICES.items()},
         alone={name: shown([place] * len(images)) for place, name in enumerate(names)},
     )
+
+
+def _candidates(columns: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[tuple[Counts, ...]]]:
+    """The names of the candidates, and of each image the counts of each."""
+    names = [name.removesuffix(INTERSECTION) for name in columns if name.endswith(INTERSECTION)]
+    parts = [
+        list(zip(columns[name + INTERSECTION], columns["target"], columns[name + PREDICTED], strict=True))
+        for name in names
+    ]
+    return names, list(zip(*parts, strict=True))
 
 
 def candidate_breakdown(

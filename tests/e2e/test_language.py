@@ -58,7 +58,7 @@ def test_train_measure_and_fine_tune(shared: RunningService, data_root: Path, tm
     words = 2000  # about: those of the vocabulary, which a model without training finds equally likely
     for metric in (blocks.metrics["perplexity"], strided.metrics["perplexity"]):
         assert metric.ci_low < metric.value < metric.ci_high < words / 4
-        assert (metric.n, metric.ci_method, metric.higher_is_better) == (15, "bootstrap", False)
+        assert (metric.n, metric.ci_method, metric.higher_is_better) == (15, "studentised", False)
     table = outcomes(client, job_id, tmp_path)["outcomes-000-perplexity.csv"]
     rows = list(csv.DictReader(io.StringIO(table)))
     assert set(rows[0]) == {"id", "nll", "tokens", "unknown", "forward", "backward"}

@@ -1,8 +1,9 @@
 """Cost of an attention layer against the number of tokens, from `workers/evaluation/attention_cost.py`.
 
 Each metric is a ratio to softmax attention on the same machine, at the longest sequence: operations and
-memory are counts; of time it is the median over pairs of passes with a bootstrap interval. `time_growth` and
-`memory_growth` are log(y2 / y1) / log(N2 / N1) of the two longest sequences: 1 is linear, 2 quadratic.
+memory are counts; of time it is the median over pairs of passes with an interval between two of them.
+`time_growth` and `memory_growth` are log(y2 / y1) / log(N2 / N1) of the two longest sequences: 1 is linear, 2
+quadratic.
 
 Legend: n rows, repeats of each length in ascending order.
 """
@@ -65,7 +66,7 @@ class AttentionCost(OutcomeTable):
         seconds = [statistics.median(part) for part in _by_length(columns["test_seconds"], repeats)]
         last = counted[-1]
         metrics = {
-            **{f"{kind}_time_ratio": median(times[kind][-1], f"{kind}_time_ratio") for kind in KINDS},
+            **{f"{kind}_time_ratio": median(times[kind][-1]) for kind in KINDS},
             **{f"{kind}_memory_ratio": exact(_ratio(last, f"{kind}_bytes")) for kind in KINDS},
             **{f"{kind}_flops_ratio": exact(_ratio(last, f"{kind}_flops")) for kind in KINDS},
             "time_growth": _growth(counted, seconds),

@@ -1,6 +1,6 @@
 """Explained shares over all examples, from the measurements of `workers/evaluation/attention_spectrum.py`.
 
-Every value is a mean over examples of means over heads, with a bootstrap interval over examples; that of all
+Every value is a mean over examples of means over heads, with an interval over examples; that of all
 layers together is the average over layers. The plot has the curves of at most three layers: the first, the
 middle and the last of those looked at.
 
@@ -10,13 +10,13 @@ Legend: n examples, L layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means
 from assay.service.metrics.analyses.svg import Panel, Series, draw
-from assay.service.metrics.paired import Rows
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Metric to column; the second is divided by the number of tokens.
@@ -26,6 +26,7 @@ METRICS = {
     "rank_90_share": "rank_90",
     "effective_rank": "effective_rank",
 }
+SHARES = ("explained_by_largest", "rank_90_share")
 NOT_FINITE = "a matrix of some example is not finite, or is 0"
 
 
@@ -52,7 +53,7 @@ class AttentionSpectrum(OutcomeTable):
         """
         layers = context.facts[0]["layers"]
         each = {name: _values(rows, name) for name in METRICS}
-        metrics = {name: _metric([_mean(row) for row in values], name) for name, values in each.items()}
+        metrics = {name: _metric(_means(name)(rows), name) for name in METRICS}
         breakdown = [
             LayerBreakdown(
                 layer=number,
@@ -64,6 +65,10 @@ class AttentionSpectrum(OutcomeTable):
             for place, number in enumerate(layers)
         ]
         return Summary(metrics, breakdown, _warnings(metrics), _plot(rows, breakdown))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """Sign flips of each example's means over layers."""
+        return paired_means(pair, {name: _means(name) for name in METRICS}, SHARES)
 
 
 def _values(rows: Rows, name: str) -> list[list[float | None]]:
@@ -77,13 +82,14 @@ def _values(rows: Rows, name: str) -> list[list[float | None]]:
     ]
 
 
-def _mean(row: Sequence[float | None]) -> float | None:
-    known = [value for value in row if value is not None]
-    return math.fsum(known) / len(known) if len(known) == len(row) else None
+def _means(name: str) -> Callable[[Rows], list[float | None]]:
+    return lambda rows: list(map(mean_over_parts, _values(rows, name)))
 
 
 def _metric(values: Sequence[float | None], name: str) -> Metric:
-    return mean(values, name, higher_is_better=name.startswith("explained"))
+    return mean(
+        values, name, higher_is_better=name.startswith("explained"), bounded=name.split("/")[0] in SHARES
+    )
 
 
 def _warnings(metrics: dict[str, Metric]) -> list[Warning]:

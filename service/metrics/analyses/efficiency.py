@@ -1,6 +1,6 @@
 """Cost of a model, from the measurements of `workers/evaluation/efficiency.py` on one machine.
 
-Operations, parameters and memory are counts of one pass; seconds are medians over repeats with bootstrap
+Operations, parameters and memory are counts of one pass; seconds are medians over repeats with
 intervals, which cover this machine's variation, not differences between machines.
 
 Legend: n repeats.
@@ -52,7 +52,7 @@ class Efficiency(OutcomeTable):
             "multiply_adds": exact(found["test_flops"] / 2),
             "flops": exact(found["test_flops"]),
             "train_multiply_adds": exact(found["train_flops"] / 2),
-            **{f"{kind}_seconds": median(rows[f"{kind}_seconds"], f"{kind}_seconds") for kind in KINDS},
+            **{f"{kind}_seconds": median(rows[f"{kind}_seconds"]) for kind in KINDS},
             **{f"{kind}_memory_per_image": exact(found[f"{kind}_bytes"] / size) for kind in KINDS},
             **{f"{kind}_memory": exact(found[f"{kind}_bytes"] + held) for kind in KINDS},
         }

@@ -1,22 +1,20 @@
 """Eigenvector check over all examples, from the measurements of `workers/evaluation/eigenvector_check.py`.
 
-Every value is a mean over examples of means over heads, columns and layers, with a bootstrap interval over
-examples. The quotients gamma have heavy tails (a divisor may be near 0), and so have their means; the cosine
-has none.
+Every value is a mean over examples of means over heads, columns and layers, with an interval over examples.
+The quotients gamma have heavy tails (a divisor may be near 0), and so have their means; the cosine has none.
 
 Legend: n examples, L layers.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means
 from assay.service.metrics.analyses.svg import Panel, Series, draw
-from assay.service.metrics.paired import Rows
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 CONTROLS: tuple[Literal["random", "permuted"], ...] = ("random", "permuted")
@@ -62,8 +60,15 @@ class EigenvectorCheck(OutcomeTable):
             first four of random and permuted values are in the breakdown, over all layers.
         """
         layers = context.facts[0]["layers"]
-        metrics = {name: _metric([_mean(row) for row in rows[key]], name) for name, key in METRICS.items()}
+        metrics = {
+            name: _metric(list(map(mean_over_parts, rows[key])), name) for name, key in METRICS.items()
+        }
         return Summary(metrics, _breakdown(rows, layers), _warnings(rows, metrics), _plot(rows))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """Sign flips of each example's means over layers."""
+        values = {name: _means(column) for name, column in METRICS.items()}
+        return paired_means(pair, values, ("eigenvector_cosine",))
 
 
 def _breakdown(columns: Rows, layers: Sequence[int]) -> list[LayerBreakdown]:
@@ -92,13 +97,13 @@ def _breakdown(columns: Rows, layers: Sequence[int]) -> list[LayerBreakdown]:
     return [*controls, *each]
 
 
-def _mean(row: Sequence[float | None]) -> float | None:
-    known = [value for value in row if value is not None]
-    return math.fsum(known) / len(known) if len(known) == len(row) else None
+def _means(column: str) -> Callable[[Rows], list[float | None]]:
+    return lambda rows: list(map(mean_over_parts, rows[column]))
 
 
 def _metric(values: Sequence[float | None], name: str) -> Metric:
-    return mean(values, name, higher_is_better="eigenvector_cosine" in name)
+    cosine = "eigenvector_cosine" in name
+    return mean(values, name, higher_is_better=cosine, bounded=cosine)
 
 
 def _warnings(columns: Mapping[str, Sequence[Any]], metrics: Mapping[str, Metric]) -> list[Warning]:

@@ -1,7 +1,7 @@
 """Distances between heads over all examples, from the measurements of `workers/evaluation/head_distance.py`.
 
-`head_distance` is the mean over examples and pairs of heads, averaged over layers, with a bootstrap interval
-over examples. `head_distance_std` is the standard deviation over the same examples and pairs, in each layer,
+`head_distance` is the mean over examples and pairs of heads, averaged over layers, with an interval over
+examples. `head_distance_std` is the standard deviation over the same examples and pairs, in each layer,
 averaged over layers: sqrt(mean d^2 - (mean d)^2).
 
 Legend: n examples, L layers.
@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean, undefined
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, undefined
 from assay.service.metrics.analyses.svg import Panel, Series, draw, span
-from assay.service.metrics.paired import Rows
+from assay.service.metrics.estimates import measured
+from assay.service.metrics.intervals import mean_bounds
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
+from assay.service.metrics.paired_estimates import Estimator, Linear, PairedEstimates
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 METRICS = ("head_distance", "head_distance_std")
@@ -57,6 +60,14 @@ class HeadDistance(OutcomeTable):
         ]
         return Summary(metrics, breakdown, warnings if missing else [], _plot(breakdown))
 
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """Sign flips of each example's mean distance, a linearised test of the standard deviation."""
+        estimators = {
+            "head_distance": Estimator(lambda rows: list(map(mean_over_parts, rows["distance"]))),
+            "head_distance_std": Estimator(_moments, _linear_spread),
+        }
+        return PairedEstimates(pair, estimators)
+
 
 def _only(values: Values, place: int) -> list[list[float | None]]:
     return [[row[place]] for row in values]
@@ -64,9 +75,7 @@ def _only(values: Values, place: int) -> list[list[float | None]]:
 
 def _metrics(distances: Values, squares: Values, part: str) -> dict[str, Metric]:
     """Both metrics of some layers, each an average over these."""
-    each = [
-        None if None in row else math.fsum(x for x in row if x is not None) / len(row) for row in distances
-    ]
+    each = list(map(mean_over_parts, distances))
     return {
         "head_distance": mean(each, f"head_distance/{part}", higher_is_better=True),
         "head_distance_std": _spread(distances, squares, part),
@@ -74,29 +83,44 @@ def _metrics(distances: Values, squares: Values, part: str) -> dict[str, Metric]
 
 
 def _spread(distances: Values, squares: Values, part: str) -> Metric:
-    """The standard deviation over examples and pairs, averaged over layers.
+    """The standard deviation over examples and pairs, averaged over layers."""
+    moments = _moments({"distance": distances, "squared_distance": squares})
+    known = [one for one in moments if one is not None]
+    if len(known) < len(moments):
+        return undefined(len(moments))
+    value, terms = _linear_spread(known)
+    bounds = mean_bounds(terms, seed=f"metric/head_distance_std/{part}")
+    if bounds.low is not None:
+        bounds = bounds._replace(low=max(bounds.low, 0.0))
+    return measured(value, bounds, len(known), higher_is_better=False)
 
-    Its interval is that of its linearisation at the means m of d and M of d^2 of each layer, with s =
-    sqrt(M - m^2): the average over layers of (d_i^2 - M - 2 m (d_i - m)) / (2 s).
+
+def _moments(rows: Rows) -> list[tuple[tuple[float, float], ...] | None]:
+    """Of each example (d, d^2) in each layer."""
+    pairs = zip(rows["distance"], rows["squared_distance"], strict=True)
+    return [
+        None if None in first or None in second else tuple(zip(first, second, strict=True))
+        for first, second in pairs
+    ]
+
+
+def _linear_spread(moments: Sequence[tuple[tuple[float, float], ...]]) -> Linear:
+    """The standard deviation, and its linearisation.
+
+    At the means m of d and M of d^2 of each layer, with s = sqrt(M - m^2), the influence of example i is the
+    average over layers of (d_i^2 - M - 2 m (d_i - m)) / (2 s).
     """
-    n, influences, value = len(distances), [0.0] * len(distances), 0.0
-    if any(None in row for row in [*distances, *squares]):
-        return undefined(n)
-    layers = len(distances[0])
+    n, layers, value = len(moments), len(moments[0]), 0.0
+    influences = [0.0] * n
     for layer in range(layers):
-        first, second = ([row[layer] or 0.0 for row in rows] for rows in (distances, squares))
-        m, square = math.fsum(first) / n, math.fsum(second) / n
+        m, square = (math.fsum(row[layer][power] for row in moments) / n for power in (0, 1))
         deviation = math.sqrt(max(square - m**2, 0.0))
         value += deviation / layers
         if deviation > 0:
-            for row in range(n):
-                moved = second[row] - square - 2 * m * (first[row] - m)
-                influences[row] += moved / (2 * deviation * layers)
-    found = mean(influences, f"head_distance_std/{part}")
-    assert found.ci_low is not None
-    assert found.ci_high is not None
-    ends = {"ci_low": max(value + found.ci_low, 0.0), "ci_high": value + found.ci_high}
-    return found.model_copy(update={"value": value, **ends})
+            for place, row in enumerate(moments):
+                moved = row[layer][1] - square - 2 * m * (row[layer][0] - m)
+                influences[place] += moved / (2 * deviation * layers)
+    return Linear(value, [value + one for one in influences])
 
 
 def _plot(breakdown: Sequence[LayerBreakdown]) -> str:

@@ -4,7 +4,7 @@ With x_i = ||phi||^2 - ||h||^2 of example i, a mean over its heads and tokens: t
 x_i, and its released form the logarithm of that mean. x_i may overflow a float; so means are taken of x_i /
 e^s, s the layer's largest log ||phi||^2.
 
-Intervals are percentile bootstraps over examples. For a logarithm: the logarithm of the ends. For the average
+Intervals are over examples. For a logarithm: the logarithm of the ends. For the average
 of the layers' logarithms: that of its linearisation, (1/L) sum_l (x_il / J_l - 1), around the value.
 
 Legend: n examples, L layers.
@@ -20,10 +20,14 @@ from typing import Any, ClassVar
 from assay.service.contract.results import LayerBreakdown, Metric, Warning
 from assay.service.metrics.analyses.analysis_estimates import mean, undefined
 from assay.service.metrics.analyses.svg import Panel, Series, draw, span
-from assay.service.metrics.paired import Rows
+from assay.service.metrics.estimates import measured
+from assay.service.metrics.intervals import mean_bounds
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
+from assay.service.metrics.paired_estimates import Estimator, Linear, PairedEstimates
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 MAX_EXPONENT = 700.0  # e^709 is near the largest float
+COLUMNS = ("log_phi", "output", "negative", "terms")
 ENDS = ("value", "ci_low", "ci_high")
 
 
@@ -87,11 +91,18 @@ class ProjectionLoss(OutcomeTable):
             plot=_plot(breakdown, name),
         )
 
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """Sign flips of means over layers, a linearised test of the logarithms."""
+        estimators = {
+            "projection_loss": Estimator(_losses),
+            "log_projection_loss": Estimator(_rows, _paired_logs),
+            "negative_terms": Estimator(_shares, largest=1.0),
+        }
+        return PairedEstimates(pair, estimators)
+
 
 def _layer(columns: Mapping[str, Sequence[Any]], place: int, number: int) -> _Layer:
-    logs, outputs, negative, terms = (
-        [row[place] for row in columns[name]] for name in ("log_phi", "output", "negative", "terms")
-    )
+    logs, outputs, negative, terms = ([row[place] for row in columns[name]] for name in COLUMNS)
     shares = [count / of for count, of in zip(negative, terms, strict=True)]
     if None in logs or None in outputs:
         return _Layer(number, 0.0, None, shares)
@@ -114,8 +125,10 @@ def _of_layer(layer: _Layer, name: str) -> Metric:
     )
 
 
-def _unscaled(value: float, log_scale: float, log: bool) -> float | None:
-    """value e^log_scale or its logarithm; None where it overflows a float."""
+def _unscaled(value: float | None, log_scale: float, log: bool) -> float | None:
+    """value e^log_scale or its logarithm; None where it overflows a float, or there is none."""
+    if value is None:
+        return None
     if log:
         return math.log(value) + log_scale if value > 0 else None
     if abs(log_scale) < MAX_EXPONENT:
@@ -142,25 +155,59 @@ def _average(layers: Sequence[_Layer]) -> Metric:
 
 def _average_of_logs(layers: Sequence[_Layer], each: Sequence[Metric]) -> Metric:
     """The average over layers of log J; without a value where one layer has none."""
-    n, logs = layers[0].n, [metric.value for metric in each if metric.value is not None]
-    if len(logs) < len(layers):
+    n = layers[0].n
+    if any(metric.value is None for metric in each):
         return undefined(n)
-    influence = [
+    value, terms = _linear_logs(layers)
+    return measured(value, mean_bounds(terms, seed="metric/log_projection_loss"), n, higher_is_better=False)
+
+
+def _linear_logs(layers: Sequence[_Layer]) -> Linear:
+    """The average of the layers' logarithms, and its linearisation; every layer's mean is positive."""
+    value = math.fsum(math.log(layer.mean) + layer.log_scale for layer in layers if layer.mean) / len(layers)
+    influences = [
         math.fsum(layer.scaled[row] / layer.mean - 1 for layer in layers if layer.scaled and layer.mean)
         / len(layers)
-        for row in range(n)
+        for row in range(layers[0].n)
     ]
-    value, spread = math.fsum(logs) / len(logs), mean(influence, "log_projection_loss")
-    assert spread.ci_low is not None
-    assert spread.ci_high is not None
-    return spread.model_copy(
-        update={"value": value, "ci_low": value + spread.ci_low, "ci_high": value + spread.ci_high}
-    )
+    return Linear(value, [value + one for one in influences])
+
+
+def _paired_logs(examples: Sequence[Sequence[Sequence[float]]]) -> Linear | None:
+    columns = dict(zip(COLUMNS, zip(*examples, strict=True), strict=True))
+    layers = [_layer(columns, place, place) for place in range(len(examples[0][0]))]
+    if any(layer.mean is None or layer.mean <= 0 for layer in layers):
+        return None
+    return _linear_logs(layers)
+
+
+def _rows(rows: Rows) -> list[tuple[Sequence[float], ...] | None]:
+    """Of each example its columns; None where a term is not finite."""
+    every = zip(*(rows[name] for name in COLUMNS), strict=True)
+    return [None if None in row[0] or None in row[1] else row for row in every]
+
+
+def _losses(rows: Rows) -> list[float | None]:
+    """Of each example J_proj, the average over layers; None where it overflows a float."""
+    return [
+        None
+        if row is None or max(row[0]) > MAX_EXPONENT
+        else math.fsum(math.exp(log) - output for log, output in zip(*row[:2], strict=True)) / len(row[0])
+        for row in _rows(rows)
+    ]
+
+
+def _shares(rows: Rows) -> list[float]:
+    pairs = zip(rows["negative"], rows["terms"], strict=True)
+    return [
+        math.fsum(count / of for count, of in zip(negative, terms, strict=True)) / len(negative)
+        for negative, terms in pairs
+    ]
 
 
 def _negative(layers: Sequence[_Layer]) -> Metric:
     shares = [math.fsum(row) / len(layers) for row in zip(*(layer.negative for layer in layers), strict=True)]
-    return mean(shares, "negative_terms")
+    return mean(shares, "negative_terms", bounded=True)
 
 
 def _warnings(layers: Sequence[_Layer], each: Sequence[Metric], name: str) -> list[Warning]:

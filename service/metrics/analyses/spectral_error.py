@@ -1,6 +1,6 @@
 """Errors of approximate attention over all examples, from `workers/evaluation/spectral_error.py`.
 
-Every value is a mean over examples of means over heads and layers, with a bootstrap interval over examples.
+Every value is a mean over examples of means over heads and layers, with an interval over examples.
 
 Legend: n examples, L layers, F numbers of features.
 """
@@ -8,13 +8,13 @@ Legend: n examples, L layers, F numbers of features.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from assay.service.contract.results import LayerBreakdown, Metric
-from assay.service.metrics.analyses.analysis_estimates import mean
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means
 from assay.service.metrics.analyses.svg import Panel, Series, draw
-from assay.service.metrics.paired import Rows
+from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Column, Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Method to what it approximates.
@@ -54,9 +54,7 @@ class SpectralError(OutcomeTable):
         features = context.params["features"]
         measured = [one for one in COLUMNS if one in rows]
         metrics = {
-            f"{column}_{count}": mean(
-                [_over_layers(row[place :: len(features)]) for row in rows[column]], f"{column}_{count}"
-            )
+            f"{column}_{count}": mean(_over_layers(rows, column, place, len(features)), f"{column}_{count}")
             for column in sorted(measured, key=lambda one: "relative" not in one)
             for place, count in enumerate(features)
         }
@@ -66,6 +64,16 @@ class SpectralError(OutcomeTable):
         ]
         metrics["tokens"] = mean(rows["tokens"], "tokens", higher_is_better=True)
         return Summary(metrics, breakdown, plot=_plot(metrics, features))
+
+    def paired(self, pair: Pair) -> PairedMetrics:
+        """Sign flips of each example's means over layers."""
+        features = pair.params.get("features", ())
+        values = {
+            f"{column}_{count}": _means(column, place, len(features))
+            for column in COLUMNS
+            for place, count in enumerate(features)
+        }
+        return paired_means(pair, {**values, "tokens": lambda rows: rows["tokens"]})
 
 
 def _of_layer(
@@ -80,9 +88,12 @@ def _of_layer(
     return found
 
 
-def _over_layers(row: Sequence[float | None]) -> float | None:
-    known = [value for value in row if value is not None]
-    return math.fsum(known) / len(known) if len(known) == len(row) else None
+def _over_layers(rows: Rows, column: str, place: int, features: int) -> list[float | None]:
+    return [mean_over_parts(row[place::features]) for row in rows[column]]
+
+
+def _means(column: str, place: int, features: int) -> Callable[[Rows], Sequence[float | None]]:
+    return lambda rows: _over_layers(rows, column, place, features) if column in rows else []
 
 
 def _plot(metrics: Mapping[str, Metric], features: Sequence[int]) -> str:

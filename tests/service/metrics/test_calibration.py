@@ -100,8 +100,9 @@ def test_ece_of_bin_edges_and_other_numbers_of_bins() -> None:
 def test_a_perfect_model_is_calibrated() -> None:
     found = calibration_metrics({"confidence": [1.0] * 300, "correct": [True] * 300})
     values = {name: (metric.value, metric.ci_low, metric.ci_high) for name, metric in found.items()}
-    assert values["ece"] == values["rms_calibration_error"] == (0, 0, 0)
-    assert values["aurra"] == (1, 1, 1)
+    # No resample differs: an interval of zero width would be a claim.
+    assert values["ece"] == values["rms_calibration_error"] == (0, None, None)
+    assert values["aurra"] == (1, None, None)
 
 
 def test_intervals_hold_the_value_and_shrink() -> None:

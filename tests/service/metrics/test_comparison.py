@@ -10,8 +10,9 @@ import pytest
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.results import EvaluationResult, Metric, Warning, data_label
 from assay.service.metrics.comparison import Comparison, JobResults, compare
-from assay.service.metrics.intervals import mcnemar, paired_bootstrap
 from assay.service.metrics.paired import PairedTest
+from assay.service.metrics.paired_tests import mcnemar
+from assay.service.metrics.score_intervals import tango
 from assay.service.metrics.tables import TABLES
 
 
@@ -65,8 +66,7 @@ def test_paired_numbers() -> None:
     assert row.test is not None
     assert (row.test.b, row.test.c, row.test.n) == (3, 1, 8)
     assert row.test.p_value == mcnemar(3, 1)
-    expected = paired_bootstrap(second, first, seed="compare/top1/pgd")
-    assert (row.ci_low, row.ci_high) == (expected.low, expected.high)
+    assert (row.ci_low, row.ci_high, row.ci_method) == (*tango(1, 3, 8), "tango")
     assert comparison.warnings == []
 
 
@@ -85,7 +85,9 @@ def test_examples_are_paired_by_id_not_by_place() -> None:
     there = job("b", [correct[i] for i in shuffled], ids=shuffled)
     (row,) = compare([here, there]).rows
     assert row.test is not None
-    assert (row.test.b, row.test.c, row.difference, row.ci_low, row.ci_high) == (0, 0, 0.0, 0.0, 0.0)
+    assert (row.test.b, row.test.c, row.difference) == (0, 0, 0.0)
+    assert (row.ci_low, row.ci_high) == tango(0, 0, 50)
+    assert row.ci_high == pytest.approx(1.96**2 / (50 + 1.96**2), rel=1e-3)  # no interval of zero width
 
 
 def test_only_common_examples_are_tested() -> None:
@@ -176,8 +178,7 @@ def test_accuracy_on_rounded_images_is_paired_by_its_own_column() -> None:
     test = rows["top1_8bit"].test
     assert test is not None
     assert (test.b, test.c, test.p_value) == (2, 1, mcnemar(2, 1))
-    expected = paired_bootstrap([0, 1, 0, 1], [1, 1, 1, 0], seed="compare/top1_8bit/pgd")
-    assert (rows["top1_8bit"].ci_low, rows["top1_8bit"].ci_high) == (expected.low, expected.high)
+    assert (rows["top1_8bit"].ci_low, rows["top1_8bit"].ci_high) == tango(1, 2, 4)
     assert rows["top1"].test is not None
     assert rows["top1"].test.p_value == 1
 
@@ -244,7 +245,7 @@ def test_episodes_of_one_seed_are_paired_by_id() -> None:
     assert row.test is not None
     assert row.test.n == 20
     assert row.difference == pytest.approx(0.25)
-    assert row.ci_low == pytest.approx(0.25)  # every episode differs by as much
+    assert (row.ci_low, row.ci_method) == (None, "no_spread")  # every episode differs by as much
     assert codes(comparison) == []
 
 

@@ -81,7 +81,7 @@ def test_mce_is_the_mean_of_errors_relative_to_alexnet() -> None:
         assert ce.ci_low < ce.value < ce.ci_high  # type: ignore[operator]
     mce = metrics["mce"]
     assert mce.value == pytest.approx(sum(relative) / 15)
-    assert (mce.n, mce.ci_method, mce.higher_is_better) == (40, "bootstrap", False)
+    assert (mce.n, mce.ci_method, mce.higher_is_better) == (40, "wilson_effective", False)
     assert mce.ci_low < mce.value < mce.ci_high  # type: ignore[operator]
     accuracy = metrics["corrupted_top1"]
     assert accuracy.value == pytest.approx(sum(text.count("1") for text in flags) / (40 * 75))
@@ -126,11 +126,18 @@ def test_each_cell_has_its_accuracy_with_a_wilson_interval() -> None:
     metrics, breakdown = corruption_metrics(["10", "11", "00"], [("fog", 1), ("fog", 2)], None)
     assert [(row.corruption, row.severity) for row in breakdown] == [("fog", None), ("fog", 1), ("fog", 2)]
     over_all = breakdown[0].metrics["top1"]
-    assert (over_all.value, over_all.n, over_all.ci_method) == (0.5, 3, "bootstrap")
+    assert (over_all.value, over_all.n, over_all.ci_method) == (0.5, 3, "wilson_effective")
     first = breakdown[1].metrics["top1"]
     assert (first.value, first.n) == (2 / 3, 3)
     assert (first.ci_low, first.ci_high) == wilson(2, 3)
     assert metrics["corrupted_top1"].value == pytest.approx(0.5)
+
+
+def test_without_an_error_an_interval_is_that_of_all_right() -> None:
+    metrics, breakdown = corruption_metrics(["11"] * 60, [("fog", 1), ("fog", 2)], None)
+    for metric in (metrics["corrupted_top1"], *(row.metrics["top1"] for row in breakdown)):
+        assert (metric.value, metric.ci_low, metric.ci_high) == (1, *wilson(60, 60))
+        assert metric.ci_method == "wilson"
 
 
 def test_outcomes_that_do_not_fit_are_refused() -> None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
 import subprocess
 import sys
-from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
-from statistics import median
 
 import pytest
+from scipy import stats
 
 from assay.service.metrics import intervals
+from assay.service.metrics.distributions import binomial_draw, t_quantile
 from assay.service.metrics.intervals import (
-    bootstrap_mean,
-    bootstrap_median,
-    mcnemar,
-    paired_bootstrap,
+    bca_bounds,
+    difference_from,
+    mean_bounds,
+    median_bounds,
     wilson,
 )
+from assay.service.metrics.paired_tests import mcnemar, sign_flip
 
 
 @pytest.mark.parametrize(
@@ -75,40 +77,84 @@ def test_mcnemar_of_large_counts() -> None:
         mcnemar(-1, 3)
 
 
-def test_bootstrap_interval_of_a_proportion_is_near_wilson() -> None:
-    estimate = bootstrap_mean([1.0] * 300 + [0.0] * 700, seed=0)
-    low, high = wilson(300, 1000)
-    assert estimate.value == 0.3
-    assert estimate.low == pytest.approx(low, abs=0.006)
-    assert estimate.high == pytest.approx(high, abs=0.006)
+def of_mean(values: list[float], seed: str = "x") -> tuple[float, float, str]:
+    low, high, method = mean_bounds(values, seed=seed)
+    assert low is not None
+    assert high is not None
+    return low, high, method
 
 
-def test_bootstrap_interval_of_many_values_is_near_the_normal_one() -> None:
+def test_an_interval_of_a_mean_is_near_the_normal_one_by_every_method() -> None:
     rng = random.Random(1)
-    values = [rng.gauss(2.0, 1.0) for _ in range(400)]
-    mean = math.fsum(values) / 400
-    half = 1.96 * math.sqrt(math.fsum((v - mean) ** 2 for v in values) / 400) / 20
-    estimate = bootstrap_mean(values, seed=3, resamples=1000)
-    assert estimate.value == pytest.approx(mean)
-    assert estimate.low == pytest.approx(mean - half, abs=half / 6)
-    assert estimate.high == pytest.approx(mean + half, abs=half / 6)
+    for n, method in ((400, "studentised"), (600, "t"), (9, "t")):
+        values = [rng.gauss(2.0, 1.0) for _ in range(n)]
+        mean = math.fsum(values) / n
+        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
+        half = stats.t.ppf(0.975, n - 1) * spread / math.sqrt(n)
+        low, high, found = of_mean(values)
+        assert found == method
+        assert (low, high) == (
+            pytest.approx(mean - half, abs=half / 6),
+            pytest.approx(mean + half, abs=half / 6),
+        )
+
+
+def test_the_studentised_interval_reaches_further_on_the_side_of_the_tail() -> None:
+    rng = random.Random(2)
+    values = [rng.lognormvariate(0, 1) for _ in range(50)]
+    mean = math.fsum(values) / 50
+    low, high, _ = of_mean(values)
+    assert high - mean > 1.3 * (mean - low)
+
+
+def test_one_value_or_equal_values_have_no_interval() -> None:
+    for values in ([2.5] * 60, [0.1 + 0.2, 0.3], [0.0] * 3):
+        assert mean_bounds(values, seed=0) == (None, None, "no_spread")
+    assert mean_bounds([1.0], seed=0) == (None, None, "too_few")
+    assert median_bounds([1.0] * 5) == (None, None, "too_few")
+    assert median_bounds([1.0] * 60) == (None, None, "no_spread")
+    assert bca_bounds(1.0, [1.0] * 50, [1.0] * 20) == (None, None, "no_spread")
 
 
 def test_counting_path_and_direct_path_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [-1.0] * 30 + [0.0] * 140 + [1.0] * 50
-    counted = bootstrap_mean(values, seed=5, resamples=4000)
+    monkeypatch.setattr(intervals, "STUDENTISED_RESAMPLES", 3000)
+    counted = of_mean(values)
     monkeypatch.setattr(intervals, "MULTINOMIAL_VALUES", 0)
-    direct = bootstrap_mean(values, seed=5, resamples=4000)
-    assert counted.value == direct.value
-    assert counted.low == pytest.approx(direct.low, abs=0.01)
-    assert counted.high == pytest.approx(direct.high, abs=0.01)
+    direct = of_mean(values)
+    assert counted[:2] == (pytest.approx(direct[0], abs=0.01), pytest.approx(direct[1], abs=0.01))
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
+def test_quantiles_of_students_t_are_scipys(confidence: float) -> None:
+    for freedom in (1, 2, 3, 4, 9, 30, 99, 100, 101, 499, 49_999):
+        assert t_quantile(freedom, confidence) == pytest.approx(
+            stats.t.ppf(0.5 + confidence / 2, freedom), rel=1e-8
+        )
+
+
+def test_bca_is_scipys() -> None:
+    """The same ends from the same resamples."""
+    rng = random.Random(5)
+    values = [rng.expovariate(1.0) for _ in range(40)]
+    found = stats.bootstrap(
+        (values,), lambda x, axis: x.mean(axis=axis), method="BCa", n_resamples=1999, random_state=1,
+        vectorized=True,
+    )  # fmt: skip
+    total = math.fsum(values)
+    sampled = sorted(map(float, found.bootstrap_distribution))
+    low, high, method = bca_bounds(total / 40, sampled, [(total - value) / 39 for value in values])
+    width = found.confidence_interval.high - found.confidence_interval.low
+    assert method == "bca"
+    assert low == pytest.approx(found.confidence_interval.low, abs=0.01 * width)
+    assert high == pytest.approx(found.confidence_interval.high, abs=0.01 * width)
 
 
 @pytest.mark.parametrize(("n", "p"), [(5, 0.3), (12, 0.9), (3, 0.5), (1, 0.01)])
 def test_binomial_draws_follow_their_law(n: int, p: float) -> None:
     rng = random.Random(7)
     draws = 20_000
-    seen = Counter(intervals._binomial(rng, n, p) for _ in range(draws))
+    seen = Counter(binomial_draw(rng, n, p) for _ in range(draws))
     for k in range(n + 1):
         expected = math.comb(n, k) * p**k * (1 - p) ** (n - k)
         deviation = math.sqrt(expected * (1 - expected) / draws)
@@ -117,72 +163,69 @@ def test_binomial_draws_follow_their_law(n: int, p: float) -> None:
 
 def test_binomial_draws_of_large_n_stay_in_range() -> None:
     rng = random.Random(7)
-    draws = [intervals._binomial(rng, 50_000, 0.001) for _ in range(500)]
+    draws = [binomial_draw(rng, 50_000, 0.001) for _ in range(500)]
     assert min(draws) >= 0
     assert max(draws) <= 50_000
     assert sum(draws) / 500 == pytest.approx(50, abs=1.6)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 6, 101])
-def test_resampled_medians_follow_the_law_of_resampling(n: int) -> None:
-    rng = random.Random(11)
-    values = sorted(rng.expovariate(1.0) for _ in range(n))
-    draws = 4000
-    quick = sorted(intervals._resampled_median(values, rng) for _ in range(draws))
-    plain = sorted(median(rng.choices(values, k=n)) for _ in range(draws))
-    # The two-sample Kolmogorov-Smirnov distance exceeds this once in a hundred thousand.
-    limit = 2.47 * math.sqrt(2 / draws)
-    for value in quick:
-        distance = abs(bisect_right(quick, value + 1e-12) - bisect_right(plain, value + 1e-12)) / draws
-        assert distance < limit
-
-
-def test_bootstrap_interval_of_a_median() -> None:
-    values = list(range(1, 102))
-    estimate = bootstrap_median(values, seed=0)
-    assert estimate.value == 51
-    # The binomial interval of a median: ranks 51 -+ 1.96 sqrt(n) / 2.
-    assert estimate.low == pytest.approx(41, abs=2)
-    assert estimate.high == pytest.approx(61, abs=2)
-    assert bootstrap_median(values[::-1], seed=0) == estimate
-    assert bootstrap_median(values, seed=1) != estimate
-    assert bootstrap_median([2.5], seed=0) == (2.5, 2.5, 2.5)
+def test_the_interval_of_a_median_is_between_order_statistics() -> None:
+    values = [float(value) for value in range(1, 102)]
+    low, high, method = median_bounds(values)
+    assert method == "order_statistics"
+    # Ranks 41 and 61 cover 95.4 %, ranks 42 and 60 cover 93.9 %.
+    assert (low, high) == (pytest.approx(41.3, abs=0.4), pytest.approx(60.7, abs=0.4))
+    assert median_bounds(values[::-1]) == (low, high, method)
+    assert median_bounds(values[:5]) == (None, None, "too_few")
     with pytest.raises(ValueError, match="finite"):
-        bootstrap_median([1.0, math.nan], seed=0)
-    with pytest.raises(ValueError, match="at least one"):
-        bootstrap_median([], seed=0)
+        median_bounds([1.0, math.nan])
 
 
-def test_paired_bootstrap_sees_a_difference_and_none() -> None:
-    better = [1.0] * 60 + [0.0] * 40
-    worse = [1.0] * 40 + [0.0] * 60
-    found = paired_bootstrap(better, worse, seed=0)
-    assert found.difference == pytest.approx(0.2)
-    assert 0 < found.low < 0.2 < found.high
-    assert found.p_value < 0.01
-    back = paired_bootstrap(worse, better, seed=0)
-    assert back.difference == pytest.approx(-0.2)
-    assert back.high < 0
-    same = paired_bootstrap(better, better, seed=0)
-    assert same == (0.0, 0.0, 0.0, 1.0)
+@pytest.mark.parametrize("n", [6, 7, 12, 51])
+def test_the_interval_of_a_median_covers_it(n: int) -> None:
+    rng = random.Random(n)
+    hits = 0
+    for _ in range(2000):
+        low, high, _ = median_bounds([rng.gauss(0, 1) for _ in range(n)])
+        assert low is not None
+        assert high is not None
+        hits += low <= 0 <= high
+    assert hits / 2000 == pytest.approx(0.95, abs=0.02)
 
 
-def test_pairing_matters() -> None:
-    rng = random.Random(2)
-    hard = [rng.gauss(0, 10) for _ in range(50)]
-    shifted = [v + 0.5 + rng.gauss(0, 0.1) for v in hard]
-    assert paired_bootstrap(shifted, hard, seed=0, resamples=500).low > 0.4
-    assert paired_bootstrap(sorted(shifted), hard, seed=0, resamples=500).low < 0.1
+def test_differences_from_resamples() -> None:
+    rng = random.Random(3)
+    jackknife = [rng.gauss(0, 1) for _ in range(50)]
+    none = difference_from(0.1, sorted(rng.gauss(0.1, 1) for _ in range(999)), jackknife, 50)
+    assert 0.5 < none.p_value <= 1
+    clear = difference_from(9.0, sorted(rng.gauss(9, 1) for _ in range(999)), jackknife, 50)
+    assert clear.p_value == pytest.approx(math.erfc(9 / math.sqrt(1 + 81 / 50) / math.sqrt(2)), rel=0.5)
+    assert clear.low is not None
+    assert 6 < clear.low < 9
+    assert difference_from(9.0, [9.0, 9.5], jackknife, 9).method == "too_few"
+    assert difference_from(0.0, [0.0] * 99, jackknife, 50) == (0.0, None, None, "no_spread", 1.0)
+
+
+def test_sign_flips_equal_mcnemar_and_count_every_pattern() -> None:
+    for b, c in [(0, 0), (3, 1), (0, 5), (6, 6), (10, 2)]:
+        assert sign_flip([1.0] * b + [-1.0] * c + [0.0] * 7) == pytest.approx(mcnemar(b, c), rel=1e-12)
+    moved = [0.5, -1.25, 3.0, 2.0, -0.25]
+    patterns = [abs(sum(s * m for s, m in zip(signs, moved, strict=True)))
+                for signs in itertools.product((1, -1), repeat=5)]  # fmt: skip
+    assert sign_flip(moved) == sum(one >= abs(sum(moved)) for one in patterns) / 32
+    assert sign_flip([0.1] * 400) == pytest.approx(math.erfc(20 / math.sqrt(2)), rel=1e-9)
+    with pytest.raises(ValueError, match="finite"):
+        sign_flip([math.inf])
 
 
 def test_same_seed_same_bits_in_any_order_and_process() -> None:
     values = [math.sin(i) for i in range(100)]
-    first = bootstrap_mean(values, seed="job/0", resamples=200)
-    assert bootstrap_mean(values[::-1], seed="job/0", resamples=200) == first
-    assert bootstrap_mean(values, seed="job/1", resamples=200) != first
+    first = mean_bounds(values, seed="job/0")
+    assert mean_bounds(values[::-1], seed="job/0") == first
+    assert mean_bounds(values, seed="job/1") != first
     script = (
-        "import math; from assay.service.metrics.intervals import bootstrap_mean as b;"
-        "print(repr(tuple(b([math.sin(i) for i in range(100)], seed='job/0', resamples=200))))"
+        "import math; from assay.service.metrics.intervals import mean_bounds as b;"
+        "print(repr(tuple(b([math.sin(i) for i in range(100)], seed='job/0'))))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -196,14 +239,8 @@ def test_same_seed_same_bits_in_any_order_and_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "options"),
-    [([], {}), ([math.nan], {}), ([math.inf], {}), ([1.0], {"resamples": 0}), ([1.0], {"confidence": 1.0})],
+    ("values", "confidence"), [([], 0.95), ([math.nan], 0.95), ([math.inf], 0.95), ([1.0], 1.0)]
 )
-def test_bootstrap_refuses_impossible_input(values: list[float], options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"bootstrap|resamples|confidence"):
-        bootstrap_mean(values, seed=0, **options)  # type: ignore[arg-type]
-
-
-def test_paired_bootstrap_refuses_unpaired_values() -> None:
-    with pytest.raises(ValueError, match="got 2 and 1"):
-        paired_bootstrap([1.0, 2.0], [1.0], seed=0)
+def test_refuses_impossible_input(values: list[float], confidence: float) -> None:
+    with pytest.raises(ValueError, match=r"interval needs|confidence"):
+        mean_bounds(values, seed=0, confidence=confidence)

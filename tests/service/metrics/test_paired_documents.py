@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.service.contract.results import EvaluationResult, Metric, data_label
 from assay.service.metrics.comparison import JobResults, compare
-from assay.service.metrics.paired import PairedBootstrap
+from assay.service.metrics.paired import LinearisedTest
 from assay.service.metrics.perplexity import perplexity_of
 from assay.service.metrics.tables import TABLES
 
@@ -50,10 +50,10 @@ def test_the_difference_is_over_the_documents_that_both_measured() -> None:
     assert row.ci_low is not None
     assert row.ci_high is not None
     assert row.ci_low < row.difference < row.ci_high < 0
-    assert isinstance(row.test, PairedBootstrap)
-    assert (row.test.n, row.test.resamples) == (30, 2000)
+    assert isinstance(row.test, LinearisedTest)
+    assert (row.test.n, row.test.moved, row.ci_method) == (30, 30, "studentised")
     [part] = compare([job("a", 4.0, documents), job("b", 3.9, documents[:20])]).rows
-    assert isinstance(part.test, PairedBootstrap)
+    assert isinstance(part.test, LinearisedTest)
     assert part.test.n == 20
 
 

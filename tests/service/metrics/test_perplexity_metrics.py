@@ -17,8 +17,11 @@ def test_is_the_exponential_of_the_mean_over_all_words() -> None:
     assert metric.value == pytest.approx(math.exp(13 / 8), rel=1e-15)
     assert metric.n == 2
     assert not metric.higher_is_better
-    assert metric.ci_low == pytest.approx(math.exp(1.5))
-    assert metric.ci_high == pytest.approx(math.exp(10 / 6))
+    assert metric.ci_method == "t"
+    # Influences of the documents on the mean loss: (3 - 2 * 13 / 8) / 4 and its negative; t of 1 degree.
+    half = 12.7062 * 0.0625 / 1
+    assert metric.ci_low == pytest.approx(math.exp(13 / 8 - half), rel=1e-4)
+    assert metric.ci_high == pytest.approx(math.exp(13 / 8 + half), rel=1e-4)
 
 
 def test_the_interval_narrows_with_the_number_of_documents_and_repeats_bit_for_bit() -> None:

@@ -43,7 +43,7 @@ def test_values_by_hand() -> None:
     assert metrics["mean_accuracy"].value == pytest.approx((5 / 6 + 1 / 4) / 2, abs=1e-15)
     assert metrics["miou"].value == pytest.approx((5 / 9 + 1 / 5) / 2, abs=1e-15)
     assert {metric.n for metric in metrics.values()} == {2}
-    assert {metric.ci_method for metric in metrics.values()} == {"bootstrap"}
+    assert {metric.ci_method for metric in metrics.values()} == {"too_few"}  # of two images
 
 
 def test_a_class_that_is_only_predicted_counts_for_the_union_alone() -> None:

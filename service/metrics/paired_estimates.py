@@ -1,0 +1,198 @@
+"""Paired differences of metrics that are means over examples, or functions of such means, or of all examples.
+
+A metric t is linear where t = (1/n) sum x_i; smooth metrics are so but for terms of order 1/n: t_i = t + L_i,
+L_i the influence of example i (the infinitesimal jackknife: Efron 1982, "The Jackknife, the Bootstrap and
+Other Resampling Plans", section 6.3). The paired difference of two models then has one number per example,
+d_i = t_i of the second less t_i of the first, whose mean is the difference itself. Other metrics are
+resampled: examples are drawn, and each draw has both models' outcomes of an example.
+
+Legend: n common examples, R resamples.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from assay.service.metrics.distributions import normal_p
+from assay.service.metrics.estimates import groups, resamples
+from assay.service.metrics.intervals import Bounds, difference_from, mean_bounds
+from assay.service.metrics.paired import (
+    AnyPairedTest,
+    Difference,
+    LinearisedTest,
+    Pair,
+    PairedMetrics,
+    Reported,
+    Rows,
+    SignFlipTest,
+    agrees,
+)
+from assay.service.metrics.paired_tests import sign_flip
+from assay.service.metrics.score_intervals import paired_score
+
+# Resamples are drawn and measured for both jobs; beyond this many examples R shrinks.
+DRAWS = 1_000_000
+
+Examples = Sequence[Any] | None
+"""What a metric is computed from, one entry per example; None where it does not follow from the rows."""
+
+
+class Linear(NamedTuple):
+    """A metric, and the number of each example; their mean is the metric."""
+
+    value: float
+    terms: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """How a metric follows from per-example numbers.
+
+    Attributes:
+        examples: From the rows, their numbers, in the order of the rows.
+        linear: From these numbers the metric and its terms; None where it has no value. Without it the
+            numbers are the terms.
+        largest: The largest possible difference of a term between two models, where there is one.
+    """
+
+    examples: Callable[[Rows], Examples]
+    linear: Callable[[Sequence[Any]], Linear | None] | None = None
+    largest: float | None = None
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A metric of all examples together that is no smooth function of means.
+
+    Attributes:
+        examples: As for `Estimator`.
+        value: From the numbers of some examples, in the order of their ids; None where it has no value.
+        stratum: From the numbers of an example, the part of the examples in which it is drawn, so that the
+            size of each part stays; None to draw from all.
+    """
+
+    examples: Callable[[Rows], Examples]
+    value: Callable[[Sequence[Any]], float | None]
+    stratum: Callable[[Any], Any] | None = None
+
+
+class PairedEstimates:
+    """Differences of metrics by their estimators."""
+
+    def __init__(self, pair: Pair, estimators: Mapping[str, Estimator | Statistic]) -> None:
+        self._pair = pair
+        self._estimators = estimators
+
+    def difference(self, metric: str, reported: Reported) -> Difference | None:
+        """As `PairedMetrics`."""
+        estimator, pair = self._estimators.get(metric), self._pair
+        if estimator is None or not pair.ids:
+            return None
+        common: list[list[Any]] = []
+        for rows, columns, value in zip(pair.rows, pair.columns, reported, strict=True):
+            every = estimator.examples(columns)
+            if not every or None in every:
+                return None
+            # In the order of ids, so that the order of shards changes no bit.
+            if not agrees(_value(estimator, [every[rows[one]] for one in sorted(rows)]), value):
+                return None
+            common.append([every[rows[one]] for one in pair.ids])
+        if isinstance(estimator, Statistic):
+            return _resampled(pair, metric, estimator, common)
+        return _linear(pair, metric, estimator, common)
+
+
+class FirstOf:
+    """The differences of the first of several parts that knows a metric."""
+
+    def __init__(self, *parts: PairedMetrics) -> None:
+        self._parts = parts
+
+    def difference(self, metric: str, reported: Reported) -> Difference | None:
+        """As `PairedMetrics`."""
+        found = (part.difference(metric, reported) for part in self._parts)
+        return next((one for one in found if one is not None), None)
+
+
+def mean_of(values: Sequence[float]) -> Linear:
+    """A mean."""
+    return Linear(math.fsum(values) / len(values), values)
+
+
+def ratio_of(pairs: Sequence[tuple[float, float]]) -> Linear | None:
+    """A ratio of sums, sum a / sum b, from (a, b) of each example; None without any b."""
+    whole = math.fsum(b for _, b in pairs)
+    if not whole:
+        return None
+    value, n = math.fsum(a for a, _ in pairs) / whole, len(pairs)
+    return Linear(value, [value + (a - value * b) * n / whole for a, b in pairs])
+
+
+def root_of(squares: Sequence[float]) -> Linear:
+    """The root of a mean."""
+    square = math.fsum(squares) / len(squares)
+    value = math.sqrt(square)
+    return Linear(value, [value + (one - square) / (2 * value) if value else 0.0 for one in squares])
+
+
+def _value(estimator: Estimator | Statistic, examples: Sequence[Any]) -> float | None:
+    if isinstance(estimator, Statistic):
+        return estimator.value(examples)
+    found = (estimator.linear or mean_of)(examples)
+    return None if found is None else found.value
+
+
+def _linear(pair: Pair, metric: str, estimator: Estimator, common: Sequence[list[Any]]) -> Difference | None:
+    first, second = ((estimator.linear or mean_of)(side) for side in common)
+    if first is None or second is None:
+        return None
+    terms = [b - a for a, b in zip(first.terms, second.terms, strict=True)]
+    n, moved = len(terms), sum(bool(one) for one in terms)
+    bounds: Bounds | None = None
+    if estimator.largest is None:
+        bounds = mean_bounds(terms, seed=f"{pair.seed}/{metric}")
+    else:
+        bounds = Bounds(*paired_score(terms, largest=estimator.largest), "tango_effective")
+    test: AnyPairedTest
+    if estimator.linear is None:
+        test = SignFlipTest(p_value=sign_flip(terms), n=n, moved=moved)
+    else:
+        squares = math.fsum(one * one for one in terms)
+        p_value = normal_p(math.fsum(terms) / math.sqrt(squares)) if squares else 1.0
+        test = LinearisedTest(p_value=p_value, n=n, moved=moved)
+    return Difference(second.value - first.value, bounds.low, bounds.high, test, bounds.method)
+
+
+def _resampled(
+    pair: Pair, metric: str, statistic: Statistic, common: Sequence[list[Any]]
+) -> Difference | None:
+    n = len(pair.ids)
+    draws = random.Random(f"assay/bootstrap/{pair.seed}/{metric}")
+
+    def difference(places: Sequence[int]) -> float | None:
+        first, second = (statistic.value([side[place] for place in places]) for side in common)
+        return None if first is None or second is None else second - first
+
+    whole, count = difference(range(n)), resamples(n, DRAWS)
+    if whole is None:
+        return None
+    strata: dict[Any, list[int]] = {}
+    for place, one in enumerate(common[0]):
+        strata.setdefault(statistic.stratum and statistic.stratum(one), []).append(place)
+    parts = sorted(strata.values())
+
+    def draw() -> list[int]:
+        """Places in ascending order: copies of an example stay together."""
+        return sorted(place for part in parts for place in draws.choices(part, k=len(part)))
+
+    drawn = (difference(draw()) for _ in range(count))
+    sampled = sorted(one for one in drawn if one is not None)
+    left_out = (difference([place for place in range(n) if place not in out]) for out in groups(n) if n > 1)
+    jackknife = [one for one in left_out if one is not None]
+    if not sampled or not jackknife:
+        return None
+    return pair.bootstrap(difference_from(whole, sampled, jackknife, n), len(sampled))

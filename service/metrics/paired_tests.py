@@ -1,0 +1,80 @@
+"""Paired tests of two models on the same examples, by exchanging the models.
+
+Sources:
+    McNemar 1947, "Note on the sampling error of the difference between correlated proportions"; the exact
+        form: given b + c discordant pairs, b is Binomial(b + c, 1/2).
+    Fisher 1935, "The Design of Experiments", section 21: the randomisation test of paired differences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from assay.service.metrics.distributions import normal_p
+
+# Patterns of signs are counted up to so many differences that are not 0.
+MAX_FLIPPED = 12
+# Sums that differ by less than this share of their terms are the same but for rounding.
+SAME = 1e-12
+
+
+def mcnemar(b: int, c: int) -> float:
+    """Exact two-sided p of McNemar's test for two models on the same examples.
+
+    Args:
+        b: examples that only the first model gets right.
+        c: examples that only the second model gets right.
+
+    Returns:
+        p in [0, 1]: min(1, 2 P[Binomial(b + c, 1/2) <= min(b, c)]); 1 without discordant pairs.
+
+    Raises:
+        ValueError: a count is negative.
+    """
+    if b < 0 or c < 0:
+        raise ValueError(f"the counts of discordant pairs must be >= 0; got b={b}, c={c}")
+    n, k = b + c, min(b, c)
+    if b == c:
+        return 1.0
+    # The largest term as a ratio of exact integers; the others follow from it: C(n, j-1) = C(n, j) j/(n-j+1).
+    largest = math.comb(n, k) / (1 << n)
+    total = term = 1.0
+    for j in range(k, 0, -1):
+        term *= j / (n - j + 1)
+        total += term
+        if term < total * 2.0**-60:
+            break
+    return min(1.0, 2 * largest * total)
+
+
+def sign_flip(differences: Sequence[float]) -> float:
+    """Two-sided p of "no difference" for the mean of paired differences.
+
+    With models that are alike, the sign of each difference is a fair coin. p is the share of the patterns of
+    signs with |sum| at least that found: counted for up to `MAX_FLIPPED` differences that are not 0, else by
+    the normal distribution of sum d / sqrt(sum d^2). For differences of -1, 0 and 1 the count is McNemar's.
+
+    Args:
+        differences: second less first of each example, (n,), in any order.
+
+    Returns:
+        p in [0, 1]; 1 without any difference.
+
+    Raises:
+        ValueError: a difference is not finite.
+    """
+    if not all(map(math.isfinite, differences)):
+        raise ValueError("a paired test needs finite differences")
+    moved = [one for one in sorted(differences) if one]
+    if not moved:
+        return 1.0
+    total = abs(math.fsum(moved))
+    if len(moved) > MAX_FLIPPED:
+        return normal_p(total / math.sqrt(math.fsum(one * one for one in moved)))
+    # Half of the patterns: the others are their negatives.
+    sums = [abs(moved[0])]
+    for one in moved[1:]:
+        sums = [part + sign * one for part in sums for sign in (1, -1)]
+    margin = SAME * math.fsum(map(abs, moved))
+    return sum(abs(part) >= total - margin for part in sums) / len(sums)
