@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import csv
+import io
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
 from assay.service.api.errors import documented
 from assay.service.api.outcome_tables import read_result, table_of
-from assay.service.api.results import finished_results
+from assay.service.api.results import compact, finished_results, inert
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
-from assay.service.metrics.comparison import Comparison, JobResults, compare
+from assay.service.metrics.comparison import Comparison, ComparisonRow, JobResults, compare
+from assay.service.metrics.multiple_tests import Adjustment
 from assay.service.metrics.paired import Rows
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -22,6 +25,27 @@ router = APIRouter(prefix="/api/v1/compare", tags=["compare"])
 MAX_JOBS = 10
 # Of all evaluations of all jobs: ten jobs with twenty evaluations of 50,000 examples.
 MAX_ROWS = 10_000_000
+CSV_COLUMNS = (
+    "evaluation",
+    "params",
+    "data",
+    "protocol",
+    "metric",
+    "first_job",
+    "first",
+    "second_job",
+    "second",
+    "difference",
+    "ci_low",
+    "ci_high",
+    "ci_method",
+    "test",
+    "p_value",
+    "adjusted_p_value",
+    "adjust",
+    "n",
+    "unit",
+)
 JobIds = Annotated[
     str,
     Query(
@@ -35,14 +59,54 @@ JobIds = Annotated[
     "",
     operation_id="compare_jobs",
     summary="Compare the results of jobs",
-    responses=documented(NotFound, NoResults),
-    dependencies=[only("jobs")],
+    response_model=Comparison,
+    responses={
+        200: {"content": {"text/csv": {"schema": {"type": "string"}, "example": ",".join(CSV_COLUMNS)}}},
+        **documented(NotFound, NoResults),
+    },
+    dependencies=[only("jobs", "adjust", "format")],
 )
-def compare_jobs(jobs: JobIds, store: StoreDep, catalog: CatalogDep) -> Comparison:
+def compare_jobs(
+    jobs: JobIds,
+    store: StoreDep,
+    catalog: CatalogDep,
+    adjust: Annotated[
+        Adjustment, Query(description="how p-values are adjusted for the number of all tests of the answer")
+    ] = "holm",
+    format: Annotated[Literal["json", "csv"], Query()] = "json",  # noqa: A002 (the contract's name)
+) -> Response | Comparison:
     """The same metrics side by side, with paired intervals and tests on the common examples."""
     ids = _split(jobs)
     _check_size([find_job(store, job_id) for job_id in ids], jobs)
-    return compare([_side(store, catalog, job_id) for job_id in ids])
+    comparison = compare([_side(store, catalog, job_id) for job_id in ids], adjust)
+    if format == "json":
+        return comparison
+    return Response(to_csv(comparison), media_type="text/csv; charset=utf-8")
+
+
+def to_csv(comparison: Comparison) -> str:
+    """CSV with one row per metric and pair of jobs."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(CSV_COLUMNS)
+    for row in comparison.rows:
+        writer.writerow(_cells(row, comparison.adjust))
+    return text.getvalue()
+
+
+def _cells(row: ComparisonRow, adjust: Adjustment) -> list[Any]:
+    params, data = compact(row.params), compact(row.data)
+    first, second = row.values
+    tested: list[Any] = [""] * 5
+    if (test := row.test) is not None:
+        tested = [test.name, test.p_value, test.adjusted_p_value, adjust, test.n]
+    return [
+        *map(inert, (row.evaluation, params, data, row.protocol, row.metric)),
+        *(first.job, first.value, second.job, second.value),
+        *(row.difference, row.ci_low, row.ci_high, row.ci_method or ""),
+        *tested,
+        row.unit or "",
+    ]
 
 
 def _check_size(rows: list[JobRow], given: str) -> None:

@@ -105,16 +105,17 @@ def to_csv(results: Results) -> str:
 
 
 def _cells(evaluation: EvaluationResult, name: str, metric: Metric) -> list[Any]:
-    params, data = _compact(evaluation.params), _compact(evaluation.data)
+    params, data = compact(evaluation.params), compact(evaluation.data)
     texts = (evaluation.name, params, data, evaluation.protocol, evaluation.backend, name)
     numbers = (metric.value, metric.n, metric.ci_low, metric.ci_high)
-    return [*map(_inert, texts), *numbers, _inert(metric.ci_method), metric.unit or ""]
+    return [*map(inert, texts), *numbers, inert(metric.ci_method), metric.unit or ""]
 
 
-def _compact(value: object) -> str:
+def compact(value: object) -> str:
+    """JSON for a cell of a CSV."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
     """The text, with an apostrophe in front where a spreadsheet would run it."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text

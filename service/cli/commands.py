@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from assay.service.cli import output
+from assay.service.cli.markdown import comparison_markdown
 from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.contract.errors import NotFound
@@ -187,8 +188,12 @@ def catalog(options: Options) -> int:
 def compare(options: Options) -> int:
     """Shows the metrics of several jobs side by side."""
     with connected(options) as client:
-        comparison = client.compare(options.jobs)
-    _show(options, comparison, output.comparison_table(comparison))
+        if options.format == "csv" and not options.json:
+            sys.stdout.write(client.compare_csv(options.jobs, options.adjust))
+            return OK
+        comparison = client.compare(options.jobs, options.adjust)
+    show = comparison_markdown if options.format == "markdown" else output.comparison_table
+    _show(options, comparison, show(comparison))
     return OK
 
 

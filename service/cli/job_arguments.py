@@ -81,15 +81,7 @@ def add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     job_argument(parser)
     parser.add_argument("--format", choices=["table", "json", "csv"], default="table")
 
-    parser = add_remote(
-        subcommands,
-        "compare",
-        commands.compare,
-        "compare the results of jobs with those of the first one",
-        f"assay compare {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z",
-    )
-    parser.add_argument("jobs", metavar="JOB", nargs="+", help="two or more job ids")
-    json_argument(parser)
+    _add_compare(subcommands)
 
     parser = add_remote(
         subcommands,
@@ -124,6 +116,25 @@ def add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("kind", metavar="KIND", nargs="?", help="model, attack, data, recipe, ...")
     parser.add_argument("name", metavar="NAME", nargs="?", help="a component of that kind")
+    json_argument(parser)
+
+
+def _add_compare(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    parser = add_remote(
+        subcommands,
+        "compare",
+        commands.compare,
+        "compare the results of jobs with those of the first one",
+        f"assay compare {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z",
+    )
+    parser.add_argument("jobs", metavar="JOB", nargs="+", help="two or more job ids")
+    parser.add_argument(
+        "--adjust",
+        choices=["holm", "benjamini_hochberg"],
+        default="holm",
+        help="how p-values are adjusted for the number of tests",
+    )
+    parser.add_argument("--format", choices=["table", "markdown", "csv"], default="table")
     json_argument(parser)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from assay.service.cli import output
 from assay.service.contract.results import EvaluationResult, Metric, Results
@@ -43,6 +44,14 @@ def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str
     return "\n\n".join([*(_table(columns, rows) for columns, rows in groups.items()), notes])
 
 
+def comparison_markdown(comparison: Mapping[str, Any]) -> str:
+    """A comparison as a Markdown table, then notes."""
+    legend, header, rows, notes = output.comparison_lines(comparison)
+    lines = [f"| {' | '.join(map(_escaped, line))} |" for line in (header, *rows)]
+    below = "\n".join(f"- {output.printable(line)}" for line in [*legend, *notes])
+    return "\n".join([lines[0], "|" + " --- |" * len(header), *lines[1:], "", below])
+
+
 def _conditions(part: EvaluationResult) -> dict[str, object]:
     return {**part.params, "protocol": part.protocol, "data": part.data.get("name")}
 
@@ -62,7 +71,10 @@ def _cell(metric: Metric) -> str:
     """Value and interval, as `97.5 [95.3, 98.7]`; `-` if not finite; of an exact count the value alone."""
     numbers = (metric.value, metric.ci_low, metric.ci_high)
     value, low, high = (output.number(number, metric.unit).removesuffix(" %") for number in numbers)
-    return value if metric.ci_method == "exact" else f"{value} [{low}, {high}]"
+    if metric.ci_method == "exact":
+        return value
+    without = output.WITHOUT.get(metric.ci_method)
+    return f"{value} ({without})" if without else f"{value} [{low}, {high}]"
 
 
 def _unit(metric: Metric) -> str:
@@ -76,7 +88,8 @@ def _escaped(cell: str) -> str:
 def _notes(results: Mapping[str, Results]) -> list[str]:
     """Kinds of interval, warnings, and the measuring code and device."""
     parts = [part for found in results.values() for part in found.evaluations]
-    kinds = dict.fromkeys(metric.ci_method for part in parts for metric in part.metrics.values())
+    methods = [metric.ci_method for part in parts for metric in part.metrics.values()]
+    kinds = dict.fromkeys(method for method in methods if method not in output.WITHOUT)
     lines = [f"95 % intervals: {', '.join(kinds)}"]
     warned: dict[str, dict[str, None]] = {}
     for name, found in results.items():

@@ -21,7 +21,15 @@ IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
 # Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
 WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
-TESTS = {"mcnemar": "McNemar", "paired_bootstrap": "paired bootstrap"}
+TESTS = {
+    "mcnemar": "McNemar",
+    "sign_flip": "sign flip",
+    "linearised": "linearised",
+    "paired_bootstrap": "paired bootstrap",
+}
+# Shown in place of an interval, by its method.
+WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}
+ADJUSTMENTS = {"holm": "HOLM", "benjamini_hochberg": "BENJAMINI-HOCHBERG"}
 MAX_LISTED = 12
 _NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
 
@@ -187,7 +195,7 @@ def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
 def metric_cells(metric: Metric) -> tuple[str, str, str]:
     """Value, interval and sample size; an exact count has no interval."""
     interval = f"[{number(metric.ci_low, metric.unit)}, {number(metric.ci_high, metric.unit)}]"
-    shown = "-" if metric.ci_method == "exact" else interval
+    shown = "-" if metric.ci_method == "exact" else WITHOUT.get(metric.ci_method, interval)
     return number(metric.value, metric.unit), shown, str(metric.n)
 
 
@@ -211,6 +219,14 @@ def params_text(params: Mapping[str, Any]) -> str:
 
 def comparison_table(comparison: Mapping[str, Any]) -> str:
     """A line per metric and pair of jobs, then the shared parameters and the warnings."""
+    legend, header, rows, notes = comparison_lines(comparison)
+    return "\n".join([*legend, table(header, rows), *notes])
+
+
+def comparison_lines(
+    comparison: Mapping[str, Any],
+) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]], list[str]]:
+    """A comparison in lines: the letters of the jobs, the header, the rows, and notes below these."""
     letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
     legend = [f"{letter} = job {job}" for job, letter in letters.items()]
     found = comparison["rows"]
@@ -221,9 +237,18 @@ def comparison_table(comparison: Mapping[str, Any]) -> str:
     shown, shared = split_params(conditions)
     rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
     names = "EVALUATION PARAMS METRIC PAIR FIRST SECOND DIFFERENCE"
-    header = (*names.split(), "95 % INTERVAL", "P", "TEST")
+    header = (*names.split(), "95 % INTERVAL", *_p_headers(comparison), "TEST")
     warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
-    return "\n".join([*legend, table(header, rows), *shared, *warnings])
+    return legend, header, rows, [*shared, *warnings]
+
+
+def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
+    """Those of the raw and the adjusted p, with the names of the tests and of the adjustment."""
+    tests = [row["test"]["name"] for row in comparison["rows"] if row["test"]]
+    names = ", ".join(dict.fromkeys(TESTS.get(name, name).upper() for name in tests))
+    adjust = comparison.get("adjust", "")
+    how = f" ({ADJUSTMENTS.get(adjust, adjust)}, {len(tests)} TESTS)" if adjust else ""
+    return (f"P ({names})" if names else "P"), f"ADJUSTED P{how}"
 
 
 def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:
@@ -237,8 +262,9 @@ def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str,
         number(first["value"], unit),
         number(second["value"], unit),
         number(row["difference"], unit, sign=True),
-        interval if row["ci_low"] is not None else "-",
+        interval if row["ci_low"] is not None else WITHOUT.get(row.get("ci_method", ""), "-"),
         f"{test['p_value']:.3g}" if test else "-",
+        f"{adjusted:.3g}" if (adjusted := (test or {}).get("adjusted_p_value")) is not None else "-",
         TESTS.get(test["name"], test["name"]) if test else "-",
     )
 

@@ -182,9 +182,19 @@ class AssayClient(CheckpointCalls, ArtifactCalls, AdministrationCalls):
         """One component with the JSON Schema of its parameters."""
         return self._json("GET", f"{API}/catalog/{part(kind)}/{part(name)}")
 
-    def compare(self, job_ids: Sequence[str]) -> dict[str, Any]:
-        """The same metrics of several jobs side by side, with paired tests against the first."""
-        return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids)})
+    def compare(self, job_ids: Sequence[str], adjust: str = "holm") -> dict[str, Any]:
+        """The same metrics of several jobs side by side, with paired tests against the first.
+
+        Args:
+            job_ids: Two to ten jobs.
+            adjust: How p-values are adjusted for the number of tests: "holm" or "benjamini_hochberg".
+        """
+        return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids), "adjust": adjust})
+
+    def compare_csv(self, job_ids: Sequence[str], adjust: str = "holm") -> str:
+        """The comparison as CSV, one row per metric and pair of jobs."""
+        params = {"jobs": ",".join(job_ids), "adjust": adjust, "format": "csv"}
+        return self._call("GET", f"{API}/compare", params=params).text
 
     def quota(self) -> QuotaStatus:
         """Limits and usage of the caller's tenant, and its place in the queues."""

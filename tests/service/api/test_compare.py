@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from typing import Any
 
@@ -30,10 +31,35 @@ def test_two_jobs(api: httpx.Client, finished: Callable[..., str]) -> None:
     clean, pgd = comparison["rows"]
     assert (clean["evaluation"], pgd["evaluation"]) == ("clean", "pgd")
     assert pgd["difference"] == -0.5
-    assert pgd["test"] == {"name": "mcnemar", "p_value": 0.5, "b": 2, "c": 0, "n": 4}
+    assert pgd["test"] == {
+        "name": "mcnemar", "p_value": 0.5, "adjusted_p_value": 1.0, "b": 2, "c": 0, "n": 4
+    }  # fmt: skip
+    assert (comparison["adjust"], comparison["tests"]) == ("holm", 2)
     assert pgd["ci_low"] <= -0.5 <= pgd["ci_high"]
     assert [value["job"] for value in pgd["values"]] == [first, second]
     assert api.get("/api/v1/compare", params={"jobs": f"{first},{second}"}).json() == comparison
+
+
+def test_adjusted_p_values_by_name_and_in_csv(api: httpx.Client, finished: Callable[..., str]) -> None:
+    first = finished([1] * 12, [1] * 12)
+    second = finished([1] * 6 + [0] * 6, [1] * 7 + [0] * 5)
+    jobs = {"jobs": f"{first},{second}"}
+    p = [row["test"]["p_value"] for row in api.get("/api/v1/compare", params=jobs).json()["rows"]]
+    assert p == [0.03125, 0.0625]
+    for adjust, adjusted in {"holm": [0.0625, 0.0625], "benjamini_hochberg": [0.0625, 0.0625]}.items():
+        found = api.get("/api/v1/compare", params={**jobs, "adjust": adjust}).json()
+        assert found["adjust"] == adjust
+        assert [row["test"]["adjusted_p_value"] for row in found["rows"]] == adjusted
+    answer = api.get("/api/v1/compare", params={**jobs, "format": "csv"})
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(answer.text.splitlines()))
+    assert [row["evaluation"] for row in rows] == ["clean", "pgd"]
+    assert [(row["test"], row["adjust"], row["ci_method"]) for row in rows] == [
+        ("mcnemar", "holm", "tango")
+    ] * 2
+    assert [float(row["adjusted_p_value"]) for row in rows] == [0.0625, 0.0625]
+    wrong = api.get("/api/v1/compare", params={**jobs, "adjust": "bonferroni"})
+    assert (wrong.status_code, wrong.json()["error"]["details"][0]["loc"]) == (422, ["query", "adjust"])
 
 
 def test_jobs_without_results_are_409(

@@ -94,7 +94,7 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         filters = {"state", "kind", "model", "tag", "limit", "cursor"}
         stated = {"name", "normalization", "positions"}
         audit = {"after", "before", "tenant", "action", "key"}
-        assert known <= filters | stated | audit | {"dry_run", "format", "jobs"}
+        assert known <= filters | stated | audit | {"adjust", "dry_run", "format", "jobs"}
 
 
 def test_events_are_declared_as_a_stream(document: dict[str, Any]) -> None:

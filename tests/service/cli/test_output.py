@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from assay.service.cli import output
+from assay.service.cli.markdown import comparison_markdown
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.problems import Problems
 from assay.service.contract.results import (
@@ -164,26 +165,36 @@ def test_comparisons_have_p_values() -> None:
         "difference": 0.25,
         "ci_low": -0.1,
         "ci_high": 0.6,
-        "test": {"name": "mcnemar", "p_value": 0.03125},
+        "test": {"name": "mcnemar", "p_value": 0.03125, "adjusted_p_value": 0.0625},
     }
     untested = {**row, "metric": "perplexity", "unit": "number", "ci_low": None, "ci_high": None}
     untested |= {"test": {"name": "paired_bootstrap", "p_value": 0.5}}
     of_an_older_service = {key: value for key, value in row.items() if key != "unit"} | {"test": None}
     warning = {"code": "not_common", "message": "only one", "evidence": {}}
     rows = [row, untested, of_an_older_service]
-    text = output.comparison_table({"jobs": ["x", "y"], "rows": rows, "warnings": [warning]})
+    comparison = {"jobs": ["x", "y"], "adjust": "holm", "rows": rows, "warnings": [warning]}
+    text = output.comparison_table(comparison)
     lines = text.splitlines()
     assert lines[:2] == ["A = job x", "B = job y"]
     assert re.split(r" {2,}", lines[3]) == [
         "pgd", "epsilon=2/255", "top1", "B - A", "50.0 %", "75.0 %", "+25.0 %", "[-10.0 %, +60.0 %]",
-        "0.0312", "McNemar",
+        "0.0312", "0.0625", "McNemar",
     ]  # fmt: skip
-    assert lines[2].split()[-2:] == ["P", "TEST"]
+    assert re.split(r" {2,}", lines[2])[-3:] == [
+        "P (MCNEMAR, PAIRED BOOTSTRAP)", "ADJUSTED P (HOLM, 2 TESTS)", "TEST",
+    ]  # fmt: skip
     assert re.split(r" {2,}", lines[4])[4:6] == ["0.5", "0.75"]
-    assert re.split(r" {2,}", lines[4])[-3:] == ["-", "0.5", "paired bootstrap"]
+    assert re.split(r" {2,}", lines[4])[-4:] == ["-", "0.5", "-", "paired bootstrap"]
     assert re.split(r" {2,}", lines[5])[4:6] == ["0.5", "0.75"]
     assert re.split(r" {2,}", lines[5])[-2:] == ["-", "-"]
     assert lines[6:] == ["pgd: protocol=paper data=digits", "warning not_common: only one"]
+    older = {key: value for key, value in comparison.items() if key != "adjust"}
+    assert "ADJUSTED P  TEST" in output.comparison_table(older)
+    written = comparison_markdown(comparison).splitlines()
+    assert written[0].startswith("| EVALUATION | PARAMS | METRIC |")
+    assert [line.count("|") for line in written[:5]] == [12] * 5
+    assert written[2].endswith("| 0.0312 | 0.0625 | McNemar |")
+    assert written[6:8] == ["- A = job x", "- B = job y"]
 
 
 def test_partial_and_failed_results_say_so() -> None:
