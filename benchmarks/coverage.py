@@ -1,0 +1,416 @@
+"""How often the 95 % intervals hold the true value, and how often tests reject a true null hypothesis.
+
+`python -m benchmarks.coverage [--draws 2000] [--jobs 1] [--only SECTION ...]`; the tables are in
+`docs/statistics.md`. The intervals are the product's own (`service/metrics`), over synthetic outcomes with a
+known truth. The error of a simulated coverage is 0.5 points (one standard deviation) at 2,000 draws. Where
+outcomes are discrete, the exact coverage stands beside it: a sum of binomial or trinomial probabilities.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from assay.service.metrics import estimates, intervals
+from assay.service.metrics.anomaly import anomaly_metrics
+from assay.service.metrics.calibration import calibration_metrics
+from assay.service.metrics.corruption import corruption_metrics
+from assay.service.metrics.intervals import mean_bounds, median_bounds, wilson
+from assay.service.metrics.paired import Pair
+from assay.service.metrics.paired_tests import mcnemar, sign_flip
+from assay.service.metrics.perplexity import perplexity_metrics
+from assay.service.metrics.regression import Regression
+from assay.service.metrics.score_intervals import effective_wilson, paired_score, tango
+from assay.service.metrics.segmentation import segmentation_metrics
+from assay.service.metrics.table import Context
+from assay.service.metrics.tables import TABLES
+
+SIZES = (50, 355, 1000)
+Z = stats.norm.ppf(0.975)
+# What takes long has fewer draws: bootstraps shown beside the chosen interval, and metrics of all examples
+# together, these with fewer resamples than the product's 2,000 too.
+SLOW_DRAWS, SLOW_RESAMPLES = 400, 400
+Row = tuple[Any, ...]
+Ends = tuple[float | None, float | None]
+
+
+class Cell(NamedTuple):
+    """A row of a table: its labels, and the function that measures the rest from a number of draws."""
+
+    labels: Row
+    measure: Callable[[int], Row]
+
+
+def shares(n: int) -> list[tuple[str, float]]:
+    """The true proportions: middling, high, and one expected failure."""
+    return [("0.5", 0.5), ("0.95", 0.95), ("1 - 1/n", 1 - 1 / n)]
+
+
+def covered(ends: Sequence[Ends], truth: float) -> tuple[float, float]:
+    """The share of the intervals that hold the truth, and the share of samples without an interval."""
+    known = [(low, high) for low, high in ends if low is not None and high is not None]
+    held = sum(low <= truth + 1e-12 and truth <= high + 1e-12 for low, high in known)
+    return (held / len(known) if known else math.nan), 1 - len(known) / len(ends)
+
+
+def percent(value: float) -> str:
+    """One digit, a dash for a number that there is not."""
+    return "-" if math.isnan(value) else f"{100 * value:.1f}"
+
+
+# One proportion ---------------------------------------------------------------------------------------------
+
+
+def proportion(n: int, p: float, draws: int) -> Row:
+    """Wilson's coverage, simulated and exact, and that of the mid-P interval for comparison."""
+    counts = np.arange(n + 1)
+    weights = stats.binom.pmf(counts, n, p)
+    held = np.array([low <= p <= high for low, high in (wilson(int(k), n) for k in counts)])
+    middle = stats.binom.pmf(counts, n, p) / 2
+    tails = np.minimum(stats.binom.cdf(counts, n, p) - middle, stats.binom.sf(counts, n, p) + middle)
+    sample = np.random.default_rng([n, int(1e6 * p)]).binomial(n, p, draws)
+    return percent(held[sample].mean()), percent(weights[held].sum()), percent(weights[tails > 0.025].sum())
+
+
+def proportions() -> Iterator[Cell]:
+    """One proportion of independent examples."""
+    for n in SIZES:
+        for label, p in shares(n):
+            yield Cell((n, label), partial(proportion, n, p))
+
+
+# A mean of shares -------------------------------------------------------------------------------------------
+
+
+def answers(rng: np.random.Generator, n: int, p: float, size: int, together: float = 0.5) -> Any:
+    """(size, n) shares of five answers that are right; the five of an example agree by this correlation."""
+    a, b = p * (1 - together) / together, (1 - p) * (1 - together) / together
+    return rng.binomial(5, rng.beta(a, b, (size, n))) / 5
+
+
+def mean_of_shares(n: int, p: float, draws: int) -> Row:
+    """The effective score interval beside the studentised bootstrap and Student's."""
+    samples = answers(np.random.default_rng([n, int(1e6 * p), 1]), n, p, draws)
+    score = covered([effective_wilson(row.tolist()) for row in samples], p)[0]
+    boot, none = covered([mean_bounds(row.tolist(), seed=0)[:2] for row in samples[:SLOW_DRAWS]], p)
+    return percent(score), percent(boot), percent(none)
+
+
+def means_of_shares() -> Iterator[Cell]:
+    """`corrupted_top1`, mCE and other means of values in a known range."""
+    for n in (10, *SIZES):
+        for label, p in shares(n):
+            yield Cell((n, label), partial(mean_of_shares, n, p))
+
+
+# Paired differences -----------------------------------------------------------------------------------------
+
+
+def pair_of_models(rng: np.random.Generator, n: int, p: float, q: float, size: int) -> Any:
+    """(size, 4) counts: both right, the second only, the first only, neither: more alike than by chance."""
+    low = min(p, q)
+    both = low - (low - p * q) / 2
+    return rng.multinomial(n, [both, q - both, p - both, 1 - p - q + both], size=size)
+
+
+def newcombe(both: int, more: int, fewer: int, neither: int) -> Ends:
+    """Method 10 of Newcombe 1998, "Improved confidence intervals for the difference ... on paired data"."""
+    n = both + more + fewer + neither
+    p, q = (both + fewer) / n, (both + more) / n
+    (p_low, p_high), (q_low, q_high) = wilson(both + fewer, n), wilson(both + more, n)
+    product = both * neither - more * fewer
+    corrected = max(0.0, product - n / 2) if product > 0 else product
+    spread = math.sqrt((both + fewer) * (more + neither) * (both + more) * (fewer + neither))
+    phi = corrected / spread if spread else 0.0
+    down, up = (q - q_low, p_high - p), (q_high - q, p - p_low)
+    low, high = (math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b)) for a, b in (down, up))
+    return q - p - low, q - p + high
+
+
+def exact_tango(n: int, p: float, q: float) -> float:
+    """The trinomial probability of the counts whose interval holds q - p."""
+    low = min(p, q)
+    both = low - (low - p * q) / 2
+    gain, loss = q - both, p - both
+    most = [int(stats.binom.ppf(1 - 1e-9, n, share)) + 1 for share in (gain, loss)]
+    total = 0.0
+    for more in range(min(most[0], n) + 1):
+        first = stats.binom.pmf(more, n, gain)
+        rest = stats.binom.pmf(np.arange(min(most[1], n - more) + 1), n - more, loss / (1 - gain))
+        held = [
+            one[0] <= q - p + 1e-12 <= one[1] + 2e-12 for one in (tango(more, k, n) for k in range(len(rest)))
+        ]
+        total += first * float(rest[np.array(held)].sum())
+    return total
+
+
+def paired_proportion(n: int, p: float, q: float, draws: int) -> Row:
+    """Tango simulated and exact, and Newcombe's method 10."""
+    counts = pair_of_models(np.random.default_rng([n, int(1e6 * p), int(1e6 * q)]), n, p, q, draws).tolist()
+    found = covered([tango(more, fewer, n) for _, more, fewer, _ in counts], q - p)[0]
+    other = covered([newcombe(*row) for row in counts], q - p)[0]
+    return percent(found), percent(exact_tango(n, p, q)), percent(other)
+
+
+def paired_proportions() -> Iterator[Cell]:
+    """Two models on the same examples."""
+    for n in SIZES:
+        for label, p in shares(n):
+            for gap in (0.0, 0.05) if p < 0.96 else (0.0,):
+                yield Cell((n, label, f"{gap:g}"), partial(paired_proportion, n, p, p - gap))
+
+
+def paired_share(n: int, p: float, gap: float, draws: int) -> Row:
+    """The effective score interval, and the studentised bootstrap of the same differences."""
+    rng = np.random.default_rng([n, int(1e6 * p), 7])
+    first = answers(rng, n, p, draws)
+    fresh = answers(rng, n, p - gap / 0.3, draws) if gap else answers(rng, n, p, draws)
+    # 30 % of the examples get answers of their own, the others those of the first model.
+    second = np.where(rng.random((draws, n)) < 0.3, fresh, first)
+    differences = [row.tolist() for row in second - first]
+    score = covered([paired_score(row) for row in differences], -gap)[0]
+    boot, none = covered([mean_bounds(row, seed=0)[:2] for row in differences[:SLOW_DRAWS]], -gap)
+    return percent(score), percent(boot), percent(none)
+
+
+def paired_shares() -> Iterator[Cell]:
+    """Paired differences of means of shares."""
+    for n in SIZES:
+        for label, p in shares(n):
+            for gap in (0.0, 0.05) if p < 0.96 else (0.0,):
+                yield Cell((n, label, f"{gap:g}"), partial(paired_share, n, p, gap))
+
+
+# Means and medians without limits ---------------------------------------------------------------------------
+
+DISTRIBUTIONS: dict[str, tuple[Callable[[np.random.Generator, tuple[int, int]], Any], float, float]] = {
+    "normal": (lambda rng, size: rng.normal(size=size), 0.0, 0.0),
+    "exponential": (lambda rng, size: rng.exponential(size=size), 1.0, math.log(2)),
+    "log-normal, sigma 1": (lambda rng, size: rng.lognormal(size=size), math.exp(0.5), 1.0),
+}
+
+
+def unbounded(name: str, n: int, draws: int) -> Row:
+    """The mean's interval, beside Student's and the percentiles', and the median's."""
+    draw, mean, middle = DISTRIBUTIONS[name]
+    rng = np.random.default_rng([n, len(name)])
+    samples = draw(rng, (draws, n))
+    half = stats.t.ppf(0.975, n - 1) * samples.std(1, ddof=1) / math.sqrt(n)
+    student = float((abs(samples.mean(1) - mean) <= half).mean())
+    places = rng.integers(0, n, (400, n))
+    ends = [np.quantile(row[places].mean(1), [0.025, 0.975]) for row in samples[:SLOW_DRAWS]]
+    percentiles = covered([(low, high) for low, high in ends], mean)[0]
+    found = covered([mean_bounds(row.tolist(), seed=0)[:2] for row in samples], mean)[0]
+    median = covered([median_bounds(row.tolist())[:2] for row in samples], middle)[0]
+    return tuple(map(percent, (found, student, percentiles, median)))
+
+
+def unbounded_means() -> Iterator[Cell]:
+    """Queries, returns, squared errors: values without known limits."""
+    for name in DISTRIBUTIONS:
+        for n in (5, 10, *SIZES):
+            yield Cell((name, n), partial(unbounded, name, n))
+
+
+# Metrics of all examples together ---------------------------------------------------------------------------
+
+
+def documents(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
+    """Documents of very different lengths, with losses of their own."""
+    tokens = rng.geometric(1 / 200, n) + 20
+    return {"nll": (tokens * rng.gamma(16, 0.25, n)).tolist(), "tokens": tokens.tolist()}
+
+
+def scored(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
+    """A fifth are anomalies, with a confidence lower by one standard deviation."""
+    anomaly = rng.permutation(np.arange(n) < n // 5)
+    confidence = stats.norm.cdf(rng.normal(size=n) - anomaly)
+    return {"anomaly": anomaly.tolist(), "confidence": confidence.tolist()}
+
+
+def answered(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
+    """Overconfident by a tenth."""
+    confidence = rng.beta(4, 1, n)
+    return {
+        "confidence": confidence.tolist(),
+        "correct": (rng.random(n) < confidence - 0.1).astype(int).tolist(),
+    }
+
+
+def segmented(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
+    """Four classes in 400 pixels, the last one in a fifth of the images; images differ in difficulty."""
+    weights = rng.dirichlet([4, 2, 1, 0.5], n) * np.where(rng.random((n, 4)) < [1, 1, 1, 0.2], 1, 0)
+    target = np.stack([rng.multinomial(400, w / w.sum()) for w in weights])
+    found = rng.binomial(target, rng.beta(6, 2, (n, 1)) * [1, 0.95, 0.9, 0.6])
+    wrong = np.stack([rng.multinomial(k, [0.4, 0.3, 0.2, 0.1]) for k in (target - found).sum(1)])
+    parts = {"intersection": found, "target": target, "predicted": found + wrong}
+    return {name: part.tolist() for name, part in parts.items()}
+
+
+def errors(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
+    """Squared errors of normal errors."""
+    return {"squared_error": (rng.normal(size=n) ** 2).tolist()}
+
+
+def of_regression(columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """RMSE and MAE."""
+    return Regression().summarise(columns, Context()).metrics
+
+
+TOGETHER: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "perplexity": (documents, perplexity_metrics),
+    "rmse": (errors, of_regression),
+    "aupr": (scored, anomaly_metrics),
+    "aurra": (answered, calibration_metrics),
+    "ece": (answered, calibration_metrics),
+    "miou": (segmented, segmentation_metrics),
+    "pixel_accuracy": (segmented, segmentation_metrics),
+}
+TRUTH_SIZE = 200_000
+
+
+def together(name: str, n: int, draws: int) -> Row:
+    """The metric's interval; the truth is the metric of 200,000 examples, of the RMSE 1."""
+    make, measure = TOGETHER[name]
+    estimates.MAX_RESAMPLES = estimates.MIN_RESAMPLES = 2
+    truth = measure(make(np.random.default_rng(0), TRUTH_SIZE))[name].value if name != "rmse" else 1.0
+    estimates.MAX_RESAMPLES = estimates.MIN_RESAMPLES = SLOW_RESAMPLES
+    rng = np.random.default_rng([n, len(name)])
+    found = [measure(make(rng, n))[name] for _ in range(min(draws, SLOW_DRAWS))]
+    held, none = covered([(one.ci_low, one.ci_high) for one in found], truth)
+    return min(draws, SLOW_DRAWS), found[0].ci_method, percent(held), percent(none)
+
+
+def metrics_together() -> Iterator[Cell]:
+    """Metrics that are no means over examples."""
+    for name in TOGETHER:
+        for n in (50, 355):
+            yield Cell((name, n), partial(together, name, n))
+
+
+# Tests ------------------------------------------------------------------------------------------------------
+
+
+def false_alarms(n: int, p: float, draws: int) -> Row:
+    """The share of p at most 0.05 between models that are alike."""
+    rng = np.random.default_rng([n, int(1e6 * p), 3])
+    counts = pair_of_models(rng, n, p, p, draws).tolist()
+    exact = np.mean([mcnemar(fewer, more) <= 0.05 for _, more, fewer, _ in counts])
+    first, fresh = answers(rng, n, p, draws), answers(rng, n, p, draws)
+    second = np.where(rng.random((draws, n)) < 0.3, fresh, first)
+    flips = np.mean([sign_flip(row.tolist()) <= 0.05 for row in second - first])
+    # The interval beside the p is not looked at.
+    resamples, intervals.STUDENTISED_RESAMPLES = intervals.STUDENTISED_RESAMPLES, 1
+    linear = np.mean([linearised(rng, n) <= 0.05 for _ in range(draws)])
+    intervals.STUDENTISED_RESAMPLES = resamples
+    return percent(float(exact)), percent(float(flips)), percent(float(linear))
+
+
+def linearised(rng: np.random.Generator, n: int) -> float:
+    """p of the perplexities of two language models that are alike."""
+    tokens = rng.geometric(1 / 200, n) + 20
+    ids = [f"{place:06d}" for place in range(n)]
+    sides = [
+        {"id": ids, "nll": (tokens * rng.gamma(16, 0.25, n)).tolist(), "tokens": tokens.tolist()}
+        for _ in "ab"
+    ]
+    values = [math.exp(math.fsum(side["nll"]) / int(tokens.sum())) for side in sides]
+    paired = TABLES["perplexity"].paired(Pair("perplexity", sides[0], sides[1]))
+    found = paired.difference("perplexity", (values[0], values[1])) if paired else None
+    assert found is not None
+    return found.test.p_value
+
+
+def tests() -> Iterator[Cell]:
+    """Paired tests of models that are alike."""
+    for n in SIZES:
+        for label, p in shares(n):
+            yield Cell((n, label), partial(false_alarms, n, p))
+
+
+# Speed ------------------------------------------------------------------------------------------------------
+
+
+def seconds_of(call: Callable[[], object]) -> str:
+    """Wall time of one call."""
+    begun = time.perf_counter()
+    call()
+    return f"{time.perf_counter() - begun:.2f}"
+
+
+def merged(n: int, draws: int) -> Row:
+    """Seconds of a merge, and of a comparison of two such jobs, of 15 corruptions at 5 severities."""
+    del draws
+    rng = np.random.default_rng(n)
+    flags = ["".join(row) for row in rng.choice(["0", "1"], (n, 75), p=[0.4, 0.6])]
+    cells = [(f"corruption {place}", level) for place in range(15) for level in range(1, 6)]
+    baseline = {f"corruption {place}": 0.8 for place in range(15)}
+    rows = {"id": [f"{place:06d}" for place in range(n)], "corrupted": flags}
+    other = {**rows, "corrupted": flags[::-1]}
+    mean = math.fsum(one.count("1") for one in flags) / (75 * n)
+    paired = TABLES["stored_corruptions"].paired(Pair("corruptions", rows, other))
+    assert paired is not None
+    return (
+        seconds_of(lambda: corruption_metrics(flags, cells, baseline)),
+        seconds_of(lambda: paired.difference("corrupted_top1", (mean, mean))),
+    )
+
+
+def speed() -> Iterator[Cell]:
+    """The largest merge of a classification: ImageNet-C."""
+    for n in (5_000, 50_000):
+        yield Cell((n,), partial(merged, n))
+
+
+SECTIONS: dict[str, tuple[Callable[[], Iterator[Cell]], str]] = {
+    "proportion": (proportions, "n, p, Wilson, Wilson exact, mid-P exact"),
+    "mean_of_shares": (means_of_shares, "n, p, effective Wilson, studentised or t, without one"),
+    "paired_proportion": (paired_proportions, "n, p, difference, Tango, Tango exact, Newcombe 10"),
+    "paired_shares": (paired_shares, "n, p, difference, effective Tango, studentised or t, without one"),
+    "mean": (unbounded_means, "values, n, mean, Student's t, percentiles, median"),
+    "together": (metrics_together, "metric, n, draws, method, coverage, without one"),
+    "tests": (tests, "n, p, McNemar, sign flip, linearised"),
+    "speed": (speed, "n, seconds to merge, seconds to compare"),
+}
+
+
+def measured(section: str, place: int, draws: int) -> Row:
+    """One row; a process of the pool finds it again by its place."""
+    cell = list(SECTIONS[section][0]())[place]
+    return (*cell.labels, *cell.measure(draws))
+
+
+def say(line: str) -> None:
+    """Prints a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Prints the tables in Markdown."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="+", choices=[*SECTIONS], default=[*SECTIONS])
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for name in options.only:
+            cells, header = SECTIONS[name]
+            titles = header.split(", ")
+            say(f"\n{name}\n\n| {' | '.join(titles)} |\n|{' --- |' * len(titles)}")
+            work = [pool.submit(measured, name, place, options.draws) for place in range(len(list(cells())))]
+            for one in work:
+                say(f"| {' | '.join(map(str, one.result()))} |")
+
+
+if __name__ == "__main__":
+    main()
