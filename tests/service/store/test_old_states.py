@@ -149,7 +149,11 @@ def test_old_outcomes_merge_to_the_same_results(
         assert old_state.store.results.of(job_id) == {}
         for index in range(len(evaluations(old_state.store.jobs.get(job_id)))):
             save_evaluation(old_state.store, tmp_path / "artifacts" / job_id, job_id, index)
-    assert changed_answers(old_state, serve, tmp_path, merged=True) == []
+    # Since then top5 is left out where a model has four classes or fewer.
+    gone = ".metrics.top5 is only in the old answer"
+    found = changed_answers(old_state, serve, tmp_path, merged=True)
+    assert [line for line in found if not line.endswith(gone)] == []
+    assert len(found) == 3
 
 
 def test_old_outcomes_have_the_columns_of_their_tables_and_every_metric_a_unit(
