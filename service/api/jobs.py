@@ -29,6 +29,7 @@ from assay.service.api.deps import (
 )
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
+from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import (
     IdempotencyMismatch,
     InvalidState,
@@ -47,7 +48,7 @@ from assay.service.store.connections import DeviceClass
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.limits import DEVICE_CLASSES, Speed, bounded_estimate
-from assay.service.submission.validate import validate
+from assay.service.submission.validate import ValidSpec, validate
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
@@ -122,17 +123,9 @@ def submit(
         max_evaluations=settings.max_evaluations,
         has_package=has_package,
     )
-    execution = valid.spec["execution"]
-    work = bounded_estimate(
-        catalog,
-        valid.spec,
-        valid.estimate,
-        settings.job_limits,
-        _device_classes(store, execution),
-        lambda device: _speed(store, settings, valid.spec["model"], device),
-    )
+    work = estimated_work(store, catalog, settings, valid)
     if dry_run:
-        warnings = [*valid.warnings, *_device_warnings(store, execution)]
+        warnings = [*valid.warnings, *device_warnings(store, valid.spec["execution"])]
         answer = DryRun(spec=dict(valid.spec), estimate=work, warnings=warnings)
         return JSONResponse(answer.model_dump(mode="json"))
     row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
@@ -233,6 +226,24 @@ def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:
     )
 
 
+def estimated_work(
+    store: TenantStore, catalog: Catalog, settings: Settings, valid: ValidSpec
+) -> dict[str, Any]:
+    """The estimated work of a valid job on the workers that there are.
+
+    Raises:
+        InvalidSpec: it is over a limit of the service.
+    """
+    return bounded_estimate(
+        catalog,
+        valid.spec,
+        valid.estimate,
+        settings.job_limits,
+        _device_classes(store, valid.spec["execution"]),
+        lambda device: _speed(store, settings, valid.spec["model"], device),
+    )
+
+
 def _device_classes(store: TenantStore, execution: Execution) -> list[str]:
     """The device classes that a job may run on: of "auto" those of the workers online, all without any."""
     if execution["device"] != "auto":
@@ -252,7 +263,7 @@ def _speed(store: TenantStore, settings: Settings, model: ComponentReference, de
     return Speed(1.0 / rate, f"{source} has ended on {device}")
 
 
-def _device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:
+def device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:
     """Warning that a job would wait, because no worker has as many devices as it asks for."""
     devices = execution.get("devices", 1)
     if devices == 1 or store.workers.online(execution["device"], devices=devices) > 0:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import TypeAdapter
 
 from assay.service.api.authentication import OPEN
 from assay.service.contract.errors import Problem
 from assay.service.contract.specs import JOB_SPEC
+from assay.service.contract.studies import MoreSeeds, StudySpec
 
 _DIGITS_MODEL = {
     "image_size": 32,
@@ -19,6 +21,8 @@ _DIGITS_MODEL = {
     "iterations": 4,
     "rpc_layers": "first",
 }
+
+_PLAIN_MODEL = {name: _DIGITS_MODEL[name] for name in ("image_size", "patch_size", "depth", "width", "heads")}
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "train": {
@@ -51,13 +55,36 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
+STUDY_EXAMPLES: dict[str, dict[str, Any]] = {
+    "study": {
+        "summary": "Softmax attention against RPC on handwritten digits, three seeds",
+        "value": {
+            "kind": "study",
+            "name": "rpc on digits",
+            "arms": [
+                {"name": "softmax", "model": {"name": "symvit", "params": _PLAIN_MODEL}},
+                {"name": "rpc", "model": {"name": "rpc_symvit", "params": _DIGITS_MODEL}},
+            ],
+            "data": {"name": "digits"},
+            "recipe": {"name": "small_vit", "params": {"epochs": 60}},
+            "seeds": 3,
+            "evaluations": [{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "2/255"}}],
+            "execution": {"batch_size": 64},
+        },
+    }
+}
+SEED_EXAMPLES: dict[str, dict[str, Any]] = {
+    "seeds": {"summary": "Two more seeds", "value": {"seeds": [3, 4]}}
+}
+
+
 def install(app: FastAPI) -> None:
-    """Adds the schema and examples of `POST /api/v1/jobs` to `app.openapi()`."""
+    """Adds the schemas and examples of submitted jobs and studies to `app.openapi()`."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _with_job_spec(generate())
+            app.openapi_schema = _with_specs(generate())
             if app.state.settings.keys_required:
                 _add_keys(app.openapi_schema)
         return app.openapi_schema
@@ -73,20 +100,29 @@ def _add_keys(document: dict[str, Any]) -> None:
         document["paths"][path][method.lower()]["security"] = []
 
 
-def _with_job_spec(document: dict[str, Any]) -> dict[str, Any]:
-    schema = JOB_SPEC.json_schema(ref_template="#/components/schemas/{model}")
+def _with_specs(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
-    for name, definition in schema.pop("$defs").items():
-        assert schemas.get(name, definition) == definition, f"two schemas are named {name}"
-        schemas[name] = definition
-    schemas["JobSpec"] = schema
+    bodies: dict[str, TypeAdapter[Any]] = {
+        "JobSpec": JOB_SPEC,
+        "StudySpec": TypeAdapter(StudySpec),
+        "MoreSeeds": TypeAdapter(MoreSeeds),
+    }
+    for title, body in bodies.items():
+        schema = body.json_schema(ref_template="#/components/schemas/{model}")
+        for name, definition in schema.pop("$defs", {}).items():
+            assert schemas.get(name, definition) == definition, f"two schemas are named {name}"
+            schemas[name] = definition
+        schemas[title] = schema
     # Its inner schema is that of the envelope too, and is there.
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Problem"] = {key: value for key, value in problem.items() if key != "$defs"}
-    document["paths"]["/api/v1/jobs"]["post"]["requestBody"] = {
-        "required": True,
-        "content": {
-            "application/json": {"schema": {"$ref": "#/components/schemas/JobSpec"}, "examples": EXAMPLES}
-        },
-    }
+    paths = document["paths"]
+    paths["/api/v1/jobs"]["post"]["requestBody"] = _body("JobSpec", EXAMPLES)
+    paths["/api/v1/studies"]["post"]["requestBody"] = _body("StudySpec", STUDY_EXAMPLES)
+    paths["/api/v1/studies/{study_id}/seeds"]["post"]["requestBody"] = _body("MoreSeeds", SEED_EXAMPLES)
     return document
+
+
+def _body(schema: str, examples: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    content = {"schema": {"$ref": f"#/components/schemas/{schema}"}, "examples": examples}
+    return {"required": True, "content": {"application/json": content}}

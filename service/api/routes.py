@@ -19,10 +19,11 @@ from assay.service.api import (
     quota,
     results,
     signatures,
+    studies,
     tenants,
 )
 
-ABOUT_JOBS = (jobs, events, results, signatures, artifacts, checkpoints, compare, catalog)
+ABOUT_JOBS = (jobs, studies, events, results, signatures, artifacts, checkpoints, compare, catalog)
 ROUTERS: list[APIRouter] = [
     module.router for module in (*ABOUT_JOBS, quota, keys, tenants, browser_sessions, audit, health, metrics)
 ]

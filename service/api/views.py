@@ -80,6 +80,7 @@ class JobViews:
             message=_nobody_listens(row) if unheard else row.message or self._delayed(row),
             error=job_error(row),
             spec=dict(row.spec),
+            study=row.study_id,
             links=links(row.id),
         )
 

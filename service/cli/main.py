@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from assay.service.cli import arguments, commands, job_arguments, output
+from assay.service.cli import arguments, commands, job_arguments, output, study_arguments
 from assay.service.cli.arguments import Command
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
@@ -79,6 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     arguments.add_checkpoints(subcommands)
     arguments.add_import_pickle(subcommands)
     job_arguments.add_submission(subcommands)
+    study_arguments.add_studies(subcommands)
     job_arguments.add_reading(subcommands)
     job_arguments.add_results(subcommands)
     job_arguments.add_signatures(subcommands)

@@ -11,7 +11,6 @@ included; a service that cannot be reached is `Unreachable`.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,17 +19,17 @@ from assay.service.client.administration import AdministrationCalls
 from assay.service.client.artifacts import ArtifactCalls
 from assay.service.client.checkpoints import CheckpointCalls
 from assay.service.client.events import followed
-from assay.service.client.transport import API, BadAnswer, Unreachable, parsed, part
+from assay.service.client.studies import StudyCalls
+from assay.service.client.transport import API, BadAnswer, parsed, part
 from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.limits import QuotaStatus, Tenant
 from assay.service.contract.results import Job, Page, Results
 
-SUBMIT_ATTEMPTS = 3
 RECONNECT_SECONDS = 60.0
 
 
-class AssayClient(CheckpointCalls, ArtifactCalls, AdministrationCalls):
+class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, AdministrationCalls):
     """Client of one service. Close it, or use it in a `with` block.
 
     Args:
@@ -61,15 +60,7 @@ class AssayClient(CheckpointCalls, ArtifactCalls, AdministrationCalls):
             InvalidSpec: with a detail per wrong field.
             MalformedJson: the text is not strict JSON.
         """
-        headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
-        for attempt in range(1, SUBMIT_ATTEMPTS + 1):
-            try:
-                return self._job("POST", "/jobs", headers=headers, body=spec)
-            except Unreachable:
-                if attempt == SUBMIT_ATTEMPTS:
-                    raise
-                time.sleep(0.2 * attempt)
-        raise AssertionError("the last attempt returns or raises")
+        return parsed(Job, self._submitted(f"{API}/jobs", spec, idempotency_key))
 
     def dry_run(self, spec: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
         """Validates a spec, stores nothing: `{"spec" with all defaults, "estimate", "warnings"}`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -19,6 +21,7 @@ from assay.service.contract.problems import Loc, Problems
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
+SUBMIT_ATTEMPTS = 3
 KEY_VARIABLE = "ASSAY_KEY"
 # A stream of events has a comment every 15 seconds: one silent for longer than this is broken.
 SILENCE_SECONDS = 45.0
@@ -71,6 +74,20 @@ class Connection:
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         return self._object(self._call(method, path, **options).content)
+
+    def _submitted(
+        self, path: str, spec: Mapping[str, Any] | str | bytes, idempotency_key: str | None
+    ) -> dict[str, Any]:
+        """Posts a spec, again when the connection breaks: under a key, so that nothing is made twice."""
+        headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
+        for attempt in range(1, SUBMIT_ATTEMPTS + 1):
+            try:
+                return self._json("POST", path, headers=headers, body=spec)
+            except Unreachable:
+                if attempt == SUBMIT_ATTEMPTS:
+                    raise
+                time.sleep(0.2 * attempt)
+        raise AssertionError("the last attempt returns or raises")
 
     def _json_once(self, path: str, **options: Any) -> dict[str, Any]:
         """A GET whose answer is kept, and not sent again while its ETag is the same."""

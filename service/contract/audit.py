@@ -19,6 +19,7 @@ from assay.service.contract.results import Answer
 # `access` is a call that the key may not make, `key.use` a call with a key that does not work.
 Action = Literal[
     "job.submit", "job.cancel", "job.retry", "job.delete",
+    "study.submit", "study.extend", "study.cancel", "study.retry", "study.delete",
     "checkpoint.upload", "checkpoint.delete",
     "key.create", "key.revoke", "key.use", "access",
     "session.open", "session.close",

@@ -277,8 +277,9 @@ class Links(Answer):
 class Job(Answer):
     """A job as `GET /jobs/{id}` shows it. Times are ISO 8601 in UTC.
 
-    `deadline` is when the attempt times out: so long after its start as the spec's `timeout_seconds`, else
-    ten times its estimate, known once it is planned. The latter moves on while the job waits for a worker.
+    `study` is the id of the study that it is part of, null for a job of its own. `deadline` is when the
+    attempt times out: so long after its start as the spec's `timeout_seconds`, else ten times its estimate,
+    known once it is planned. The latter moves on while the job waits for a worker.
     """
 
     id: str
@@ -297,6 +298,7 @@ class Job(Answer):
     message: str
     error: JobError | None
     spec: dict[str, Any]
+    study: str | None = None
     links: Links
 
 

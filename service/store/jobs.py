@@ -23,8 +23,7 @@ from assay.service.store.tables import jobs, shards, tags
 from assay.service.store.transactions.deadline import overdue, overdue_message
 from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import (
-    cancel_queued_shards,
-    cancel_when_idle,
+    cancel_job,
     delete_job,
     end_job,
     one_line,
@@ -34,7 +33,7 @@ from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.finish import not_done
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, known_job
-from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, states_before, transition_job
+from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, states_before
 
 # Of all specs on a page of a list; one job is always on it.
 MAX_PAGE_CHARACTERS = 4_000_000
@@ -186,11 +185,7 @@ class Jobs:
                 raise unknown_job(job_id)
             if JobState(job.state) in TERMINAL:
                 raise InvalidState(f"job {job_id} is {job.state} and cannot be canceled")
-            if not end_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED):
-                working = {JobState.STARTING, JobState.RUNNING}
-                transition_job(connection, job_id, working, JobState.CANCELING, message="")
-                cancel_queued_shards(connection, job_id)
-                cancel_when_idle(connection, job_id)
+            cancel_job(connection, job_id)
             record(connection, by, "job.cancel", job_id, detail=_owner(job.tenant, by))
             return read_job(connection, job_id)
 

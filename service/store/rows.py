@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from assay.service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
 from assay.service.contract.events import EventData, EventType
@@ -18,6 +18,7 @@ from assay.service.contract.records import (
 )
 from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.stored_specs import ComponentReference, Spec
+from assay.service.contract.studies import ArmTemplate, Role, RunState
 from assay.service.contract.weights_options import WeightsReading
 
 JobKind = Literal["train", "evaluate", "check"]
@@ -42,6 +43,7 @@ class JobRow:
         paced_at: when the attempt's first shard that measures was claimed.
         paced_from: `cost_done` at that time.
         tenant: whose job it is; None where the service asked for no keys.
+        study_id: the study that it is part of; None for a job of its own.
     """
 
     id: str
@@ -69,6 +71,7 @@ class JobRow:
     paced_at: float | None = None
     paced_from: float = 0.0
     tenant: str | None = None
+    study_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,48 @@ class CheckpointRow:
         """Allowed values of `execution.dtype` for an exported program; None where unknown."""
         program = (self.verdict or {}).get("program")
         return None if program is None else list(program["dtypes"])
+
+
+@dataclass(frozen=True)
+class StudyJobRow:
+    """A job of a study: its arm by position, its seed and role.
+
+    Attributes:
+        state: "deleted" for a job that is gone.
+        share: of its work that is done, in [0, 1].
+        message: why it failed; empty otherwise.
+    """
+
+    arm: int
+    seed: int
+    role: Role
+    job_id: str
+    state: RunState
+    share: float
+    message: str
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A study. `templates` are the jobs of its arms, with seed 0.
+
+    Attributes:
+        runs: its jobs, by seed, arm and role; a shared training once for each arm.
+        tenant: whose it is; empty where the service asked for no keys.
+    """
+
+    id: str
+    tenant: str
+    name: str
+    spec: dict[str, Any]
+    templates: list[ArmTemplate]
+    created_at: float
+    runs: list[StudyJobRow]
+
+    @property
+    def states(self) -> dict[str, RunState]:
+        """The state of each job by its id, in order."""
+        return {run.job_id: run.state for run in self.runs}
 
 
 @dataclass(frozen=True)

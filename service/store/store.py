@@ -28,6 +28,7 @@ from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
 from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
+from assay.service.store.studies import Studies
 from assay.service.store.uploads import Uploads
 from assay.service.store.workers import Counters, Workers
 
@@ -38,6 +39,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.jobs = Jobs(database)
+        self.studies = Studies(database)
         self.shards = Shards(database)
         self.results = ResultRows(database)
         self.events = Events(database)

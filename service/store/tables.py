@@ -8,6 +8,7 @@
       ├──< dependencies               whose weights the job needs
       ├──1 checkpoints                uploaded weights, which a job of kind `check` looks at
       └──1 idempotency_keys           which request made the job
+    studies ──< study_jobs            arms x seeds, and the jobs that they became (`jobs.study_id`)
     workers                           heartbeats and gauges of workers
     counters                          totals over all workers, never reset
     api_keys ──< sessions             who may call, and browsers that are logged in with a key
@@ -18,7 +19,7 @@
     reservations                      uploads in flight, with the bytes that are kept free for them
 
 Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
-`dependencies.depends_on` is no foreign key: it still names a deleted job.
+`dependencies.depends_on` and `study_jobs.job_id` are no foreign keys: they still name a deleted job.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ jobs = Table(
     Column("progress_event_at", Double),
     # The job's tenant; null where the service asks for no keys.
     Column("tenant", Identifier),
+    # The study that it is part of; no foreign key: a study is deleted after its jobs.
+    Column("study_id", Identifier),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "tenant", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),
@@ -222,6 +225,38 @@ idempotency_keys = Table(
     _job(),
     Column("created_at", Double, nullable=False),
     Index("idempotency_keys_job_id_idx", "job_id"),
+)
+
+studies = Table(
+    "studies",
+    metadata,
+    Column("id", Identifier, primary_key=True),
+    # Empty for those without tenant, so that keys are unique among them too.
+    Column("tenant", Identifier, nullable=False),
+    Column("name", PlainText, nullable=False),
+    Column("spec", Json, nullable=False),
+    # The jobs of each arm, with seed 0 (`submission.studies.ArmTemplate`).
+    Column("templates", Json, nullable=False),
+    Column("created_at", Double, nullable=False),
+    # The Idempotency-Key of the request, null without one, and the hash of its body.
+    Column("key", PlainText),
+    Column("body_sha256", Text, nullable=False),
+    UniqueConstraint("tenant", "key"),
+    Index("studies_tenant_id_idx", "tenant", "id"),
+)
+
+study_jobs = Table(
+    "study_jobs",
+    metadata,
+    Column(
+        "study_id", Identifier, ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True, nullable=False
+    ),
+    # Position of the arm.
+    Column("arm", Integer, primary_key=True, autoincrement=False),
+    Column("seed", BigInteger, primary_key=True, autoincrement=False),
+    Column("role", Text, primary_key=True),
+    Column("job_id", Identifier, nullable=False),
+    Index("study_jobs_job_id_idx", "job_id"),
 )
 
 workers = Table(

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ComponentReference, Spec
+from assay.service.contract.studies import OWN_TRAINING, ArmTemplate
 from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
@@ -28,11 +30,13 @@ from assay.service.store.rows import (
     OutcomeRow,
     ProgressSnapshot,
     SourceRow,
+    StudyRow,
 )
 from assay.service.store.store import Store
+from assay.service.store.studies import unknown_study
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
-from assay.service.submission.dependencies import dependencies_of
+from assay.service.submission.dependencies import Dependency, dependencies_of
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class TenantStore:
 
     def __init__(self, store: Store, view: View, limits: Limits = UNLIMITED, by: Actor | None = None) -> None:
         self.jobs = TenantJobs(store, view, limits, by)
+        self.studies = TenantStudies(store, view, limits, by)
         self.results = TenantResults(store, view, limits, by)
         self.events = TenantEvents(store, view, limits, by)
         self.artifacts = TenantArtifacts(store, view, limits, by)
@@ -97,18 +102,28 @@ class _Part:
         if self._filter is not None and not self._store.jobs.belongs(job_id, self._filter):
             raise unknown_job(job_id)
 
+    def _check_sources(self, required: Sequence[Dependency]) -> None:
+        """Raises InvalidSpec where weights are those of a job that the caller does not see."""
+        unseen = {job_id for job_id in {dependency.job for dependency in required} if not self._sees(job_id)}
+        if unseen:
+            raise missing_dependency(
+                [(dependency, "there is no such job") for dependency in required if dependency.job in unseen]
+            )
+
+    def _sees(self, job_id: str) -> bool:
+        try:
+            self._check(job_id)
+        except NotFound:
+            return False
+        return True
+
 
 class TenantJobs(_Part):
     """The caller's jobs; the methods are those of `Jobs`."""
 
     def add(self, spec: Spec, *, body_sha256: str, idempotency_key: str | None = None) -> tuple[JobRow, bool]:
         """Adds a job of the caller's tenant; weights may come from jobs that the caller sees."""
-        required = dependencies_of(spec)
-        unseen = {job_id for job_id in {dependency.job for dependency in required} if not self._sees(job_id)}
-        if unseen:
-            raise missing_dependency(
-                [(dependency, "there is no such job") for dependency in required if dependency.job in unseen]
-            )
+        self._check_sources(dependencies_of(spec))
         return self._store.jobs.add(
             spec,
             body_sha256=body_sha256,
@@ -175,12 +190,70 @@ class TenantJobs(_Part):
         """Places in the queues of their tenants."""
         return self._store.jobs.queue_positions(rows)
 
-    def _sees(self, job_id: str) -> bool:
-        try:
-            self._check(job_id)
-        except NotFound:
-            return False
-        return True
+
+class TenantStudies(_Part):
+    """The caller's studies; the methods are those of `Studies`."""
+
+    def add(
+        self,
+        spec: dict[str, Any],
+        templates: Sequence[ArmTemplate],
+        *,
+        body_sha256: str,
+        idempotency_key: str | None = None,
+    ) -> tuple[StudyRow, bool]:
+        """Adds a study of the caller's tenant; weights may come from jobs that the caller sees."""
+        for template in templates:
+            specs: list[Spec] = [template["evaluate"]]
+            if template["train"] is not None:
+                specs.append(template["train"])
+            named = [dependency for spec in specs for dependency in dependencies_of(spec)]
+            self._check_sources([one for one in named if one.job != OWN_TRAINING])
+        return self._store.studies.add(
+            spec,
+            templates,
+            body_sha256=body_sha256,
+            idempotency_key=idempotency_key,
+            tenant=self._tenant,
+            limits=self._limits,
+            by=self._by,
+        )
+
+    def known(self, idempotency_key: str, body_sha256: str) -> StudyRow | None:
+        """The tenant's earlier study with this key."""
+        return self._store.studies.known(idempotency_key, body_sha256, tenant=self._tenant)
+
+    def get(self, study_id: str) -> StudyRow:
+        """Reads a study."""
+        return self._store.studies.get(study_id, tenant=self._filter)
+
+    def page(self, *, limit: int = 50, cursor: str | None = None) -> tuple[list[StudyRow], str | None]:
+        """Lists studies, newest first."""
+        return self._store.studies.page(limit=limit, cursor=cursor, tenant=self._filter)
+
+    def extend(self, study_id: str, seeds: Sequence[int]) -> tuple[StudyRow, list[str]]:
+        """Adds the jobs of more seeds."""
+        self._check_study(study_id)
+        return self._store.studies.extend(study_id, seeds, self._limits, by=self._by)
+
+    def cancel(self, study_id: str) -> StudyRow:
+        """Cancels its jobs."""
+        self._check_study(study_id)
+        return self._store.studies.cancel(study_id, by=self._by)
+
+    def retry(self, study_id: str) -> tuple[StudyRow, list[str]]:
+        """Queues its failed and canceled jobs again."""
+        self._check_study(study_id)
+        return self._store.studies.retry(study_id, self._limits, by=self._by)
+
+    def delete(self, study_id: str) -> list[str]:
+        """Deletes a study that has ended, with its jobs."""
+        self._check_study(study_id)
+        return self._store.studies.delete(study_id, by=self._by)
+
+    def _check_study(self, study_id: str) -> None:
+        if self._filter is not None and not self._store.studies.belongs(study_id, self._filter):
+            raise unknown_study(study_id)
 
 
 class TenantResults(_Part):

@@ -16,6 +16,7 @@ from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.specs import EvaluateSpec, EvaluationSpec, TrainSpec
 
 SPECS: dict[str, type[TrainSpec] | type[EvaluateSpec]] = {"train": TrainSpec, "evaluate": EvaluateSpec}
+STUDY = "study"
 MAX_DEPTH = 32
 
 
@@ -36,6 +37,8 @@ def check_shape(body: object, problems: Problems) -> dict[str, Any]:
         schema = _schema(kind)
     else:
         message = "must be one of train, evaluate" if "kind" in body else "is required"
+        if kind == STUDY:
+            message = "a study is no job: POST /api/v1/studies takes it"
         problems.add(("kind",), message, given=kind, allowed=list(SPECS), nearest=nearest(kind, SPECS))
         schema = _any_kind()
     shape: dict[str, Any] = check(schema, body, problems)

@@ -68,6 +68,15 @@ def cancel_queued_shards(connection: Connection, job_id: str) -> None:
     transition_shards(connection, shards.c.job_id == job_id, {ShardState.QUEUED}, ShardState.CANCELED)
 
 
+def cancel_job(connection: Connection, job_id: str) -> None:
+    """Cancels a job that has not ended: at once when no worker has a shard of it, else it is `canceling`."""
+    if not end_job(connection, job_id, {JobState.WAITING, JobState.QUEUED}, JobState.CANCELED):
+        working = {JobState.STARTING, JobState.RUNNING}
+        transition_job(connection, job_id, working, JobState.CANCELING, message="")
+        cancel_queued_shards(connection, job_id)
+        cancel_when_idle(connection, job_id)
+
+
 def cancel_when_idle(connection: Connection, job_id: str) -> bool:
     """Ends a job in `canceling` once no worker has a shard of it."""
     running = select(shards.c.id).where(shards.c.job_id == job_id, shards.c.state == str(ShardState.RUNNING))

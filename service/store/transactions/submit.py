@@ -60,8 +60,9 @@ def add_job(
     key: str | None,
     tenant: str | None,
     limits: Limits = UNLIMITED,
+    study: str | None = None,
 ) -> str:
-    """Writes all rows of a new job, and returns its id.
+    """Writes all rows of a new job, of a study or of its own, and returns its id.
 
     Raises:
         TooManyRequests: when a limit of the tenant is reached.
@@ -73,7 +74,7 @@ def add_job(
     state = _state(connection, required)
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)
-    row = job_values(job_id, spec, created_at) | {"state": str(state), "tenant": tenant}
+    row = job_values(job_id, spec, created_at) | {"state": str(state), "tenant": tenant, "study_id": study}
     connection.execute(insert(jobs).values(**row))
     add_dependencies(connection, job_id, required)
     record_state_event(connection, job_id)

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from assay.service.contract.specs import JOB_SPEC
+from assay.service.contract.studies import MoreSeeds, StudySpec
 
 ROUTES = {
     "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "delete_job", "get_results",
@@ -15,6 +16,8 @@ ROUTES = {
     "log_out", "list_audit", "upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint",
     "get_signature", "list_signing_keys",
     "get_quota", "list_tenants", "get_tenant", "set_tenant",
+    "submit_study", "list_studies", "get_study", "get_study_results", "extend_study", "cancel_study",
+    "retry_study", "delete_study",
 }  # fmt: skip
 
 
@@ -54,6 +57,15 @@ def test_the_request_body_is_the_job_spec(document: dict[str, Any]) -> None:
     assert set(content["examples"]) == {"train", "evaluate"}
     for example in content["examples"].values():
         JOB_SPEC.validate_python(example["value"])
+
+
+def test_the_request_bodies_of_studies_are_their_specs(document: dict[str, Any]) -> None:
+    for path, model in (("", StudySpec), ("/{study_id}/seeds", MoreSeeds)):
+        body = document["paths"][f"/api/v1/studies{path}"]["post"]["requestBody"]
+        content = body["content"]["application/json"]
+        assert content["schema"] == {"$ref": f"#/components/schemas/{model.__name__}"}
+        for example in content["examples"].values():
+            model.model_validate(example["value"])
 
 
 def test_every_reference_resolves(document: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ OPERATIONS = {
 # The others take a name in their path at most, where any text is as good as another.
 CHECKED = ["submit_job", "list_jobs", "get_results", "stream_events", "compare_jobs", "list_catalog"]
 CHECKED += ["create_key", "log_in", "upload_checkpoint", "list_checkpoints", "list_audit", "set_tenant"]
+CHECKED += ["submit_study", "list_studies", "get_study_results", "extend_study"]
 CASES = [(name, GenerationMode.POSITIVE) for name in OPERATIONS]
 CASES += [(name, GenerationMode.NEGATIVE) for name in CHECKED]
 

@@ -1,0 +1,70 @@
+"""The results of a study from its stored runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assay.service.api.outcome_tables import read_result
+from assay.service.contract.errors import NoResults
+from assay.service.contract.states import JobState
+from assay.service.contract.study_results import StudyResults
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.studies import MeasuredArm, MeasuredRun, StudyPlan, study_results
+from assay.service.store.rows import StudyJobRow, StudyRow
+from assay.service.store.tenants import TenantStore
+
+# Of all evaluations in all arms and seeds; beyond, examples are not read, and tests are over seeds alone.
+MAX_ROWS = 10_000_000
+
+
+def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
+    """What has been measured so far.
+
+    Raises:
+        NoResults: no evaluation has finished.
+    """
+    evaluations = {(run.arm, run.seed): run for run in study.runs if run.role == "evaluate"}
+    arms = [
+        MeasuredArm(
+            template["name"],
+            template["train"] is not None,
+            [_measured(store, evaluations[index, seed]) for seed in study.spec["seeds"]],
+        )
+        for index, template in enumerate(study.templates)
+    ]
+    measured = [run for arm in arms for run in arm.runs]
+    if not any(run.results for run in measured):
+        raise NoResults(f"study {study.id} has no results yet")
+    count = sum(
+        max((metric.n for metric in result.metrics.values()), default=0)
+        for run in measured
+        for result in run.results.values()
+    )
+    if count > MAX_ROWS:
+        arms = [MeasuredArm(arm.name, arm.trained, [_without_rows(run) for run in arm.runs]) for arm in arms]
+    spec = study.spec
+    plan = StudyPlan(study.id, spec["baseline"], spec["adjust"], spec["seeds"], spec["metrics"])
+    return study_results(plan, arms)
+
+
+def _measured(store: TenantStore, run: StudyJobRow) -> MeasuredRun:
+    if run.state == "deleted":
+        return MeasuredRun(run.seed, run.state)
+    job = store.jobs.get(run.job_id)
+    results = {position: read_result(result) for position, result in store.results.of(job.id).items()}
+
+    def columns(position: int) -> Rows:
+        joined: dict[str, list[Any]] = {}
+        for outcome in store.results.outcomes(job.id, position):
+            for name, values in outcome.columns.items():
+                joined.setdefault(name, []).extend(values)
+        return joined
+
+    planned = job.plan or job.provenance
+    hashes = {} if planned is None else planned.get("data_sha256", {})
+    state = JobState.RUNNING if job.state is JobState.SUCCEEDED and not results else job.state
+    return MeasuredRun(run.seed, str(state), results, columns, hashes)
+
+
+def _without_rows(run: MeasuredRun) -> MeasuredRun:
+    return MeasuredRun(run.seed, run.state, run.results, data_sha256=run.data_sha256)

@@ -1,0 +1,215 @@
+"""The subcommands about studies: arms x seeds x evaluations as one thing."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from assay.service.cli import commands, output
+from assay.service.cli.commands import Options
+from assay.service.client import AssayClient
+from assay.service.contract.errors import MalformedJson, NoResults
+from assay.service.contract.strict_json import parse_json
+from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummary
+
+MAX_DEPTH = 40
+
+
+def run(options: Options) -> int:
+    """Posts a study, waits for its jobs, and prints the table of its arms."""
+    spec = _spec(options)
+    with commands.connected(options) as client:
+        if options.dry_run:
+            planned = client.plan_study(spec)
+            _show(options, planned.model_dump(mode="json"), plan_text(planned))
+            return commands.OK
+        study = client.submit_study(spec, idempotency_key=options.idempotency_key)
+        if options.no_wait:
+            _say(study.id)
+            sys.stderr.write(f"{study.state.value}; follow it with: assay studies watch {study.id}\n")
+            return commands.OK
+        sys.stderr.write(f"study {study.id}: {study.progress.total} jobs\n")
+        return _followed(client, study.id, options)
+
+
+def list_all(options: Options) -> int:
+    """Lists studies, newest first."""
+    with commands.connected(options) as client:
+        listed = list(client.studies())
+    _show(options, [one.model_dump(mode="json") for one in listed], studies_table(listed))
+    return commands.OK
+
+
+def show(options: Options) -> int:
+    """Shows a study with its jobs."""
+    with commands.connected(options) as client:
+        study = client.study(options.study)
+    _show(options, study.model_dump(mode="json"), study_text(study))
+    return commands.OK
+
+
+def watch(options: Options) -> int:
+    """Follows a study to its end, and prints the table of its arms."""
+    with commands.connected(options) as client:
+        return _followed(client, options.study, options)
+
+
+def results(options: Options) -> int:
+    """Shows the results so far."""
+    with commands.connected(options) as client:
+        if options.format == "json":
+            _say(output.json_text(client.study_results(options.study).model_dump(mode="json")))
+        else:
+            sys.stdout.write(client.study_table(options.study, options.format))
+    return commands.OK
+
+
+def extend(options: Options) -> int:
+    """Adds seeds; prints what the study then is."""
+    with commands.connected(options) as client:
+        study = client.extend_study(options.study, options.seeds)
+    _show(options, study.model_dump(mode="json"), study_text(study))
+    return commands.OK
+
+
+def cancel(options: Options) -> int:
+    """Cancels all jobs that have not ended."""
+    with commands.connected(options) as client:
+        sys.stderr.write(f"{client.cancel_study(options.study).state.value}\n")
+    return commands.OK
+
+
+def retry(options: Options) -> int:
+    """Queues failed, canceled and timed-out jobs again."""
+    with commands.connected(options) as client:
+        sys.stderr.write(f"{client.retry_study(options.study).state.value}\n")
+    return commands.OK
+
+
+def delete(options: Options) -> int:
+    """Deletes a study that has ended, with its jobs."""
+    with commands.connected(options) as client:
+        client.delete_study(options.study)
+    return commands.OK
+
+
+def _spec(options: Options) -> bytes | dict[str, Any]:
+    """The body; with `--seeds` another number of them than the file says."""
+    text = commands.spec_text(options.file)
+    if options.seeds is None:
+        return text
+    try:
+        body = parse_json(text, MAX_DEPTH)
+    except MalformedJson as error:
+        raise MalformedJson(error.message.replace("the body", "the study", 1)) from None
+    return {**body, "seeds": options.seeds} if isinstance(body, dict) else text
+
+
+def _followed(client: AssayClient, study_id: str, options: Options) -> int:
+    """Waits for the end with a line of progress; the table alone is on standard output."""
+    progress = _Progress()
+    study = client.wait_study(study_id, callback=progress.draw)
+    progress.close()
+    try:
+        if options.json:
+            _say(output.json_text(client.study_results(study_id).model_dump(mode="json")))
+        else:
+            sys.stdout.write(client.study_table(study_id))
+    except NoResults:
+        pass
+    if study.state == "succeeded":
+        return commands.OK
+    line = f"study {study.id} {study.state.value}" + (f": {study.message}" if study.message else "")
+    sys.stderr.write(f"{output.printable(line)}; resume it with: assay studies retry {study.id}\n")
+    return commands.JOB_FAILED
+
+
+class _Progress:
+    """One line, redrawn on a terminal; elsewhere a line whenever a job has ended."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._terminal = sys.stderr.isatty()
+
+    def draw(self, study: StudyStatus) -> None:
+        done = study.progress
+        counts = ", ".join(f"{count} {state}" for state, count in study.jobs.items())
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[2K{done.share:4.0%} of {done.total} jobs: {counts}")
+        elif counts != self._said:
+            sys.stderr.write(f"{done.share:4.0%} of {done.total} jobs: {counts}\n")
+        self._said = counts
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        sys.stderr.write("\n" if self._terminal else "")
+
+
+def studies_table(listed: list[StudySummary]) -> str:
+    """A line per study."""
+    rows = [
+        (
+            one.id,
+            one.state.value,
+            str(len(one.arms)),
+            str(len(one.seeds)),
+            str(sum(one.jobs.values())),
+            one.name,
+        )
+        for one in listed
+    ]
+    return output.table(("ID", "STATE", "ARMS", "SEEDS", "JOBS", "NAME"), rows)
+
+
+def study_text(study: StudyStatus) -> str:
+    """All facts about a study but its spec, and a line per arm and seed."""
+    done = study.progress
+    lines = {
+        "id": study.id,
+        "name": study.name,
+        "state": study.state.value,
+        "done": f"{done.done}/{done.total} jobs, {done.share:.0%}",
+        "created": study.created_at,
+        "message": study.message,
+    }
+    rows = [
+        (
+            arm.name,
+            str(run.seed),
+            f"{run.train_state} {run.train}" if run.train is not None else "-",
+            f"{run.evaluate_state} {run.evaluate}",
+        )
+        for arm in study.runs
+        for run in arm.runs
+    ]
+    facts = [f"{label:<15} {output.printable(text)}" for label, text in lines.items() if text]
+    notes = [output.printable(f"note: {note}") for note in study.notes]
+    return "\n".join([*facts, output.table(("ARM", "SEED", "TRAINING", "EVALUATION"), rows), *notes])
+
+
+def plan_text(planned: StudyDryRun) -> str:
+    """The jobs of a study and what they would take."""
+    rows = [
+        (
+            arm.name,
+            str(arm.jobs),
+            "-" if arm.train_seconds is None else f"{arm.train_seconds:.3g} s",
+            "unknown" if arm.evaluate_seconds is None else f"{arm.evaluate_seconds:.3g} s",
+            f"{arm.shared} shared" if arm.shared else "",
+        )
+        for arm in planned.arms
+    ]
+    seconds = "unknown" if planned.seconds is None else f"{planned.seconds:.3g} s of computing"
+    total = (
+        f"{planned.jobs} jobs ({planned.trainings} trainings, {planned.evaluations} evaluations): {seconds}"
+    )
+    table = output.table(("ARM", "JOBS", "TRAINING", "EVALUATION", ""), rows)
+    return "\n".join([table, total, *(output.printable(f"note: {note}") for note in planned.notes)])
+
+
+def _show(options: Options, value: object, text: str) -> None:
+    _say(output.json_text(value) if options.json else text)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,0 +1,116 @@
+"""Calls about studies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from assay.service.client.transport import API, Connection, parsed, part
+from assay.service.contract import errors
+from assay.service.contract.results import Page
+from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummary
+from assay.service.contract.study_results import StudyResults
+
+STUDIES = f"{API}/studies"
+RECONNECT_SECONDS = 60.0
+
+
+class StudyCalls(Connection):
+    """Arms x seeds x evaluations as one thing: submitted, watched, extended, canceled, resumed, compared."""
+
+    def submit_study(
+        self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None
+    ) -> StudyStatus:
+        """Posts a study; all its jobs are queued, or none.
+
+        Args:
+            spec: the spec, or its JSON text, which is sent as it is.
+            idempotency_key: repeating a call with this key returns the same study; None makes a random one.
+
+        Raises:
+            InvalidSpec: with a detail per wrong field.
+            TooManyRequests: the tenant's queue has no room for all its jobs.
+        """
+        return parsed(StudyStatus, self._submitted(STUDIES, spec, idempotency_key))
+
+    def plan_study(self, spec: Mapping[str, Any] | str | bytes) -> StudyDryRun:
+        """The jobs of a study and their estimated work; nothing is stored."""
+        return parsed(StudyDryRun, self._json("POST", STUDIES, params={"dry_run": "true"}, body=spec))
+
+    def study(self, study_id: str) -> StudyStatus:
+        """The study with its jobs, in its present state."""
+        return parsed(StudyStatus, self._json("GET", f"{STUDIES}/{part(study_id)}"))
+
+    def studies(self, *, page_size: int = 50) -> Iterator[StudySummary]:
+        """All studies, newest first; pages are fetched on demand."""
+        params: dict[str, Any] = {"limit": page_size}
+        while True:
+            page = parsed(Page[StudySummary], self._json("GET", STUDIES, params=params))
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            params["cursor"] = page.next_cursor
+
+    def wait_study(
+        self,
+        study_id: str,
+        *,
+        callback: Callable[[StudyStatus], None] | None = None,
+        poll_seconds: float = 1.0,
+        timeout_seconds: float | None = None,
+    ) -> StudyStatus:
+        """Polls until all jobs of the study have ended, in any final state.
+
+        Args:
+            study_id: the study.
+            callback: called with the study after every poll, the last one included.
+            poll_seconds: pause between polls.
+            timeout_seconds: give up after this time; None waits without limit.
+
+        Raises:
+            TimeoutError: the study has not ended in time.
+            Unavailable: the service was away for more than a minute.
+        """
+        begun = seen = time.monotonic()
+        while True:
+            try:
+                study = self.study(study_id)
+            except errors.Unavailable:
+                if time.monotonic() - seen > RECONNECT_SECONDS:
+                    raise
+            else:
+                seen = time.monotonic()
+                if callback is not None:
+                    callback(study)
+                if study.state.terminal:
+                    return study
+            if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:
+                raise TimeoutError(f"study {study_id} has not ended within {timeout_seconds} s")
+            time.sleep(poll_seconds)
+
+    def study_results(self, study_id: str) -> StudyResults:
+        """The results so far. Raises NoResults before the first evaluation has finished."""
+        return parsed(StudyResults, self._json("GET", f"{STUDIES}/{part(study_id)}/results"))
+
+    def study_table(self, study_id: str, format: Literal["csv", "markdown"] = "markdown") -> str:  # noqa: A002
+        """The results so far as text: a Markdown table of the tested metrics, or all as CSV."""
+        path = f"{STUDIES}/{part(study_id)}/results"
+        return self._call("GET", path, params={"format": format}).text
+
+    def extend_study(self, study_id: str, seeds: Sequence[int]) -> StudyStatus:
+        """Queues the jobs of more seeds; those that the study has are passed over."""
+        path = f"{STUDIES}/{part(study_id)}/seeds"
+        return parsed(StudyStatus, self._json("POST", path, body={"seeds": list(seeds)}))
+
+    def cancel_study(self, study_id: str) -> StudyStatus:
+        """Cancels all jobs of the study that have not ended."""
+        return parsed(StudyStatus, self._json("POST", f"{STUDIES}/{part(study_id)}/cancel"))
+
+    def retry_study(self, study_id: str) -> StudyStatus:
+        """Queues the failed, canceled and timed-out jobs of the study again."""
+        return parsed(StudyStatus, self._json("POST", f"{STUDIES}/{part(study_id)}/retry"))
+
+    def delete_study(self, study_id: str) -> None:
+        """Deletes a study that has ended, with its jobs."""
+        self._call("DELETE", f"{STUDIES}/{part(study_id)}")

@@ -1,0 +1,238 @@
+"""Studies: arms x seeds x evaluations as one thing. The JSON of `POST /api/v1/studies` and of its answers.
+
+A study becomes ordinary jobs: of each arm and seed a training and an evaluation of its weights. These
+classes check shape and types; `service.submission.studies` checks the rest as it checks jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypedDict
+
+from pydantic import Field
+
+from assay.service.contract.results import Answer
+from assay.service.contract.specs import (
+    DataSpec,
+    EvaluationSpec,
+    ExecutionSpec,
+    ModelSpec,
+    Protocol,
+    RecipeSpec,
+    Seed,
+    Spec,
+    SuiteSpec,
+    Tag,
+    WeightsFromCheckpoint,
+    WeightsFromJob,
+    WeightsFromTimm,
+)
+from assay.service.contract.states import JobState
+from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
+
+MAX_ARMS = 20
+# Of one study, in all its arms and seeds.
+MAX_JOBS = 1000
+MAX_SEEDS = MAX_JOBS // 2
+# Stands for the training of an arm, which has no id before it is stored.
+OWN_TRAINING = "0" * 26
+
+Adjustment = Literal["holm", "benjamini_hochberg"]
+Role = Literal["train", "evaluate"]
+# The state of a job of a study, which may have been deleted since.
+RunState = JobState | Literal["deleted"]
+ArmName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MAX_SEEDS)]
+
+
+class ArmSpec(Spec):
+    """One of the things compared: a model with the recipe and the data that train it.
+
+    Missing `data` and `recipe` are those of the study. An arm with `weights` and without a recipe of its own
+    is not trained: it has one set of weights, and its seeds are those of the evaluations alone. With a recipe
+    of its own, training starts from the weights.
+    """
+
+    name: ArmName
+    model: ModelSpec
+    weights: Annotated[
+        WeightsFromJob | WeightsFromCheckpoint | WeightsFromTimm | None,
+        Field(description="the same as in `model`"),
+    ] = None
+    data: DataSpec | None = None
+    recipe: RecipeSpec | None = None
+
+
+class StudySpec(Spec):
+    """Arms x seeds x evaluations. `data`, `recipe` and `execution` are those of all arms.
+
+    Of `execution`, trainings alone use `devices`, evaluations alone `screening`; a model trained in float16
+    is measured in float32.
+    """
+
+    kind: Literal["study"]
+    name: Annotated[str, Field(max_length=100)] = ""
+    tags: Annotated[list[Tag], Field(max_length=32)] = []  # noqa: RUF012
+    priority: Annotated[int, Field(ge=0, le=9, description="9 runs first")] = 5
+    timeout_seconds: Annotated[int | None, Field(ge=1, le=30 * 86400, description="of each of its jobs")] = (
+        None
+    )
+    arms: Annotated[list[ArmSpec], Field(min_length=1, max_length=MAX_ARMS)]
+    data: DataSpec | None = None
+    recipe: RecipeSpec | None = None
+    seeds: Annotated[
+        Seeds | Annotated[int, Field(ge=1, le=MAX_SEEDS)],
+        Field(description="the seeds, or their number: 3 is [0, 1, 2]"),
+    ]
+    protocol: Protocol = "pixel"
+    limit: Annotated[int, Field(ge=1)] | None = None
+    evaluations: Annotated[list[EvaluationSpec | SuiteSpec], Field(min_length=1, max_length=500)]
+    execution: ExecutionSpec = ExecutionSpec()
+    baseline: Annotated[ArmName | None, Field(description="the arm that others are compared with")] = None
+    adjust: Annotated[Adjustment, Field(description="of the p-values, for their number")] = "holm"
+    metrics: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=100)]] | None,
+        Field(
+            max_length=50,
+            description="the metrics that are tested (default: the first of each evaluation); the adjustment"
+            " is for these, and the others get intervals without p",
+        ),
+    ] = None
+
+
+class MoreSeeds(Spec):
+    """The body of `POST /studies/{id}/seeds`."""
+
+    seeds: Seeds
+
+
+class ArmTemplate(TypedDict):
+    """The jobs of an arm, as stored; `train` is None for an arm that is not trained.
+
+    Both have seed 0, and `evaluate` of a trained arm has weights of the job `OWN_TRAINING`.
+    """
+
+    name: str
+    train: TrainJobSpec | None
+    evaluate: EvaluateJobSpec
+
+
+class ArmRun(Answer):
+    """An arm with one seed.
+
+    `train` is null for an arm that is not trained; a `shared` training is that of an earlier arm too.
+    """
+
+    seed: int
+    train: str | None
+    train_state: RunState | None
+    evaluate: str
+    evaluate_state: RunState
+    shared: bool = False
+
+
+class StudyArm(Answer):
+    """An arm with its jobs. Without `trained` its seeds are those of the evaluations alone."""
+
+    name: str
+    trained: bool
+    runs: list[ArmRun]
+
+
+class StudyProgress(Answer):
+    """Jobs of a study that have succeeded, of all; `share`, in [0, 1], counts what is done of the others."""
+
+    done: int
+    total: int
+    share: float
+
+
+class StudyLinks(Answer):
+    """Where to go on."""
+
+    self: str
+    results: str
+
+
+class StudySummary(Answer):
+    """A study in a list. `state` follows from those of its jobs, which `jobs` counts by state.
+
+    `queued` until one has started, `running` until all have ended; then `succeeded` if all have, `failed` if
+    one failed, timed out or was deleted, else `canceled`.
+    """
+
+    id: str
+    kind: Literal["study"] = "study"
+    name: str
+    tags: list[str]
+    state: JobState
+    created_at: str
+    arms: list[str]
+    seeds: list[int]
+    jobs: dict[str, int]
+    links: StudyLinks
+
+
+class StudyStatus(StudySummary):
+    """A study with its jobs. `message` says what keeps it from its end; `spec` has every default."""
+
+    progress: StudyProgress
+    message: str
+    notes: list[str]
+    runs: list[StudyArm]
+    spec: dict[str, Any]
+
+
+class ArmEstimate(Answer):
+    """Jobs of an arm, and the estimated seconds of each: null where unknown, or for an arm without training.
+
+    `shared` of its trainings are those of earlier arms.
+    """
+
+    name: str
+    trained: bool
+    jobs: int
+    shared: int
+    train_seconds: float | None
+    evaluate_seconds: float | None
+    train: dict[str, Any] | None
+    evaluate: dict[str, Any]
+    warnings: list[Any]
+
+
+class StudyDryRun(Answer):
+    """What a study would be: its jobs and their estimated work; nothing is stored.
+
+    `seconds` of computing are those of all jobs one after another; null where those of one are unknown.
+    """
+
+    spec: dict[str, Any]
+    jobs: int
+    trainings: int
+    evaluations: int
+    seconds: float | None
+    arms: list[ArmEstimate]
+    notes: list[str]
+
+
+ONE_SEED = (
+    "one seed: every comparison is of weights, not of methods, and has no p-value for methods; POST"
+    " /api/v1/studies/{id}/seeds adds seeds"
+)
+
+
+def notes_of(arms: Sequence[tuple[str, bool]], seeds: int) -> list[str]:
+    """What a study cannot say, in words.
+
+    Args:
+        arms: name of each, and whether it is trained.
+        seeds: their number.
+    """
+    notes = [ONE_SEED] if seeds == 1 else []
+    for name, trained in arms:
+        if not trained:
+            notes.append(
+                f"arm {name!r} is not trained: it has one set of weights, and its seeds are those of the"
+                " evaluations alone; comparisons with it are of these weights, not of a method"
+            )
+    return notes

@@ -1,0 +1,122 @@
+"""Answer types: the results of a study."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from assay.service.contract.results import Answer, Unit, Warning
+from assay.service.contract.studies import Adjustment
+
+
+class SeedValue(Answer):
+    """A metric with one seed."""
+
+    seed: int
+    value: float | None
+
+
+class ArmValue(Answer):
+    """A metric of one arm: mean and standard deviation over seeds (null with one); `n` examples each."""
+
+    arm: str
+    mean: float | None
+    sd: float | None
+    n: int | None
+    seeds: list[SeedValue]
+
+
+class StudyTest(Answer):
+    """The test of "no difference between the arms".
+
+    `two_way_t`: seeds and examples are random. `paired_t`: seeds alone, for metrics without values of
+    examples. `p_adjusted` is for all tests of the study.
+    """
+
+    name: Literal["two_way_t", "paired_t"]
+    p_value: float
+    p_adjusted: float
+    statistic: float
+    seeds: int
+
+
+class StudyPower(Answer):
+    """The difference that so many seeds and examples find with 80 % power, after adjustment.
+
+    `level` is 0.05 over the number of tests: that of the smallest p under Holm's adjustment. `with_twice` is
+    for twice the seeds. The standard deviations are those of differences: over seeds, over examples, and of
+    the rest; null where they are not estimated. `assumed` says that the spread over seeds is an assumption.
+    """
+
+    seeds: int
+    n: int | None
+    level: float
+    resolves: float | None
+    with_twice: float | None
+    sd_seeds: float | None
+    sd_examples: float | None
+    sd_rest: float | None
+    assumed: bool
+    text: str
+
+
+class StudyComparison(Answer):
+    """An arm less the baseline arm, over the seeds of both and the `n` common examples.
+
+    `n` is null for metrics without values of examples. `ci_low` and `ci_high` are the ends of the 95 %
+    interval, null without one; `note` then says why.
+    """
+
+    arm: str
+    baseline: str
+    compares: Literal["methods", "weights"]
+    difference: float | None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    ci_method: Literal["hierarchical_bootstrap", "t_over_seeds", "bootstrap_over_examples"] | None = None
+    seeds: list[int]
+    n: int | None = None
+    test: StudyTest | None = None
+    power: StudyPower | None = None
+    note: str | None = None
+
+
+class StudyCell(Answer):
+    """A metric of an evaluation in all arms; the comparisons of a `tested` one have p-values."""
+
+    evaluation: str
+    params: dict[str, Any]
+    data: dict[str, Any]
+    protocol: str
+    metric: str
+    higher_is_better: bool
+    unit: Unit | None
+    tested: bool
+    arms: list[ArmValue]
+    comparisons: list[StudyComparison]
+
+
+class MissingRun(Answer):
+    """An arm with one seed whose evaluations have not all finished."""
+
+    arm: str
+    seed: int
+    state: str
+
+
+class StudyResults(Answer):
+    """The results of a study; `complete` is false while runs are missing.
+
+    `tests` p-values were adjusted together, by `adjust`.
+    """
+
+    study: str
+    complete: bool
+    arms: list[str]
+    seeds: list[int]
+    baseline: str
+    adjust: Adjustment
+    tests: int
+    cells: list[StudyCell]
+    missing: list[MissingRun]
+    notes: list[str]
+    warnings: list[Warning]

@@ -1,0 +1,353 @@
+"""Results of a study: means over seeds, and differences between arms with seeds and examples both random.
+
+The statistics are those of `study_tests`; this module finds the cells and their values, and puts them
+together.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import stdev
+from typing import Any, Literal, NamedTuple
+
+from assay.service.contract.corruption_cells import content_label
+from assay.service.contract.results import EvaluationResult, Metric, Unit, Warning, data_label
+from assay.service.contract.studies import Adjustment, notes_of
+from assay.service.contract.study_results import (
+    ArmValue,
+    MissingRun,
+    SeedValue,
+    StudyCell,
+    StudyComparison,
+    StudyResults,
+    StudyTest,
+)
+from assay.service.metrics.multiple_tests import benjamini_hochberg, holm
+from assay.service.metrics.paired import Rows
+from assay.service.metrics.study_examples import per_example
+from assay.service.metrics.study_power import at_level, power_of
+from assay.service.metrics.study_tests import (
+    Components,
+    Spread,
+    interval,
+    least,
+    over_examples,
+    over_seeds,
+    two_way,
+)
+
+LEVEL = 0.05
+ADJUSTMENTS: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
+    "holm": holm,
+    "benjamini_hochberg": benjamini_hochberg,
+}
+WEIGHTS_ONLY = "one seed: this compares weights, not methods"
+
+Differences = Sequence[Sequence[float]]
+"""d_si: a row for each seed, (S, n)."""
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """An arm with one seed.
+
+    Attributes:
+        seed: of training and evaluation.
+        state: of its evaluation job; "succeeded" for one whose results are whole.
+        results: by position in its spec.
+        columns: the outcome columns of the evaluation at a position.
+        data_sha256: content hash of each data set by `data_label`.
+    """
+
+    seed: int
+    state: str
+    results: Mapping[int, EvaluationResult] = field(default_factory=dict)
+    columns: Callable[[int], Rows] = lambda _: {}
+    data_sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MeasuredArm:
+    """An arm with its runs; without `trained` its seeds are those of the evaluations alone."""
+
+    name: str
+    trained: bool
+    runs: Sequence[MeasuredRun]
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What a study asks for: see `contract.studies.StudySpec`; `metrics` None tests the first of each."""
+
+    study: str
+    baseline: str
+    adjust: Adjustment
+    seeds: Sequence[int]
+    metrics: Sequence[str] | None = None
+
+
+def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
+    """The results of a study from what its runs have measured.
+
+    Args:
+        plan: what was asked for.
+        arms: every arm with every seed, in the order of the study.
+    """
+    found = _Cells(plan, arms)
+    cells = list(found.cells())
+    cells, tests = _adjusted(cells, plan)
+    missing = [
+        MissingRun(arm=arm.name, seed=run.seed, state=run.state)
+        for arm in arms
+        for run in arm.runs
+        if run.state != "succeeded"
+    ]
+    return StudyResults(
+        study=plan.study,
+        complete=not missing,
+        arms=[arm.name for arm in arms],
+        seeds=list(plan.seeds),
+        baseline=plan.baseline,
+        adjust=plan.adjust,
+        tests=tests,
+        cells=cells,
+        missing=missing,
+        notes=notes_of([(arm.name, arm.trained) for arm in arms], len(plan.seeds)),
+        warnings=found.warnings,
+    )
+
+
+class _Measured(NamedTuple):
+    """An evaluation of one run."""
+
+    seed: int
+    result: EvaluationResult
+    columns: Rows
+    sha256: str | None
+
+
+class _Cells:
+    """Finds the cells: evaluation by evaluation, so that the rows of one evaluation are held at a time."""
+
+    def __init__(self, plan: StudyPlan, arms: Sequence[MeasuredArm]) -> None:
+        self.plan, self.arms = plan, arms
+        self.warnings: list[Warning] = []
+        self._values: dict[tuple[str, int], dict[str, float] | None] = {}
+
+    def cells(self) -> Iterator[StudyCell]:
+        """Every metric of every evaluation, in the order of the study."""
+        places = [[_by_key(run) for run in arm.runs] for arm in self.arms]
+        for key in dict.fromkeys(key for runs in places for run in runs for key in run):
+            measured = [
+                [
+                    _Measured(run.seed, run.results[at[key]], run.columns(at[key]), _content(run, at[key]))
+                    for run, at in zip(arm.runs, runs, strict=True)
+                    if key in at
+                ]
+                for arm, runs in zip(self.arms, places, strict=True)
+            ]
+            yield from self._evaluation(measured)
+
+    def _evaluation(self, measured: Sequence[Sequence[_Measured]]) -> Iterator[StudyCell]:
+        every = [one for runs in measured for one in runs]
+        first = every[0].result
+        same_data = len({one.sha256 for one in every} - {None}) <= 1
+        if not same_data:
+            name = data_label(first.data)
+            message = (
+                f"{first.name}: the data set {name!r} had other content in some runs; examples are not paired"
+            )
+            evidence = {"params": first.params, "sha256": sorted({str(one.sha256) for one in every})}
+            self.warnings.append(Warning(code="different_data", message=message, evidence=evidence))
+        chosen = self.plan.metrics or list(first.metrics)[:1]
+        for name in dict.fromkeys(name for one in every for name in one.result.metrics):
+            has = [[one for one in runs if name in one.result.metrics] for runs in measured]
+            metric = next(one.result.metrics[name] for runs in has for one in runs)
+            values = _Values(name, has, paired=same_data)
+            yield StudyCell(
+                evaluation=first.name,
+                params=first.params,
+                data=first.data,
+                protocol=first.protocol,
+                metric=name,
+                higher_is_better=metric.higher_is_better,
+                unit=metric.unit,
+                tested=name in chosen,
+                arms=[_arm_value(arm, runs, name) for arm, runs in zip(self.arms, has, strict=True)],
+                comparisons=list(self._comparisons(values, metric, tested=name in chosen)),
+            )
+
+    def _comparisons(self, values: _Values, metric: Metric, *, tested: bool) -> Iterator[StudyComparison]:
+        names = [arm.name for arm in self.arms]
+        base = names.index(self.plan.baseline)
+        for index, arm in enumerate(self.arms):
+            if index != base:
+                found = values.pair(base, index)
+                trained = arm.trained and self.arms[base].trained
+                yield _compared(found, arm.name, self.plan.baseline, metric, trained=trained, tested=tested)
+
+
+class _Pair(NamedTuple):
+    """The differences of two arms with their common seeds, and example by example where there are such."""
+
+    seeds: list[int]
+    of_seeds: list[float]
+    of_examples: list[list[float]] | None
+    shares: bool
+
+
+class _Values:
+    """The values of one metric in all arms."""
+
+    def __init__(self, name: str, measured: Sequence[Sequence[_Measured]], *, paired: bool) -> None:
+        self.measured, self.name = measured, name
+        self.examples = [
+            [per_example(name, one.result, one.columns) if paired else None for one in runs]
+            for runs in measured
+        ]
+
+    def pair(self, base: int, other: int) -> _Pair:
+        """The differences of an arm to the baseline."""
+        sides = [
+            {
+                one.seed: (value, examples)
+                for one, examples in zip(self.measured[side], self.examples[side], strict=True)
+                if (value := one.result.metrics[self.name].value) is not None
+            }
+            for side in (base, other)
+        ]
+        seeds = [seed for seed in sides[0] if seed in sides[1]]
+        of_seeds = [sides[1][seed][0] - sides[0][seed][0] for seed in seeds]
+        rows = [(sides[0][seed][1], sides[1][seed][1]) for seed in seeds]
+        known = [(one, two) for one, two in rows if one is not None and two is not None]
+        if not known or len(known) < len(rows):
+            return _Pair(seeds, of_seeds, None, shares=False)
+        common = set(known[0][0])
+        for one, two in known:
+            common &= one.keys() & two.keys()
+        if len(common) < 2:
+            return _Pair(seeds, of_seeds, None, shares=False)
+        ids = sorted(common)
+        shares = all(0 <= side[example] <= 1 for sides_ in known for side in sides_ for example in ids)
+        return _Pair(
+            seeds, of_seeds, [[two[one_id] - one[one_id] for one_id in ids] for one, two in known], shares
+        )
+
+
+def _compared(
+    pair: _Pair, arm: str, baseline: str, metric: Metric, *, trained: bool, tested: bool
+) -> StudyComparison:
+    s = len(pair.seeds)
+    found = StudyComparison(
+        arm=arm,
+        baseline=baseline,
+        compares="methods" if trained and s > 1 else "weights",
+        difference=math.fsum(pair.of_seeds) / s if s else None,
+        seeds=pair.seeds,
+        note=WEIGHTS_ONLY if s == 1 else None if s else "no seed has been measured in both arms",
+    )
+    if not s:
+        return found
+    if pair.of_examples is None:
+        return _over_seeds(found, pair, metric, tested=tested)
+    n = len(pair.of_examples[0])
+    found = found.model_copy(update={"n": n})
+    if s == 1:
+        mean, spread = over_examples(pair.of_examples[0])
+        components = Components(mean, spread.of_examples, spread.of_examples * n, 0.0)
+    else:
+        components, spread = two_way(pair.of_examples)
+    spread = least(spread, n) if pair.shares and metric.unit == "proportion" else spread
+    if spread.error == 0:
+        return _without_spread(found, components.mean)
+    low, high = interval(pair.of_examples, components.mean, spread)
+    if metric.unit == "proportion":
+        low, high = max(-1.0, low), min(1.0, high)
+    update: dict[str, Any] = {
+        "difference": components.mean,
+        "ci_low": low,
+        "ci_high": high,
+        "ci_method": "bootstrap_over_examples" if s == 1 else "hierarchical_bootstrap",
+    }
+    if tested and s > 1:
+        update["test"] = _test("two_way_t", components.mean, spread, s)
+    if tested:
+        update["power"] = power_of(components, s, n)
+    return found.model_copy(update=update)
+
+
+def _over_seeds(found: StudyComparison, pair: _Pair, metric: Metric, *, tested: bool) -> StudyComparison:
+    """A comparison whose metric has no values of examples: it holds for these examples."""
+    if len(pair.seeds) < 2:
+        return found
+    mean, spread = over_seeds(pair.of_seeds)
+    if spread.error == 0:
+        return _without_spread(found, mean)
+    half = spread.critical(LEVEL) * spread.error
+    update: dict[str, Any] = {"ci_low": mean - half, "ci_high": mean + half, "ci_method": "t_over_seeds"}
+    if tested:
+        update["test"] = _test("paired_t", mean, spread, len(pair.seeds))
+        components = Components(mean, spread.of_seeds * len(pair.seeds), 0.0, 0.0)
+        update["power"] = power_of(components, len(pair.seeds), None)
+    return found.model_copy(update=update)
+
+
+def _without_spread(found: StudyComparison, mean: float) -> StudyComparison:
+    note = "the difference is the same with every seed and in every example: no interval, no test"
+    return found.model_copy(update={"difference": mean, "note": found.note or note})
+
+
+def _test(name: Literal["two_way_t", "paired_t"], mean: float, spread: Spread, seeds: int) -> StudyTest:
+    statistic = abs(mean) / spread.error
+    p_value = spread.p_value(statistic)
+    return StudyTest(name=name, p_value=p_value, p_adjusted=p_value, statistic=statistic, seeds=seeds)
+
+
+def _adjusted(cells: Sequence[StudyCell], plan: StudyPlan) -> tuple[list[StudyCell], int]:
+    """The cells with adjusted p-values and the power at the level of the smallest of them."""
+    tests = [found.test for cell in cells for found in cell.comparisons if found.test is not None]
+    adjusted = iter(ADJUSTMENTS[plan.adjust]([test.p_value for test in tests]) if tests else [])
+    count = max(1, len(tests))
+
+    def finished(found: StudyComparison, unit: Unit | None) -> StudyComparison:
+        update: dict[str, Any] = {}
+        if found.test is not None:
+            update["test"] = found.test.model_copy(update={"p_adjusted": next(adjusted)})
+        if found.power is not None:
+            update["power"] = at_level(found.power, LEVEL / count, unit)
+        return found.model_copy(update=update)
+
+    done = [
+        cell.model_copy(update={"comparisons": [finished(one, cell.unit) for one in cell.comparisons]})
+        for cell in cells
+    ]
+    return done, len(tests)
+
+
+def _arm_value(arm: MeasuredArm, runs: Sequence[_Measured], name: str) -> ArmValue:
+    metrics = [(one.seed, one.result.metrics[name]) for one in runs]
+    known = [metric.value for _, metric in metrics if metric.value is not None]
+    return ArmValue(
+        arm=arm.name,
+        mean=math.fsum(known) / len(known) if known else None,
+        sd=stdev(known) if len(known) > 1 else None,
+        n=metrics[0][1].n if metrics else None,
+        seeds=[SeedValue(seed=seed, value=metric.value) for seed, metric in metrics],
+    )
+
+
+def _by_key(run: MeasuredRun) -> dict[str, int]:
+    """Positions by the identity of evaluations; the first of equal ones counts."""
+    found: dict[str, int] = {}
+    for position, one in sorted(run.results.items()):
+        same = json.dumps([one.name, one.params, one.data, one.protocol], sort_keys=True)
+        found.setdefault(same, position)
+    return found
+
+
+def _content(run: MeasuredRun, position: int) -> str | None:
+    result = run.results[position]
+    return run.data_sha256.get(content_label(data_label(result.data), result.params))

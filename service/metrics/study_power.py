@@ -1,0 +1,84 @@
+"""Power of a study: the difference that its seeds and examples can find, as numbers and in words."""
+
+from __future__ import annotations
+
+import math
+
+from assay.service.contract.results import Unit
+from assay.service.contract.study_results import StudyPower
+from assay.service.metrics.study_tests import Components, resolved
+
+# Below so many, the spread over seeds is itself uncertain by a third and more.
+FEW_SEEDS = 6
+
+
+def power_of(components: Components, seeds: int, n: int | None) -> StudyPower:
+    """The power of a comparison, before its level is known: see `at_level`.
+
+    Args:
+        components: of variance.
+        seeds: their number.
+        n: examples; None for metrics without values of examples.
+    """
+    sds = [math.sqrt(part) for part in components[1:]]
+    return StudyPower(
+        seeds=seeds,
+        n=n,
+        level=0.0,
+        resolves=None,
+        with_twice=None,
+        sd_seeds=sds[0],
+        sd_examples=None if n is None else sds[1],
+        sd_rest=None if n is None else sds[2],
+        assumed=seeds == 1,
+        text="",
+    )
+
+
+def at_level(power: StudyPower, level: float, unit: Unit | None) -> StudyPower:
+    """The power at the level of the study's tests, as numbers and in words.
+
+    Args:
+        power: of a comparison, from `power_of`.
+        level: two-sided, in (0, 1).
+        unit: of the metric.
+    """
+    n = power.n or 2
+    sds = (power.sd_seeds or 0.0, power.sd_examples or 0.0, power.sd_rest or 0.0)
+    components = Components(0.0, *(sd * sd for sd in sds))
+    now = resolved(components, power.seeds, n, level) if power.seeds > 1 else None
+    more = 2 * power.seeds if power.seeds > 1 else 3
+    then = resolved(components, more, n, level)
+    return power.model_copy(
+        update={
+            "level": level,
+            "resolves": now,
+            "with_twice": then,
+            "text": _power_text(power, level, (now, then, more), unit),
+        }
+    )
+
+
+def _power_text(
+    power: StudyPower, level: float, found: tuple[float | None, float, int], unit: Unit | None
+) -> str:
+    now, then, more = found
+    examples = "" if power.n is None else f" and {power.n} examples"
+    at = f"80 % power at the level {level:.2g}"
+    if now is None:
+        return (
+            "one seed says nothing of the spread over seeds; if that were as large as the sampling error of"
+            f" these{examples.removeprefix(' and')}, {more} seeds would find a difference of"
+            f" {_amount(then, unit)} with {at}"
+        )
+    text = f"{power.seeds} seeds{examples} find a difference of {_amount(now, unit)} with {at}"
+    text += f", {more} seeds one of {_amount(then, unit)}"
+    if power.seeds < FEW_SEEDS:
+        text += f"; the spread is estimated from {power.seeds} differences, and is itself uncertain"
+    return text
+
+
+def _amount(value: float, unit: Unit | None) -> str:
+    if unit == "proportion" and value > 1:
+        return "more than 100 points (that is: none)"
+    return f"{100 * value:.1f} points" if unit in ("proportion", "ratio") else f"{value:.3g}"

@@ -1,0 +1,148 @@
+"""The results of a study as CSV, and as a Markdown table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+
+from assay.service.contract.results import Unit
+from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
+
+CSV_COLUMNS = (
+    "evaluation", "params", "data", "protocol", "metric", "unit", "arm", "seeds", "n", "mean", "sd",
+    "baseline", "compares", "difference", "ci_low", "ci_high", "ci_method", "test", "p_value", "p_adjusted",
+    "adjust", "resolves",
+)  # fmt: skip
+TESTS = {"two_way_t": "two-way t", "paired_t": "paired t over seeds"}
+ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
+PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
+# A spreadsheet runs a cell that starts with one of these as a formula.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def to_csv(results: StudyResults) -> str:
+    """CSV with a row for each metric and arm; that of the baseline arm has no difference."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(CSV_COLUMNS)
+    for cell in results.cells:
+        compared = {one.arm: one for one in cell.comparisons}
+        for arm in cell.arms:
+            params, data = (json.dumps(part, separators=(",", ":")) for part in (cell.params, cell.data))
+            names = (cell.evaluation, params, data, cell.protocol, cell.metric, cell.unit or "", arm.arm)
+            seeds = sum(one.value is not None for one in arm.seeds)
+            found = _csv_cells(compared.get(arm.arm), results.adjust)
+            writer.writerow([*map(_inert, names), seeds, arm.n, arm.mean, arm.sd, *found])
+    return text.getvalue()
+
+
+def _csv_cells(found: StudyComparison | None, adjust: str) -> list[object]:
+    if found is None:
+        return [None] * 11
+    test, power = found.test, found.power
+    cells: list[object] = [_inert(found.baseline), found.compares, found.difference, found.ci_low]
+    cells += [found.ci_high, found.ci_method]
+    cells += [None] * 4 if test is None else [test.name, test.p_value, test.p_adjusted, adjust]
+    return [*cells, None if power is None else power.resolves]
+
+
+def _inert(text: str) -> str:
+    """The text, with an apostrophe in front where a spreadsheet would run it."""
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+def header(results: StudyResults) -> list[str]:
+    """The titles of `rows`."""
+    p = f"p ({', '.join(tests_of(results)) or 'no test'})"
+    return ["evaluation", "metric", results.baseline, "arm", "mean ± sd", "difference [95 %]", p,
+            f"p, {ADJUSTED[results.adjust]}"]  # fmt: skip
+
+
+def tests_of(results: StudyResults) -> list[str]:
+    """The names of the tests, in words."""
+    found = (one.test.name for cell in results.cells for one in cell.comparisons if one.test is not None)
+    return [TESTS[name] for name in dict.fromkeys(found)]
+
+
+def rows(results: StudyResults) -> Iterator[list[str]]:
+    """The tested metrics: a row for each evaluation and arm but the baseline, or of a study of one arm."""
+    several = len(tests_of(results)) > 1
+    for cell in results.cells:
+        if not cell.tested:
+            continue
+        values = {arm.arm: _spread(arm, cell.unit) for arm in cell.arms}
+        begin = [label(cell), cell.metric, values[results.baseline]]
+        for found in cell.comparisons:
+            p = "-" if found.test is None else f"{found.test.p_value:.3g}"
+            if several and found.test is not None:
+                p += f" ({TESTS[found.test.name]})"
+            adjusted = "-" if found.test is None else f"{found.test.p_adjusted:.3g}"
+            yield [*begin, found.arm, values[found.arm], _difference(found, cell.unit), p, adjusted]
+        if not cell.comparisons:
+            yield [*begin, "-", "-", "-", "-", "-"]
+
+
+def label(cell: StudyCell) -> str:
+    """Name of the evaluation, with its epsilon where it has one."""
+    epsilon = cell.params.get("epsilon")
+    return cell.evaluation if epsilon is None else f"{cell.evaluation} {epsilon}"
+
+
+def lines(results: StudyResults) -> list[str]:
+    """What has to be said beside the table: notes, power, tests, missing runs, warnings."""
+    said = list(results.notes)
+    seeds = f"seeds {', '.join(map(str, results.seeds))}"
+    said.append(
+        f"{seeds}; mean ± standard deviation over seeds; differences are the arm less {results.baseline}"
+    )
+    if results.tests:
+        said.append(
+            f"{results.tests} tests ({', '.join(tests_of(results))}), p adjusted together by"
+            f" {ADJUSTED[results.adjust]}"
+        )
+    said += _powers(results)
+    said += [f"missing: {one.arm}, seed {one.seed} ({one.state})" for one in results.missing]
+    return [*said, *(f"warning {one.code}: {one.message}" for one in results.warnings)]
+
+
+def _powers(results: StudyResults) -> list[str]:
+    """What the study can find: the evaluations of the least and of the greatest power, of each unit."""
+    found: dict[Unit | None, list[tuple[float, str]]] = {}
+    for cell in results.cells:
+        for one in cell.comparisons:
+            if one.power is not None and one.power.with_twice is not None:
+                text = f"{label(cell)}, {one.arm}: {one.power.text}"
+                found.setdefault(cell.unit, []).append((one.power.resolves or one.power.with_twice, text))
+    ends = [(min(listed), max(listed)) for listed in found.values()]
+    return [f"power: {text}" for pair in ends for _, text in dict.fromkeys(pair)]
+
+
+def to_markdown(results: StudyResults) -> str:
+    """The table of tested metrics with its notes."""
+    titles = header(results)
+    listed = [titles, ["---"] * len(titles), *rows(results)]
+    shown = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in listed]
+    return "\n".join([*shown, "", *(f"- {line}" for line in lines(results))]) + "\n"
+
+
+def _spread(arm: ArmValue, unit: Unit | None) -> str:
+    if arm.mean is None:
+        return "-"
+    sd = "" if arm.sd is None else f" ± {_number(arm.sd, unit)}"
+    return f"{_number(arm.mean, unit)}{sd}{' %' if unit in PERCENT else ''}"
+
+
+def _difference(found: StudyComparison, unit: Unit | None) -> str:
+    if found.difference is None:
+        return "-"
+    text = _number(found.difference, unit, sign=True)
+    if found.ci_low is None or found.ci_high is None:
+        return text
+    return f"{text} [{_number(found.ci_low, unit, sign=True)}, {_number(found.ci_high, unit, sign=True)}]"
+
+
+def _number(value: float, unit: Unit | None, *, sign: bool = False) -> str:
+    plus = "+" if sign else ""
+    return f"{100 * value:{plus}.1f}" if unit in PERCENT else f"{value:{plus}.4g}"

@@ -1,0 +1,196 @@
+"""Differences between the arms of a study: tests, intervals and power, with seeds and examples both random.
+
+The difference d_si of two arms with seed s on example i (a per-example value of the metric, `study_examples`)
+is taken apart as in a two-way layout without replicates, seeds x examples:
+
+    d_si = D + seed_s + example_i + rest_si        MS_S, MS_E, MS_R: mean squares, S seeds, n examples
+    Var(D) = V_S + V_E,  V_S = max(MS_S, MS_R) / (S n),  V_E = max(0, MS_E - MS_R) / (S n)
+
+A claim about methods must hold for other seeds and other examples, so both are random (Clark 1973, "The
+Language-as-Fixed-Effect Fallacy"). D / sqrt(V_S + V_E) is compared with Student's t, whose critical value is
+the mean of those for S - 1 and n - 1 degrees of freedom, weighted by V_S and V_E (Cochran and Cox 1957,
+"Experimental Designs", section 4.14). Simulated in `benchmarks/studies.py`: with 2 to 10 seeds this keeps its
+size, where a paired t-test over seeds alone rejects too often when arms differ by example, and an exact
+sign-flip test cannot get below p = 2 / 2^S, which no adjustment for many tests survives with 6 seeds. Metrics
+without values of examples have the paired t-test over seeds: they hold for these examples.
+
+Intervals are those of a hierarchical bootstrap: seeds and examples are drawn with replacement, arms together
+(Owen 2007, "The Pigeonhole Bootstrap"), from the linearised metric. With few seeds its percentiles are far
+too near to D, so they are expanded around D to the width of the t interval (Hesterberg 2015, "What Teachers
+Should Know about the Bootstrap", section 5.1).
+
+Plain Python, since the service holds no tensors. Legend: S seeds, n examples.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from statistics import variance
+from typing import NamedTuple
+
+from assay.service.metrics.estimates import Interval, percentiles
+from assay.service.metrics.student_t import MIN_P, quantile, root, two_sided_p
+
+RESAMPLES = 1000
+# Examples are drawn in so many blocks of about equal size, chosen by chance.
+BLOCKS = 128
+POWER = 0.8
+# Squared 97.5 % quantile of the normal distribution.
+Z_SQUARE = 3.841458820694124
+
+Differences = Sequence[Sequence[float]]
+"""d_si: a row for each seed, (S, n)."""
+
+
+class Components(NamedTuple):
+    """Variances of the differences of two arms: over seeds, over examples, and of the rest."""
+
+    mean: float
+    seeds: float
+    examples: float
+    rest: float
+
+
+class Spread(NamedTuple):
+    """Var(D) in its two parts, each with the degrees of freedom of its t distribution."""
+
+    of_seeds: float
+    of_examples: float
+    df_seeds: float
+    df_examples: float
+
+    @property
+    def error(self) -> float:
+        """Standard error of D."""
+        return math.sqrt(self.of_seeds + self.of_examples)
+
+    def critical(self, p: float) -> float:
+        """The t that has this two-sided p."""
+        whole = self.of_seeds + self.of_examples
+        share = self.of_seeds / whole if whole else 1.0
+        at_seeds = share * quantile(p, self.df_seeds) if share else 0.0
+        return at_seeds + ((1 - share) * quantile(p, self.df_examples) if share < 1 else 0.0)
+
+    def p_value(self, t: float) -> float:
+        """The two-sided p of a t; at least 1e-12."""
+        if self.of_examples == 0:
+            return max(MIN_P, two_sided_p(t, self.df_seeds))
+        if self.critical(MIN_P) <= t:
+            return MIN_P
+        return math.exp(-root(lambda u: t - self.critical(math.exp(-u)), 0.0, -math.log(MIN_P)))
+
+
+def two_way(differences: Differences) -> tuple[Components, Spread]:
+    """The components of variance, and the variance of the mean difference.
+
+    Args:
+        differences: at least 2 seeds and 2 examples.
+    """
+    s, n = len(differences), len(differences[0])
+    rows = [math.fsum(row) / n for row in differences]
+    columns = [math.fsum(column) / s for column in zip(*differences, strict=True)]
+    mean = math.fsum(rows) / s
+    of_seeds = n * math.fsum((row - mean) ** 2 for row in rows)
+    of_examples = s * math.fsum((column - mean) ** 2 for column in columns)
+    rest = math.fsum(
+        (value - row - column + mean) ** 2
+        for values, row in zip(differences, rows, strict=True)
+        for value, column in zip(values, columns, strict=True)
+    )
+    ms_seeds, ms_examples = of_seeds / (s - 1), of_examples / (n - 1)
+    ms_rest = rest / ((s - 1) * (n - 1))
+    spread = Spread(
+        max(ms_seeds, ms_rest) / (s * n), max(0.0, ms_examples - ms_rest) / (s * n), s - 1.0, n - 1.0
+    )
+    components = Components(
+        mean, max(0.0, ms_seeds - ms_rest) / n, max(0.0, ms_examples - ms_rest) / s, ms_rest
+    )
+    return components, spread
+
+
+def over_seeds(differences: Sequence[float]) -> tuple[float, Spread]:
+    """Mean and spread of one difference for each of at least 2 seeds."""
+    s = len(differences)
+    return math.fsum(differences) / s, Spread(variance(differences) / s, 0.0, s - 1.0, 1.0)
+
+
+def over_examples(differences: Sequence[float]) -> tuple[float, Spread]:
+    """Mean and spread of the differences of at least 2 examples, with one seed."""
+    n = len(differences)
+    return math.fsum(differences) / n, Spread(0.0, variance(differences) / n, 1.0, n - 1.0)
+
+
+def least(spread: Spread, n: int) -> Spread:
+    """The spread of shares of n examples, never below that of n pairs without any disagreement.
+
+    Tango 1998, "Equivalence test and confidence interval for the difference in proportions for the
+    paired-sample design": without disagreement the 95 % score interval is +- z^2 / (n + z^2).
+    """
+    floor = Z_SQUARE / (n + Z_SQUARE) ** 2
+    whole = spread.of_seeds + spread.of_examples
+    if whole >= floor:
+        return spread
+    return spread._replace(of_examples=spread.of_examples + floor - whole)
+
+
+def interval(differences: Differences, mean: float, spread: Spread) -> Interval:
+    """The 95 % interval: percentiles of the bootstrap, expanded to the width of the t interval."""
+    half = spread.critical(0.05) * spread.error
+    low, high = percentiles(_resampled(differences)) if half else (mean, mean)
+    below, above = mean - low, high - mean
+    if below <= 0 or above <= 0:
+        return mean - half, mean + half
+    factor = 2 * half / (below + above)
+    return mean - factor * below, mean + factor * above
+
+
+def _resampled(differences: Differences) -> list[float]:
+    """The mean difference of each resample of seeds and blocks of examples."""
+    s, n = len(differences), len(differences[0])
+    sizes = [len(range(block, n, BLOCKS)) for block in range(min(n, BLOCKS))]
+    order = list(range(n))
+    random.Random(f"assay/study/blocks/{n}").shuffle(order)
+    sums = [
+        [math.fsum(row[example] for example in order[block::BLOCKS]) for block in range(len(sizes))]
+        for row in differences
+    ]
+    sampled = []
+    for seeds, pick in _draws(s, len(sizes)):
+        of_seed = [sum(pick(row)) for row in sums]
+        sampled.append(sum(of_seed[seed] for seed in seeds) / (s * sum(pick(sizes))))
+    return sampled
+
+
+@lru_cache(maxsize=8)
+def _draws(s: int, blocks: int) -> list[tuple[Sequence[int], Callable[[Sequence[float]], tuple[float, ...]]]]:
+    """Seeds and blocks of each resample: the same for all cells of a study with so many of both."""
+    rng = random.Random(f"assay/study/draws/{s}/{blocks}")
+    return [
+        (rng.choices(range(s), k=s), itemgetter(*rng.choices(range(blocks), k=max(2, blocks))))
+        for _ in range(RESAMPLES)
+    ]
+
+
+def resolved(components: Components, seeds: int, n: int, level: float) -> float:
+    """The difference that is found with 80 % power by so many seeds and examples, tested at a level.
+
+    (t at the level + t at 80 %) standard errors, with the components as if they were known.
+
+    Args:
+        components: as measured, or assumed.
+        seeds: at least 2.
+        n: examples, at least 2.
+        level: of the two-sided test, in (0, 1).
+    """
+    spread = Spread(
+        components.seeds / seeds + components.rest / (seeds * n),
+        components.examples / n,
+        seeds - 1.0,
+        n - 1.0,
+    )
+    critical = spread.critical(max(level, MIN_P)) + spread.critical(2 * (1 - POWER))
+    return critical * spread.error

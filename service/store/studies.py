@@ -1,0 +1,344 @@
+"""Studies: added whole, extended by seeds, canceled, retried and deleted with their jobs.
+
+A study has no state of its own: it follows from those of its jobs. Its jobs are added by `add_job`, one after
+another in one transaction, so limits, dependencies and ids are those of jobs that are posted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from assay.service.contract.errors import (
+    ErrorDetail,
+    IdempotencyMismatch,
+    InvalidSpec,
+    InvalidState,
+    NotFound,
+)
+from assay.service.contract.limits import UNLIMITED, Limits
+from assay.service.contract.states import RETRYABLE, TERMINAL, JobState
+from assay.service.contract.studies import MAX_JOBS, ArmTemplate, RunState
+from assay.service.store.audit import Actor, record
+from assay.service.store.clock import now
+from assay.service.store.database import Database
+from assay.service.store.ids import decode_cursor, encode_cursor, new_id
+from assay.service.store.rows import StudyJobRow, StudyRow
+from assay.service.store.tables import dependencies, jobs, studies, study_jobs
+from assay.service.store.transactions.end_job import cancel_job, delete_job
+from assay.service.store.transactions.retry import retry_job
+from assay.service.store.transactions.study_runs import add_runs, record_jobs
+from assay.service.store.transactions.transitions import OPEN, lock_job
+from assay.service.submission.study_runs import job_count
+
+
+class Studies:
+    """The studies. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self,
+        spec: dict[str, Any],
+        templates: Sequence[ArmTemplate],
+        *,
+        body_sha256: str,
+        idempotency_key: str | None = None,
+        tenant: str | None = None,
+        limits: Limits = UNLIMITED,
+        by: Actor | None = None,
+    ) -> tuple[StudyRow, bool]:
+        """Adds a study with all its jobs, or nothing.
+
+        Args:
+            spec: a valid spec with every default filled in.
+            templates: the jobs of each arm.
+            body_sha256: hash of the request's body.
+            idempotency_key: two calls with the same key and body add one study of a tenant.
+            tenant: whose study it is; None where the service asks for no keys.
+            limits: of tenants without limits of their own; all jobs count.
+            by: who adds it, for the audit; None is not audited.
+
+        Returns:
+            The study, and whether this call added it.
+
+        Raises:
+            TooManyRequests: when a limit of the tenant is reached, or would be by these jobs.
+            IdempotencyMismatch: when the key was used with another body.
+            InvalidSpec: when a job or checkpoint whose weights are needed cannot give them.
+        """
+        while True:
+            try:
+                with self._database.writing() as connection:
+                    known = _known(connection, tenant, idempotency_key, body_sha256)
+                    if known is not None:
+                        return _study(connection, known), False
+                    study_id = new_id(connection.execute(select(now())).scalar_one())
+                    row = {"id": study_id, "tenant": tenant or "", "name": spec["name"], "spec": spec}
+                    row |= {"templates": list(templates), "created_at": now()}
+                    row |= {"key": idempotency_key, "body_sha256": body_sha256}
+                    connection.execute(insert(studies).values(**row))
+                    made = add_runs(connection, study_id, spec, templates, spec["seeds"], tenant, limits)
+                    told = {"arms": len(templates), "seeds": len(spec["seeds"]), "jobs": len(made)}
+                    record_jobs(connection, by, made, study_id)
+                    record(connection, by, "study.submit", study_id, detail=told)
+                    return _study(connection, study_id), True
+            except IntegrityError:
+                # Another request with the same key was quicker, and can be read now.
+                if idempotency_key is None:
+                    raise
+
+    def known(self, idempotency_key: str, body_sha256: str, *, tenant: str | None = None) -> StudyRow | None:
+        """The tenant's earlier study with this key, or None.
+
+        Raises:
+            IdempotencyMismatch: when the key was used with another body.
+        """
+        with self._database.reading() as connection:
+            study_id = _known(connection, tenant, idempotency_key, body_sha256)
+            return None if study_id is None else _study(connection, study_id)
+
+    def get(self, study_id: str, *, tenant: str | None = None) -> StudyRow:
+        """Reads a study; with a tenant, one of that tenant.
+
+        Raises:
+            NotFound: when there is no such study.
+        """
+        with self._database.reading() as connection:
+            return _study(connection, study_id, tenant)
+
+    def page(
+        self, *, limit: int = 50, cursor: str | None = None, tenant: str | None = None
+    ) -> tuple[list[StudyRow], str | None]:
+        """Lists studies, newest first: a page, and the cursor of the next, None after the last.
+
+        Raises:
+            InvalidSpec: when the cursor was not made by this service.
+        """
+        statement = select(studies).order_by(studies.c.id.desc()).limit(limit + 1)
+        if cursor is not None:
+            statement = statement.where(studies.c.id < decode_cursor(cursor))
+        if tenant is not None:
+            statement = statement.where(studies.c.tenant == tenant)
+        with self._database.reading() as connection:
+            found = connection.execute(statement).all()
+            runs = _runs(connection, [row.id for row in found[:limit]])
+            rows = [_study_row(row, runs.get(row.id, [])) for row in found[:limit]]
+        return rows, encode_cursor(rows[-1].id) if len(found) > limit else None
+
+    def extend(
+        self,
+        study_id: str,
+        seeds: Sequence[int],
+        limits: Limits = UNLIMITED,
+        *,
+        by: Actor | None = None,
+    ) -> tuple[StudyRow, list[str]]:
+        """Adds the jobs of more seeds; those that the study has are passed over.
+
+        Returns:
+            The study, and the ids of the new jobs.
+
+        Raises:
+            NotFound: when there is no such study.
+            InvalidSpec: when it would have too many jobs, or weights that it needs are gone.
+            TooManyRequests: when a limit of its tenant is reached, or would be.
+        """
+        with self._database.writing() as connection:
+            row = _locked(connection, study_id)
+            new = [seed for seed in seeds if seed not in row.spec["seeds"]]
+            every = [*row.spec["seeds"], *new]
+            _check_size(row.templates, every, new)
+            spec = {**row.spec, "seeds": every}
+            connection.execute(update(studies).where(studies.c.id == study_id).values(spec=spec))
+            made = add_runs(connection, study_id, spec, row.templates, new, row.tenant or None, limits)
+            if made:
+                record_jobs(connection, by, made, study_id)
+                told = {"seeds": len(new), "jobs": len(made)} | _owner(row.tenant, by)
+                record(connection, by, "study.extend", study_id, detail=told)
+            return _study(connection, study_id), made
+
+    def cancel(self, study_id: str, *, by: Actor | None = None) -> StudyRow:
+        """Cancels all its jobs that have not ended.
+
+        Raises:
+            NotFound: when there is no such study.
+            InvalidState: when all have ended.
+        """
+        with self._database.writing() as connection:
+            row = _locked(connection, study_id)
+            open_jobs = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in OPEN]
+            if not open_jobs:
+                raise InvalidState(f"study {study_id} has ended and cannot be canceled")
+            # Evaluations before the trainings for which they wait: they are canceled, and do not fail.
+            for job in reversed(open_jobs):
+                if job.state != JobState.CANCELING:
+                    cancel_job(connection, job.id)
+            for job in open_jobs:
+                record(connection, by, "job.cancel", job.id, detail={"study": study_id})
+            record(connection, by, "study.cancel", study_id, detail=_owner(row.tenant, by))
+            return _study(connection, study_id)
+
+    def retry(
+        self, study_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None
+    ) -> tuple[StudyRow, list[str]]:
+        """Queues its failed, canceled and timed-out jobs again; what they have finished is kept.
+
+        Returns:
+            The study, and the ids of these jobs.
+
+        Raises:
+            NotFound: when there is no such study.
+            InvalidState: when it has no such job, or one whose training was deleted.
+            TooManyRequests: when a limit of its tenant is reached.
+        """
+        with self._database.writing() as connection:
+            row = _locked(connection, study_id)
+            ended = [job.id for job in _locked_jobs(connection, study_id) if JobState(job.state) in RETRYABLE]
+            if not ended:
+                raise InvalidState(f"study {study_id} has no job that failed, was canceled or timed out")
+            # The oldest first: trainings before their evaluations, which then wait for them.
+            for job_id in ended:
+                retry_job(connection, job_id, limits)
+            for job_id in ended:
+                record(connection, by, "job.retry", job_id, detail={"study": study_id})
+            record(connection, by, "study.retry", study_id, detail=_owner(row.tenant, by))
+            return _study(connection, study_id), ended
+
+    def delete(self, study_id: str, *, by: Actor | None = None) -> list[str]:
+        """Deletes a study that has ended, with its jobs and all below them; returns the ids of these.
+
+        Raises:
+            NotFound: when there is no such study.
+            InvalidState: when a job of it has not ended, or another job needs weights of the study.
+        """
+        with self._database.writing() as connection:
+            row = _locked(connection, study_id)
+            of_study = _locked_jobs(connection, study_id)
+            if any(JobState(job.state) not in TERMINAL for job in of_study):
+                raise InvalidState(f"study {study_id} has not ended: cancel it first")
+            ids = [job.id for job in of_study]
+            _check_unneeded(connection, study_id, ids, row.tenant)
+            connection.execute(studies.delete().where(studies.c.id == study_id))
+            for job in of_study:
+                delete_job(connection, job.id, job.tenant)
+            for job_id in ids:
+                record(connection, by, "job.delete", job_id, detail={"study": study_id})
+            record(connection, by, "study.delete", study_id, detail=_owner(row.tenant, by))
+            return ids
+
+    def belongs(self, study_id: str, tenant: str) -> bool:
+        """Whether the study exists and belongs to this tenant."""
+        mine = (studies.c.id == study_id) & (studies.c.tenant == tenant)
+        with self._database.reading() as connection:
+            return connection.execute(select(studies.c.id).where(mine)).scalar() is not None
+
+
+def unknown_study(study_id: str) -> NotFound:
+    """The error for an unknown study id."""
+    return NotFound(f"there is no study {study_id[:100]}")
+
+
+def _known(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:
+    if key is None:
+        return None
+    mine = (studies.c.tenant == (tenant or "")) & (studies.c.key == key)
+    row = connection.execute(select(studies.c.id, studies.c.body_sha256).where(mine)).one_or_none()
+    if row is not None and row.body_sha256 != body_sha256:
+        raise IdempotencyMismatch("this Idempotency-Key was used before, with another body")
+    return None if row is None else str(row.id)
+
+
+def _study(connection: Connection, study_id: str, tenant: str | None = None) -> StudyRow:
+    statement = select(studies).where(studies.c.id == study_id)
+    if tenant is not None:
+        statement = statement.where(studies.c.tenant == tenant)
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        raise unknown_study(study_id)
+    return _study_row(row, _runs(connection, [study_id]).get(study_id, []))
+
+
+def _study_row(row: Row[Any], runs: list[StudyJobRow]) -> StudyRow:
+    return StudyRow(row.id, row.tenant, row.name, row.spec, row.templates, row.created_at, runs)
+
+
+def _runs(connection: Connection, study_ids: Sequence[str]) -> dict[str, list[StudyJobRow]]:
+    """The jobs of studies by study, in the order of seed, arm and role."""
+    shown = (jobs.c.state, jobs.c.message, jobs.c.cost_done, jobs.c.cost_total)
+    statement = (
+        select(study_jobs, *shown)
+        .outerjoin(jobs, jobs.c.id == study_jobs.c.job_id)
+        .where(study_jobs.c.study_id.in_(study_ids))
+        .order_by(study_jobs.c.seed, study_jobs.c.arm, study_jobs.c.role)
+    )
+    found: dict[str, list[StudyJobRow]] = {}
+    for row in connection.execute(statement):
+        state: RunState = "deleted" if row.state is None else JobState(row.state)
+        failed = state in (JobState.FAILED, JobState.TIMED_OUT)
+        run = StudyJobRow(
+            arm=row.arm,
+            seed=row.seed,
+            role=row.role,
+            job_id=row.job_id,
+            state=state,
+            share=1.0 if state is JobState.SUCCEEDED else _share(row),
+            message=row.message if failed else "",
+        )
+        found.setdefault(row.study_id, []).append(run)
+    return found
+
+
+def _share(row: Row[Any]) -> float:
+    return min(1.0, row.cost_done / row.cost_total) if row.cost_total else 0.0
+
+
+def _locked(connection: Connection, study_id: str) -> Row[Any]:
+    row = connection.execute(select(studies).where(studies.c.id == study_id).with_for_update()).one_or_none()
+    if row is None:
+        raise unknown_study(study_id)
+    return row
+
+
+def _locked_jobs(connection: Connection, study_id: str) -> list[Row[Any]]:
+    """Its jobs that are still there, locked in the order of `transitions`: by their ids."""
+    named = select(study_jobs.c.job_id).where(study_jobs.c.study_id == study_id).distinct()
+    locked = (lock_job(connection, job_id) for job_id in sorted(connection.execute(named).scalars()))
+    return [job for job in locked if job is not None]
+
+
+def _check_size(templates: Sequence[ArmTemplate], seeds: Sequence[int], new: Sequence[int]) -> None:
+    count = job_count([template["train"] is not None for template in templates], len(seeds))
+    if new and count > MAX_JOBS:
+        message = f"the study would have up to {count} jobs; at most {MAX_JOBS} are allowed"
+        detail = ErrorDetail(
+            loc=["seeds"], message=message, given=len(new), allowed=f"at most {MAX_JOBS} jobs"
+        )
+        raise InvalidSpec(f"seeds: {message}", [detail])
+
+
+def _check_unneeded(connection: Connection, study_id: str, ids: Sequence[str], tenant: str) -> None:
+    """Raises InvalidState where an unfinished job outside the study needs weights of one in it."""
+    outside = (
+        select(jobs.c.id, jobs.c.tenant)
+        .join(dependencies, dependencies.c.job_id == jobs.c.id)
+        .where(
+            dependencies.c.depends_on.in_(ids),
+            jobs.c.state.in_([str(state) for state in OPEN]),
+            jobs.c.id.not_in(ids),
+        )
+    )
+    found = connection.execute(outside.limit(1)).one_or_none()
+    if found is not None:
+        # An administrator's job may need this one, and its id must not be disclosed.
+        name = f"job {found.id}" if (found.tenant or "") == tenant else "a job of another tenant"
+        raise InvalidState(f"{name} is not finished and needs weights of study {study_id}")
+
+
+def _owner(tenant: str, by: Actor | None) -> dict[str, str | None]:
+    """The study's tenant for the audit, where an administrator of another acts."""
+    return {"tenant": tenant or None} if by is not None and (tenant or None) != by.tenant else {}

@@ -1,0 +1,86 @@
+"""Adding the jobs of a study: trainings, those shared once, and the evaluations of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from assay.service.contract.limits import Limits
+from assay.service.contract.studies import ArmTemplate
+from assay.service.store.audit import Actor, record
+from assay.service.store.quotas import QUEUE_RETRY_SECONDS, over_limit, queued_jobs
+from assay.service.store.tables import jobs, study_jobs
+from assay.service.store.transactions.standings import tenant_limits
+from assay.service.store.transactions.submit import add_job
+from assay.service.submission.study_runs import PlannedRun, planned_runs, with_weights
+
+
+def add_runs(
+    connection: Connection,
+    study_id: str,
+    spec: dict[str, Any],
+    templates: Sequence[ArmTemplate],
+    seeds: Sequence[int],
+    tenant: str | None,
+    limits: Limits,
+) -> list[str]:
+    """Adds the jobs of some seeds, in the caller's transaction; returns their ids, the oldest first.
+
+    Args:
+        connection: in a writing transaction.
+        study_id: the study, whose row is there.
+        spec: its spec.
+        templates: the jobs of each arm.
+        seeds: those to add, which the study does not have.
+        tenant: whose jobs they are.
+        limits: of tenants without limits of their own.
+
+    Raises:
+        TooManyRequests: when a limit of the tenant is reached, or would be by these jobs.
+        InvalidSpec: when a job or checkpoint whose weights are needed cannot give them.
+    """
+    runs = list(planned_runs(templates, seeds, spec["name"]))
+    _check_room(connection, tenant, limits, runs)
+    made: list[str] = []
+    trained: dict[str, str] = {}
+    links: list[dict[str, Any]] = []
+    for run in runs:
+        place = {"study_id": study_id, "arm": run.arm, "seed": run.seed}
+        evaluate = run.evaluate
+        if run.train is not None:
+            if run.key not in trained:
+                trained[run.key] = add_job(connection, run.train, "", None, tenant, limits, study_id)
+                made.append(trained[run.key])
+            evaluate = with_weights(evaluate, trained[run.key])
+            links.append({**place, "role": "train", "job_id": trained[run.key]})
+        made.append(add_job(connection, evaluate, "", None, tenant, limits, study_id))
+        links.append({**place, "role": "evaluate", "job_id": made[-1]})
+    if links:
+        connection.execute(insert(study_jobs), links)
+    return made
+
+
+def _check_room(
+    connection: Connection, tenant: str | None, limits: Limits, runs: Sequence[PlannedRun]
+) -> None:
+    """Refuses jobs that do not all fit into the tenant's queue, before one of them is written."""
+    most = tenant_limits(connection, tenant, limits).queued_jobs
+    wanted = len(runs) + len({run.key for run in runs if run.train is not None})
+    if not most or not wanted:
+        return
+    queued = queued_jobs(connection, tenant, most)
+    if queued + wanted > most:
+        text = f"the study needs {wanted} jobs and {queued} are queued, at most {most} may be"
+        raise over_limit("queued_jobs", text, most, queued, QUEUE_RETRY_SECONDS, "requests")
+
+
+def record_jobs(connection: Connection, by: Actor | None, made: Sequence[str], study_id: str) -> None:
+    """Audits the new jobs of a study, as if each had been posted."""
+    if by is None:
+        return
+    told = select(jobs.c.id, jobs.c.kind, jobs.c.model).where(jobs.c.id.in_(made)).order_by(jobs.c.id)
+    for job in connection.execute(told).all():
+        detail = {"kind": job.kind, "model": job.model, "study": study_id}
+        record(connection, by, "job.submit", job.id, detail=detail)

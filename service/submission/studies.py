@@ -1,0 +1,358 @@
+"""Checks a study and makes its jobs: a training and an evaluation of each arm, with each seed.
+
+An arm is checked as the two jobs that it becomes, by `validate`, so a study accepts what jobs accept, in the
+same words; their errors are told at the study's own fields. Seeds change nothing in that, so each arm is
+checked once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.parameters import check
+from assay.service.catalog.schema_text import Schema
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.problems import Loc, Problems, nearest, path_text
+from assay.service.contract.states import JobState
+from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
+from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
+from assay.service.submission.study_runs import job_count
+from assay.service.submission.validate import MAX_EVALUATIONS, ValidSpec, validate
+from assay.service.submission.weights import FindCheckpoint, FindJob, JobLike
+
+# Fields that a job of the study has from the study.
+OF_JOBS = ("tags", "priority", "timeout_seconds")
+OF_EVALUATIONS = ("protocol", "limit", "evaluations")
+# Checked in the jobs of the arms, with their messages.
+LEFT_TO_JOBS = ("data", "recipe", "evaluations", "execution", "protocol", "limit")
+
+# (valid spec of a job) to its estimated work; raises InvalidSpec for one that is over a limit.
+FindWork = Callable[[ValidSpec], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class ValidArm:
+    """A valid arm: its jobs, and their estimated work and warnings."""
+
+    template: ArmTemplate
+    train_work: dict[str, Any] | None
+    evaluate_work: dict[str, Any]
+    warnings: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class ValidStudy:
+    """A valid study: its spec with every default filled in, and its arms."""
+
+    spec: dict[str, Any]
+    arms: list[ValidArm]
+
+    @property
+    def templates(self) -> list[ArmTemplate]:
+        """The jobs of each arm."""
+        return [arm.template for arm in self.arms]
+
+
+@dataclass
+class _Limits:
+    data_root: Path | None = None
+    find_job: FindJob | None = None
+    find_checkpoint: FindCheckpoint | None = None
+    max_evaluations: int = MAX_EVALUATIONS
+    found: dict[str, JobLike] = field(default_factory=dict)
+
+
+def check_study(
+    catalog: Catalog,
+    body: object,
+    *,
+    work: FindWork,
+    data_root: Path | None = None,
+    find_job: FindJob | None = None,
+    find_checkpoint: FindCheckpoint | None = None,
+    max_evaluations: int = MAX_EVALUATIONS,
+) -> ValidStudy:
+    """Check a study against the catalog and fill in every default.
+
+    Args:
+        catalog: Has the components.
+        body: The parsed JSON of `POST /studies`.
+        work: Estimates a job, and refuses one that is over the limits.
+        data_root: As for `validate`, like the others.
+        find_job: Likewise.
+        find_checkpoint: Likewise.
+        max_evaluations: Of each evaluation job.
+
+    Raises:
+        InvalidSpec: with a detail per wrong field, in the places of the study.
+    """
+    if not isinstance(body, dict):
+        problems = Problems()
+        problems.add((), "must be a JSON object", given=body, allowed="an object")
+        problems.raise_if_any()
+    given = cast(dict[str, Any], body)
+    problems = Problems()
+    shape = check(_schema(), given, problems)
+    seeds = _seeds(shape.get("seeds"))
+    _check_names(shape, problems)
+    _check_size(shape, seeds, problems)
+    # Nothing is expanded before its size is known to be small enough.
+    problems.raise_if_any()
+    limits = _Limits(data_root, find_job, find_checkpoint, max_evaluations)
+    checked = [
+        _Arm(catalog, given, shape, index, limits, problems).valid(work)
+        for index in range(len(shape["arms"]))
+    ]
+    problems.raise_if_any()
+    arms = [arm for arm in checked if arm is not None]
+    assert len(arms) == len(checked), "an arm without problems is valid"
+    spec = {**shape, **_from_arms(given, shape, arms), "seeds": seeds}
+    return ValidStudy(StudySpec.model_validate(spec).model_dump(mode="json"), arms)
+
+
+def check_seeds(body: object) -> list[int]:
+    """The seeds of a body of `POST /studies/{id}/seeds`, each once.
+
+    Raises:
+        InvalidSpec: with a detail per wrong field.
+    """
+    problems = Problems()
+    shape = check(MoreSeeds.model_json_schema(), body, problems)
+    problems.raise_if_any()
+    return list(dict.fromkeys(shape["seeds"]))
+
+
+@cache
+def _schema() -> Schema:
+    """The schema of a study, less the parts that are checked in its jobs."""
+    schema = copy.deepcopy(StudySpec.model_json_schema())
+    for name in LEFT_TO_JOBS:
+        schema["properties"][name] = {}
+    arm = schema["$defs"]["ArmSpec"]
+    for name in ("model", "data", "recipe", "weights"):
+        arm["properties"][name] = {}
+    schema["required"], arm["required"] = ["kind", "arms", "seeds"], ["name"]
+    return schema
+
+
+def _seeds(given: object) -> list[int]:
+    if isinstance(given, int):
+        return list(range(given))
+    seeds = given if isinstance(given, list) else []
+    return list(dict.fromkeys(seed for seed in seeds if isinstance(seed, int)))
+
+
+def _names(shape: Mapping[str, Any]) -> list[str]:
+    arms = shape.get("arms")
+    listed = arms if isinstance(arms, list) else []
+    return [str(arm.get("name", "")) if isinstance(arm, dict) else "" for arm in listed]
+
+
+def _check_names(shape: Mapping[str, Any], problems: Problems) -> None:
+    names = _names(shape)
+    for index, name in enumerate(names):
+        loc: Loc = ("arms", index, "name")
+        if name and not name.isprintable():
+            problems.add(loc, "must be printable text", given=name)
+        elif name and name in names[:index]:
+            message = f"arm {names.index(name)} has this name: each needs its own"
+            problems.add(loc, message, given=name, allowed="a name of its own")
+    baseline = shape.get("baseline")
+    if baseline is not None and baseline not in names:
+        message = "no arm has this name"
+        problems.add(("baseline",), message, given=baseline, allowed=names, nearest=nearest(baseline, names))
+
+
+def _check_size(shape: Mapping[str, Any], seeds: Sequence[int], problems: Problems) -> None:
+    """Reports more jobs than a study may have; an arm counts as trained."""
+    arms = len(_names(shape))
+    count = job_count([True] * arms, len(seeds))
+    if count > MAX_JOBS:
+        message = f"{len(seeds)} seeds of {arms} arms are up to {count} jobs; at most {MAX_JOBS} are allowed"
+        problems.add(("seeds",), message, given=len(seeds), allowed=f"at most {MAX_JOBS // (2 * arms)} seeds")
+
+
+def _from_arms(
+    given: Mapping[str, Any], shape: Mapping[str, Any], arms: Sequence[ValidArm]
+) -> dict[str, Any]:
+    """The fields of the whole spec that the checked jobs of its arms have completed."""
+    first = arms[0].template["evaluate"]
+    written = []
+    for arm in arms:
+        train, evaluate = arm.template["train"], arm.template["evaluate"]
+        written.append(
+            {
+                "name": arm.template["name"],
+                "model": (train or evaluate)["model"],
+                "data": evaluate["data"],
+                "recipe": None if train is None else train["recipe"],
+            }
+        )
+    return {
+        "arms": written,
+        "data": None,
+        "recipe": None,
+        "protocol": first["protocol"],
+        "limit": first["limit"],
+        "evaluations": given["evaluations"],
+        "execution": given.get("execution") or {},
+        "baseline": shape.get("baseline") or arms[0].template["name"],
+    }
+
+
+class _Arm:
+    """One arm on its way to being valid."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        given: Mapping[str, Any],
+        shape: Mapping[str, Any],
+        index: int,
+        limits: _Limits,
+        problems: Problems,
+    ) -> None:
+        self.catalog, self.given, self.shape, self.limits = catalog, given, shape, limits
+        self.arm: dict[str, Any] = shape["arms"][index]
+        self.index, self.problems = index, problems
+
+    def valid(self, work: FindWork) -> ValidArm | None:
+        """The arm as jobs; None after reporting what is wrong with it."""
+        before, trains = len(self.problems), self._trains()
+        train = self._checked(self._training(), work) if trains else None
+        evaluation = self._evaluation()
+        if train is not None:
+            self.limits.found[OWN_TRAINING] = _OwnTraining(train[0].spec)
+            # Parameters that the model has by default are those of the training.
+            evaluation["model"] = {
+                **train[0].spec["model"],
+                "weights": {"job": OWN_TRAINING},
+            }
+        elif trains:
+            evaluation["model"] = self._model(weights=False)
+        evaluate = self._checked(evaluation, work)
+        if len(self.problems) > before or evaluate is None:
+            return None
+        template: ArmTemplate = {
+            "name": self.arm["name"],
+            "train": None if train is None else cast(TrainJobSpec, train[0].spec),
+            "evaluate": cast(EvaluateJobSpec, evaluate[0].spec),
+        }
+        warnings = [*(train[0].warnings if train else []), *evaluate[0].warnings]
+        return ValidArm(template, train[1] if train else None, evaluate[1], warnings)
+
+    def _trains(self) -> bool:
+        """Whether the arm is trained; reports one that can be neither trained nor taken as it is."""
+        model = self.arm.get("model")
+        inner = model.get("weights") if isinstance(model, dict) else None
+        outer = self.arm.get("weights")
+        if inner is not None and outer is not None:
+            loc: Loc = ("arms", self.index, "weights")
+            self.problems.add(loc, "the weights are given here and in the model", given=outer)
+        if self.arm.get("recipe") is not None:
+            return True
+        if inner is not None or outer is not None:
+            return False
+        if self.given.get("recipe") is None:
+            loc = ("arms", self.index, "recipe")
+            message = "is required: neither the arm nor the study has one, and the arm has no weights"
+            self.problems.add(loc, message, allowed="a recipe, or weights")
+        return True
+
+    def _model(self, *, weights: bool = True) -> Any:
+        model = self.arm.get("model")
+        if not isinstance(model, dict):
+            return model
+        plain = {name: value for name, value in model.items() if name != "weights"}
+        given = self.arm.get("weights") or model.get("weights")
+        return {**plain, "weights": given} if weights and given is not None else plain
+
+    def _training(self) -> dict[str, Any]:
+        execution = self._execution(("screening",))
+        body = {"kind": "train", **self._common(), "execution": execution}
+        recipe = self.arm.get("recipe") or self.given.get("recipe")
+        return body if recipe is None else {**body, "recipe": recipe}
+
+    def _evaluation(self) -> dict[str, Any]:
+        execution = self._execution(("devices",))
+        if isinstance(execution, dict) and execution.get("dtype") == "float16":
+            execution = {**execution, "dtype": "float32"}
+        own = {name: self.given[name] for name in OF_EVALUATIONS if name in self.given}
+        return {"kind": "evaluate", **self._common(), **own, "execution": execution}
+
+    def _common(self) -> dict[str, Any]:
+        body = {name: self.shape[name] for name in OF_JOBS}
+        data = self.arm.get("data") or self.given.get("data")
+        model = self._model()
+        parts = {"data": data, "model": model}
+        return {**body, **{name: part for name, part in parts.items() if part is not None}}
+
+    def _execution(self, without: Sequence[str]) -> Any:
+        execution = self.given.get("execution", {})
+        if not isinstance(execution, dict):
+            return execution
+        return {name: value for name, value in execution.items() if name not in without}
+
+    def _checked(self, body: dict[str, Any], work: FindWork) -> tuple[ValidSpec, dict[str, Any]] | None:
+        try:
+            valid = validate(
+                self.catalog,
+                body,
+                data_root=self.limits.data_root,
+                find_job=self._find_job if self.limits.find_job is not None else self._found,
+                find_checkpoint=self.limits.find_checkpoint,
+                max_evaluations=self.limits.max_evaluations,
+            )
+            return valid, work(valid)
+        except InvalidSpec as error:
+            for detail in error.details:
+                self._report(detail)
+            return None
+
+    def _found(self, job_id: str) -> JobLike | None:
+        return self.limits.found.get(job_id)
+
+    def _find_job(self, job_id: str) -> JobLike | None:
+        assert self.limits.find_job is not None
+        return self._found(job_id) or self.limits.find_job(job_id)
+
+    def _report(self, detail: ErrorDetail) -> None:
+        """Adds an error of a job at the study's own field, once for all arms and jobs that have it."""
+        if detail.loc == ["recipe"] and detail.given is None:
+            return  # reported by `_trains`
+        placed = detail.model_copy(update={"loc": [*self._place(tuple(detail.loc))]})
+        known = {(path_text(one.loc), one.message) for one in self.problems.details}
+        if (path_text(placed.loc), placed.message) in known:
+            return
+        if self.problems.full:
+            self.problems.unlisted += 1
+        else:
+            self.problems.details.append(placed)
+
+    def _place(self, loc: Loc) -> Loc:
+        own: Loc = ("arms", self.index)
+        match loc:
+            case ("model", "weights", *rest) if self.arm.get("weights") is not None:
+                return (*own, "weights", *rest)
+            case ("model", *_):
+                return (*own, *loc)
+            case (("data" | "recipe") as part, *_) if self.arm.get(part) is not None:
+                return (*own, *loc)
+            case _:
+                return loc
+
+
+@dataclass(frozen=True)
+class _OwnTraining:
+    """The training of an arm as a source of weights, before it is stored."""
+
+    spec: UserSpec | Spec
+    kind: str = "train"
+    state: str = str(JobState.QUEUED)
+    expired: bool = False

@@ -1,0 +1,74 @@
+"""The jobs of a valid study: of each arm with each seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
+from assay.service.contract.studies import ArmTemplate
+from assay.service.submission.shape import STUDY
+
+MAX_NAME = 200
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One arm with one seed: the jobs to store.
+
+    Attributes:
+        arm: position of the arm.
+        train: the training; None for an arm that is not trained.
+        key: equal for equal trainings.
+        evaluate: the evaluation; see `with_weights`.
+    """
+
+    arm: int
+    seed: int
+    train: TrainJobSpec | None
+    key: str
+    evaluate: EvaluateJobSpec
+
+
+def planned_runs(templates: Sequence[ArmTemplate], seeds: Sequence[int], study: str) -> Iterator[PlannedRun]:
+    """The jobs of a study, seed by seed: of a study that is stopped, the first seeds are whole.
+
+    Args:
+        templates: The jobs of each arm.
+        seeds: Each once.
+        study: Its name, the beginning of the names of its jobs.
+    """
+    for seed in seeds:
+        for index, template in enumerate(templates):
+            label = f"{study or STUDY}: {template['name']}, seed {seed}"
+            train = template["train"]
+            if train is not None:
+                train = {**train, "seed": seed, "name": f"{label}, training"[:MAX_NAME]}
+            evaluate = {**template["evaluate"], "seed": seed, "name": label[:MAX_NAME]}
+            yield PlannedRun(index, seed, train, training_key(train), cast(EvaluateJobSpec, evaluate))
+
+
+def training_key(train: Mapping[str, Any] | None) -> str:
+    """Equal for trainings that give the same weights: model, data, recipe, seed and execution are equal."""
+    if train is None:
+        return ""
+    same = {name: train[name] for name in ("model", "data", "recipe", "seed", "execution")}
+    return json.dumps(same, sort_keys=True)
+
+
+def with_weights(evaluate: EvaluateJobSpec, training: str) -> EvaluateJobSpec:
+    """The evaluation of the weights of a stored training."""
+    model = {**evaluate["model"], "weights": {"job": training}}
+    return cast(EvaluateJobSpec, {**evaluate, "model": model})
+
+
+def job_count(arms: Sequence[bool], seeds: int) -> int:
+    """Jobs of a study, those counted twice that are shared.
+
+    Args:
+        arms: Whether each is trained.
+        seeds: Their number.
+    """
+    return seeds * sum(2 if trained else 1 for trained in arms)

@@ -1,0 +1,134 @@
+"""`assay study` and `assay studies`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.cli import commands, main
+from assay.service.client import AssayClient
+from assay.service.client import studies as client_module
+from assay.service.store.store import Store
+
+
+@pytest.fixture
+def assay(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any, tmp_path: Path
+) -> Any:
+    """Runs the command line on a study of two arms: exit code, standard output, standard error."""
+    spec = {
+        "kind": "study",
+        "name": "widths",
+        "arms": [
+            {"name": "narrow", "model": {"name": "tiny_vit", "params": {"width": 16}}},
+            {"name": "wide", "model": {"name": "tiny_vit", "params": {"width": 64}}},
+        ],
+        "data": {"name": "digits"},
+        "recipe": {"name": "short"},
+        "seeds": [0, 1],
+        "evaluations": [{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "2/255"}}],
+    }
+    (tmp_path / "a.study.json").write_text(json.dumps(spec))
+
+    def assay(*arguments: str) -> tuple[int, str, str]:
+        code = main.main(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+    return assay
+
+
+@pytest.fixture
+def working(monkeypatch: pytest.MonkeyPatch, worker: Any, app_store: Store) -> None:
+    """While the client waits, the jobs are done one after another."""
+
+    def work(seconds: float) -> None:
+        (job, *_) = app_store.jobs.page(state="queued")[0][::-1]
+        if job.kind == "train":
+            worker.train(job.id)
+        else:
+            better = job.spec["model"]["params"]["width"] == 64
+            worker.run(job.id, [1, int(better), 0, job.spec["seed"] % 2] * 20, [int(better), 1, 0, 0] * 20)
+
+    monkeypatch.setattr(client_module.time, "sleep", work)
+
+
+@pytest.mark.usefixtures("working")
+def test_a_study_becomes_a_table_of_its_arms(assay: Any) -> None:
+    code, out, err = assay("study", "a.study.json")
+    assert code == 0
+    table = out.split("\n\n")[0].splitlines()
+    assert table[0].startswith("| evaluation | metric | narrow | arm | mean ± sd | difference [95 %] |")
+    assert [line.split(" | ")[0] for line in table[2:]] == ["| clean", "| pgd 2/255"]
+    assert "8 jobs" in err, "progress goes to standard error"
+    assert "100% of 8 jobs: 8 succeeded" in err
+
+
+@pytest.mark.usefixtures("working")
+def test_another_number_of_seeds(assay: Any) -> None:
+    answer = json.loads(assay("study", "a.study.json", "--seeds", "3", "--json")[1])
+    assert (answer["seeds"], answer["complete"]) == ([0, 1, 2], True)
+
+
+def test_a_dry_run_prints_the_plan(assay: Any, app_store: Store) -> None:
+    code, out, _ = assay("study", "a.study.json", "--dry-run", "--seeds", "1")
+    assert code == 0
+    assert "4 jobs (2 trainings, 2 evaluations)" in out
+    assert "note: one seed" in out
+    assert app_store.studies.page()[0] == []
+
+
+def test_a_wrong_study_is_2(assay: Any, tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text('{"kind": "study", "arms": [{"name": "a"}], "seeds": 2}')
+    code, out, err = assay("study", "b.json")
+    assert (code, out) == (2, "")
+    assert "arms[0].model: is required" in err
+
+
+def test_its_life_from_the_command_line(assay: Any) -> None:
+    code, out, _ = assay("study", "a.study.json", "--no-wait")
+    study = out.strip()
+    assert code == 0
+    listing = assay("studies", "list")[1]
+    assert study in listing
+    assert "widths" in listing
+    shown = assay("studies", "show", study)[1]
+    assert "narrow" in shown
+    assert "0/8 jobs" in shown
+    assert "0/12 jobs" in assay("studies", "extend", study, "1", "2")[1]
+    assert json.loads(assay("studies", "show", study, "--json")[1])["seeds"] == [0, 1, 2]
+    assert assay("studies", "results", study)[0] == 2, "no results yet"
+    assert assay("studies", "cancel", study)[2].strip() == "canceled"
+    assert assay("studies", "retry", study)[2].strip() == "queued"
+    assert assay("studies", "delete", study)[0] == 2, "it has not ended"
+    assay("studies", "cancel", study)
+    assert assay("studies", "delete", study)[0] == 0
+    assert assay("studies", "show", study)[0] == 2
+
+
+@pytest.mark.usefixtures("working")
+def test_results_in_every_format(assay: Any) -> None:
+    study = assay("study", "a.study.json", "--no-wait")[1].strip()
+    assert assay("studies", "watch", study)[0] == 0
+    assert assay("studies", "results", study)[1].startswith("| evaluation |")
+    assert assay("studies", "results", study, "--format", "csv")[1].startswith("evaluation,params,")
+    assert json.loads(assay("studies", "results", study, "--format", "json")[1])["study"] == study
+
+
+def test_a_failed_study_is_1_and_says_how_to_resume(
+    assay: Any, monkeypatch: pytest.MonkeyPatch, worker: Any, app_store: Store
+) -> None:
+    def work(seconds: float) -> None:
+        for job in app_store.jobs.page(state="queued")[0]:
+            worker.fail(job.id)
+
+    monkeypatch.setattr(client_module.time, "sleep", work)
+    code, _, err = assay("study", "a.study.json")
+    assert code == 1
+    assert "8 GB were not enough" in err
+    assert "assay studies retry" in err
