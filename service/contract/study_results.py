@@ -29,12 +29,12 @@ class StudyTest(Answer):
     """The test of "no difference between the arms".
 
     `two_way_t`: seeds and examples are random. `paired_t`: seeds alone, for metrics without values of
-    examples. `p_adjusted` is for all tests of the study.
+    examples. `adjusted_p_value` is for all tests of the study.
     """
 
     name: Literal["two_way_t", "paired_t"]
     p_value: float
-    p_adjusted: float
+    adjusted_p_value: float
     statistic: float
     seeds: int
 

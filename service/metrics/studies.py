@@ -303,7 +303,7 @@ def _without_spread(found: StudyComparison, mean: float) -> StudyComparison:
 def _test(name: Literal["two_way_t", "paired_t"], mean: float, spread: Spread, seeds: int) -> StudyTest:
     statistic = abs(mean) / spread.error
     p_value = spread.p_value(statistic)
-    return StudyTest(name=name, p_value=p_value, p_adjusted=p_value, statistic=statistic, seeds=seeds)
+    return StudyTest(name=name, p_value=p_value, adjusted_p_value=p_value, statistic=statistic, seeds=seeds)
 
 
 def _adjusted(cells: Sequence[StudyCell], plan: StudyPlan) -> tuple[list[StudyCell], int]:
@@ -315,7 +315,7 @@ def _adjusted(cells: Sequence[StudyCell], plan: StudyPlan) -> tuple[list[StudyCe
     def finished(found: StudyComparison, unit: Unit | None) -> StudyComparison:
         update: dict[str, Any] = {}
         if found.test is not None:
-            update["test"] = found.test.model_copy(update={"p_adjusted": next(adjusted)})
+            update["test"] = found.test.model_copy(update={"adjusted_p_value": next(adjusted)})
         if found.power is not None:
             update["power"] = at_level(found.power, LEVEL / count, unit)
         return found.model_copy(update=update)

@@ -12,8 +12,8 @@ from assay.service.contract.study_results import ArmValue, StudyCell, StudyCompa
 
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "metric", "unit", "arm", "seeds", "n", "mean", "sd",
-    "baseline", "compares", "difference", "ci_low", "ci_high", "ci_method", "test", "p_value", "p_adjusted",
-    "adjust", "resolves",
+    "baseline", "compares", "difference", "ci_low", "ci_high", "ci_method", "test", "p_value",
+    "adjusted_p_value", "adjust", "resolves",
 )  # fmt: skip
 TESTS = {"two_way_t": "two-way t", "paired_t": "paired t over seeds"}
 ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
@@ -44,7 +44,7 @@ def _csv_cells(found: StudyComparison | None, adjust: str) -> list[object]:
     test, power = found.test, found.power
     cells: list[object] = [_inert(found.baseline), found.compares, found.difference, found.ci_low]
     cells += [found.ci_high, found.ci_method]
-    cells += [None] * 4 if test is None else [test.name, test.p_value, test.p_adjusted, adjust]
+    cells += [None] * 4 if test is None else [test.name, test.p_value, test.adjusted_p_value, adjust]
     return [*cells, None if power is None else power.resolves]
 
 
@@ -78,7 +78,7 @@ def rows(results: StudyResults) -> Iterator[list[str]]:
             p = "-" if found.test is None else f"{found.test.p_value:.3g}"
             if several and found.test is not None:
                 p += f" ({TESTS[found.test.name]})"
-            adjusted = "-" if found.test is None else f"{found.test.p_adjusted:.3g}"
+            adjusted = "-" if found.test is None else f"{found.test.adjusted_p_value:.3g}"
             yield [*begin, found.arm, values[found.arm], _difference(found, cell.unit), p, adjusted]
         if not cell.comparisons:
             yield [*begin, "-", "-", "-", "-", "-"]

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -37,11 +38,12 @@ from assay.service.metrics.student_t import MIN_P, quantile, root, two_sided_p
 
 RESAMPLES = 1000
 # Examples are drawn in so many blocks of about equal size, chosen by chance.
-BLOCKS = 128
+BLOCKS = 64
 POWER = 0.8
 # Squared 97.5 % quantile of the normal distribution.
 Z_SQUARE = 3.841458820694124
 
+Pick = Callable[[Sequence[float]], tuple[float, ...]]
 Differences = Sequence[Sequence[float]]
 """d_si: a row for each seed, (S, n)."""
 
@@ -159,18 +161,21 @@ def _resampled(differences: Differences) -> list[float]:
         for row in differences
     ]
     sampled = []
-    for seeds, pick in _draws(s, len(sizes)):
-        of_seed = [sum(pick(row)) for row in sums]
-        sampled.append(sum(of_seed[seed] for seed in seeds) / (s * sum(pick(sizes))))
+    for counts, pick in _draws(s, len(sizes)):
+        whole = sum(count * sum(pick(sums[seed])) for seed, count in counts)
+        sampled.append(whole / (s * sum(pick(sizes))))
     return sampled
 
 
 @lru_cache(maxsize=8)
-def _draws(s: int, blocks: int) -> list[tuple[Sequence[int], Callable[[Sequence[float]], tuple[float, ...]]]]:
-    """Seeds and blocks of each resample: the same for all cells of a study with so many of both."""
+def _draws(s: int, blocks: int) -> list[tuple[list[tuple[int, int]], Pick]]:
+    """How often each seed is drawn, and the blocks, of every resample: the same for all cells of a study."""
     rng = random.Random(f"assay/study/draws/{s}/{blocks}")
     return [
-        (rng.choices(range(s), k=s), itemgetter(*rng.choices(range(blocks), k=max(2, blocks))))
+        (
+            sorted(Counter(rng.choices(range(s), k=s)).items()),
+            itemgetter(*rng.choices(range(blocks), k=blocks)),
+        )
         for _ in range(RESAMPLES)
     ]
 

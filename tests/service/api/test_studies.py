@@ -237,7 +237,7 @@ def test_results_compare_the_arms(api: httpx.Client, worker: Any) -> None:
     assert (one["arm"], one["baseline"], one["compares"]) == ("wide", "narrow", "methods")
     assert one["ci_low"] < one["difference"] < one["ci_high"]
     assert one["test"]["name"] == "two_way_t"
-    assert one["test"]["p_value"] <= one["test"]["p_adjusted"] < 0.01
+    assert one["test"]["p_value"] <= one["test"]["adjusted_p_value"] < 0.01
     assert "4 seeds and 200 examples" in one["power"]["text"]
     assert api.get(study["links"]["results"]).json() == found
     table = api.get(study["links"]["results"], params={"format": "markdown"})
@@ -246,7 +246,7 @@ def test_results_compare_the_arms(api: httpx.Client, worker: Any) -> None:
     assert "p (two-way t) | p, Holm |" in table.text
     lines = api.get(study["links"]["results"], params={"format": "csv"}).text.splitlines()
     assert len(lines) == 1 + 2 * 2
-    assert lines[0].endswith("test,p_value,p_adjusted,adjust,resolves")
+    assert lines[0].endswith("test,p_value,adjusted_p_value,adjust,resolves")
 
 
 def test_more_seeds_queue_only_new_jobs(api: httpx.Client, worker: Any) -> None:

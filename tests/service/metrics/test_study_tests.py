@@ -1,0 +1,103 @@
+"""The two-way analysis of differences: against sums written out, and by simulation."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from assay.service.metrics.study_tests import (
+    Components,
+    Spread,
+    interval,
+    least,
+    over_seeds,
+    resolved,
+    two_way,
+)
+
+
+def table(
+    s: int, n: int, key: int, *, seeds: float = 0.3, examples: float = 0.4, mean: float = 0.0
+) -> list[list[float]]:
+    rng = random.Random(key)
+    columns = [rng.gauss(0, examples) for _ in range(n)]
+    rows = [rng.gauss(0, seeds) for _ in range(s)]
+    return [[mean + row + column + rng.gauss(0, 1) for column in columns] for row in rows]
+
+
+def test_mean_squares_are_those_of_a_two_way_layout() -> None:
+    found = table(4, 30, 1)
+    d = np.array(found)
+    rows, columns = d.mean(1, keepdims=True), d.mean(0, keepdims=True)
+    ms_rest = ((d - rows - columns + d.mean()) ** 2).sum() / (3 * 29)
+    ms_seeds, ms_examples = 30 * rows.var(ddof=1), 4 * columns.var(ddof=1)
+    components, spread = two_way(found)
+    assert components.mean == pytest.approx(d.mean())
+    assert components.rest == pytest.approx(ms_rest)
+    assert components.seeds == pytest.approx(max(0, ms_seeds - ms_rest) / 30)
+    assert components.examples == pytest.approx(max(0, ms_examples - ms_rest) / 4)
+    assert spread.of_seeds == pytest.approx(max(ms_seeds, ms_rest) / 120)
+    assert spread.of_examples == pytest.approx(max(0, ms_examples - ms_rest) / 120)
+
+
+def test_without_a_spread_of_examples_it_is_the_paired_t_test_over_seeds() -> None:
+    d = [[seed + 0.0] * 50 for seed in (0.1, 0.3, 0.2, 0.5)]
+    components, spread = two_way(d)
+    means = [row[0] for row in d]
+    expected = stats.ttest_1samp(means, 0)
+    assert spread.p_value(components.mean / spread.error) == pytest.approx(expected.pvalue)
+    mean, alone = over_seeds(means)
+    assert alone.p_value(mean / alone.error) == pytest.approx(expected.pvalue)
+
+
+def test_the_critical_value_is_between_those_of_seeds_and_examples() -> None:
+    spread = Spread(1.0, 3.0, 2.0, 99.0)
+    expected = (stats.t.isf(0.025, 2) + 3 * stats.t.isf(0.025, 99)) / 4
+    assert spread.critical(0.05) == pytest.approx(expected)
+    assert spread.p_value(expected) == pytest.approx(0.05)
+    assert spread.p_value(1e9) <= 2e-12
+
+
+def test_the_interval_has_the_width_of_the_t_interval_and_the_same_bits_again() -> None:
+    found = table(3, 200, 7, mean=0.5)
+    components, spread = two_way(found)
+    low, high = interval(found, components.mean, spread)
+    assert low < components.mean < high
+    assert high - low == pytest.approx(2 * spread.critical(0.05) * spread.error)
+    assert interval(found, components.mean, spread) == (low, high)
+
+
+def test_shares_without_disagreement_keep_tangos_interval() -> None:
+    _, spread = two_way([[0.0] * 60] * 3)
+    assert spread.error == 0
+    floor = least(spread, 60)
+    assert floor.critical(0.05) * floor.error >= 1.959964**2 / (60 + 1.959964**2)
+    assert least(Spread(1.0, 1.0, 2.0, 59.0), 60) == Spread(1.0, 1.0, 2.0, 59.0)
+
+
+def test_more_seeds_and_examples_find_smaller_differences() -> None:
+    components = Components(0.0, 0.02**2, 0.1**2, 0.4**2)
+    found = [resolved(components, *size, 0.05) for size in ((2, 300), (3, 300), (6, 300), (6, 3000))]
+    assert found == sorted(found, reverse=True)
+    assert resolved(components, 6, 300, 0.001) > resolved(components, 6, 300, 0.05)
+
+
+def test_the_resolved_difference_is_found_in_about_four_of_five() -> None:
+    components = Components(0.0, 0.1**2, 0.0, 1.0)
+    size = resolved(components, 6, 50, 0.05)
+    hits = 0
+    for key in range(200):
+        measured, spread = two_way(table(6, 50, key, seeds=0.1, examples=0.0, mean=size))
+        hits += abs(measured.mean) / spread.error > spread.critical(0.05)
+    assert 0.7 < hits / 200 < 0.92
+
+
+def test_size_under_the_null() -> None:
+    rejected = 0
+    for key in range(300):
+        measured, spread = two_way(table(4, 30, key))
+        rejected += abs(measured.mean) / spread.error > spread.critical(0.05)
+    assert rejected / 300 < 0.08
