@@ -14,6 +14,7 @@ from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import compact, finished_results, inert
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
+from assay.service.contract.studies import compared_weights
 from assay.service.metrics.comparison import Comparison, ComparisonRow, JobResults, compare
 from assay.service.metrics.multiple_tests import Adjustment
 from assay.service.metrics.paired import Rows
@@ -77,8 +78,10 @@ def compare_jobs(
 ) -> Response | Comparison:
     """The same metrics side by side, with paired intervals and tests on the common examples."""
     ids = _split(jobs)
-    _check_size([find_job(store, job_id) for job_id in ids], jobs)
+    rows = [find_job(store, job_id) for job_id in ids]
+    _check_size(rows, jobs)
     comparison = compare([_side(store, catalog, job_id) for job_id in ids], adjust)
+    comparison = comparison.model_copy(update={"note": compared_weights([row.spec for row in rows])})
     if format == "json":
         return comparison
     return Response(to_csv(comparison), media_type="text/csv; charset=utf-8")

@@ -29,6 +29,7 @@ from assay.service.contract.specs import (
 )
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
+from assay.service.contract.stored_specs import Spec as StoredSpec
 
 MAX_ARMS = 20
 # Of one study, in all its arms and seeds.
@@ -219,6 +220,18 @@ ONE_SEED = (
     "one seed: every comparison is of weights, not of methods, and has no p-value for methods; POST"
     " /api/v1/studies/{id}/seeds adds seeds"
 )
+
+
+WEIGHTS_COMPARED = (
+    "each job has one training with one seed: this compares weights, not methods; a study over seeds (POST"
+    " /api/v1/studies) compares methods"
+)
+
+
+def compared_weights(specs: Sequence[StoredSpec]) -> str | None:
+    """What a comparison of jobs cannot say; None unless all evaluate the weights of trainings."""
+    trained = ["job" in (spec["model"].get("weights") or {}) for spec in specs if spec["kind"] == "evaluate"]
+    return WEIGHTS_COMPARED if all(trained) and len(trained) == len(specs) else None
 
 
 def notes_of(arms: Sequence[tuple[str, bool]], seeds: int) -> list[str]:

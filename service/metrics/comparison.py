@@ -65,7 +65,8 @@ class ComparisonRow(Answer):
 class Comparison(Answer):
     """The whole comparison.
 
-    `adjust` names the adjustment of the p-values, over all `tests` of the comparison together.
+    `adjust` names the adjustment of the p-values, over all `tests` of the comparison together. `note` says
+    what it cannot tell: that of single trainings is no study.
     """
 
     jobs: list[str]
@@ -73,6 +74,7 @@ class Comparison(Answer):
     tests: int = 0
     rows: list[ComparisonRow]
     warnings: list[Warning]
+    note: str | None = None
 
 
 @dataclass(frozen=True)

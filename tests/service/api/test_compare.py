@@ -87,3 +87,24 @@ def test_bad_lists_are_422(api: httpx.Client, jobs: str) -> None:
 def test_the_list_is_required(api: httpx.Client) -> None:
     answer = api.get("/api/v1/compare")
     assert (answer.status_code, answer.json()["error"]["details"][0]["loc"]) == (422, ["query", "jobs"])
+
+
+def test_single_trainings_are_told_to_be_weights_and_not_methods(
+    api: httpx.Client,
+    worker: Any,
+    finished: Callable[..., str],
+    train_body: Callable[..., dict[str, Any]],
+    evaluate_body: Callable[..., dict[str, Any]],
+) -> None:
+    ids = []
+    for seed in range(2):
+        trained = api.post(JOBS, json=train_body(seed=seed)).json()["id"]
+        worker.train(trained)
+        model = {"name": "tiny_vit", "weights": {"job": trained}}
+        ids.append(api.post(JOBS, json=evaluate_body(model=model)).json()["id"])
+        worker.run(ids[-1], [1, 0, 1, 1], [1, 0, 0, 1])
+    note = api.get("/api/v1/compare", params={"jobs": ",".join(ids)}).json()["note"]
+    assert "compares weights, not methods" in note
+    assert "/api/v1/studies" in note
+    untrained = finished([1, 1], [1, 0])
+    assert api.get("/api/v1/compare", params={"jobs": f"{ids[0]},{untrained}"}).json()["note"] is None

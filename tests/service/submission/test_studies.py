@@ -1,0 +1,137 @@
+"""Studies against the real catalog: the example of the documents, and arms that are not trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.studies import OWN_TRAINING
+from assay.service.submission.studies import ValidStudy, check_seeds, check_study
+from assay.service.submission.study_runs import job_count, planned_runs, training_key, with_weights
+from assay.service.submission.validate import ValidSpec
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+FILES = sorted(DOCS.glob("*.study.json"))
+
+
+def unlimited(valid: ValidSpec) -> dict[str, Any]:
+    return dict(valid.estimate)
+
+
+def check(body: Any) -> ValidStudy:
+    return check_study(load(), body, work=unlimited)
+
+
+def example() -> dict[str, Any]:
+    body: dict[str, Any] = json.loads((DOCS / "studies.study.json").read_text())
+    return body
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_studies_of_the_documents_are_valid(file: Path) -> None:
+    valid = check(json.loads(file.read_text()))
+    assert len(valid.arms) > 1
+    assert all(arm.template["train"] is not None for arm in valid.arms)
+
+
+def test_its_jobs_differ_in_seed_and_name_alone() -> None:
+    valid = check(example() | {"seeds": [4, 7]})
+    runs = list(planned_runs(valid.templates, [4, 7], "mine"))
+    assert [(run.arm, run.seed) for run in runs] == [(0, 4), (1, 4), (0, 7), (1, 7)]
+    first, later = runs[0].train, runs[2].train
+    assert first is not None
+    assert later is not None
+    assert {name for name in first if first[name] != later[name]} == {"seed", "name"}  # type: ignore[literal-required]
+    assert (first["name"], runs[0].evaluate["name"]) == (
+        "mine: softmax, seed 4, training",
+        "mine: softmax, seed 4",
+    )
+    assert runs[0].evaluate["model"]["weights"] == {"job": OWN_TRAINING}
+    assert with_weights(runs[0].evaluate, "x")["model"]["weights"] == {"job": "x"}
+    assert len({run.key for run in runs}) == 4
+    assert training_key(None) == ""
+    assert job_count([True, False], 3) == 9
+
+
+def test_pretrained_weights_of_timm_are_measured_and_not_trained() -> None:
+    body = example() | {"data": None, "recipe": None, "limit": 100}
+    body["arms"] = [
+        {
+            "name": name,
+            "model": {"name": "timm", "params": {"architecture": name}},
+            "weights": {"timm": True},
+            "data": {"name": "imagenet", "params": {"folder": "imagenet"}},
+        }
+        for name in ("deit_tiny_patch16_224", "vit_tiny_patch16_224")
+    ]
+    valid = check(body | {"baseline": None})
+    assert [arm.template["train"] for arm in valid.arms] == [None, None]
+    assert valid.arms[0].template["evaluate"]["model"]["weights"] == {"timm": True}
+    assert valid.spec["baseline"] == "deit_tiny_patch16_224"
+
+
+def test_options_go_to_the_jobs_that_have_them() -> None:
+    execution = {"device": "cuda", "dtype": "float16", "batch_size": 64, "devices": 2}
+    arm = check(example() | {"execution": execution}).arms[0].template
+    assert arm["train"] is not None
+    assert (arm["train"]["execution"]["dtype"], arm["train"]["execution"].get("devices")) == ("float16", 2)
+    assert (arm["evaluate"]["execution"]["dtype"], arm["evaluate"]["execution"].get("devices")) == (
+        "float32",
+        1,
+    )
+    screened = check(example() | {"execution": {"screening": "bfloat16"}}).arms[0].template
+    assert screened["train"] is not None
+    assert screened["train"]["execution"].get("screening") is None
+    assert screened["evaluate"]["execution"].get("screening") == "bfloat16"
+
+
+def test_an_arm_may_have_data_and_a_recipe_of_its_own() -> None:
+    body = example()
+    body["arms"][1] |= {"recipe": {"name": "small_vit", "params": {"epochs": 3}}, "data": {"name": "digits"}}
+    valid = check(body)
+    epochs = [
+        train["recipe"]["params"]["epochs"]
+        for arm in valid.arms
+        if (train := arm.template["train"]) is not None
+    ]
+    assert epochs == [40, 3]
+
+
+def wrong(body: Any) -> dict[str, str]:
+    with pytest.raises(InvalidSpec) as caught:
+        check(body)
+    return {".".join(map(str, detail.loc)): detail.message for detail in caught.value.details}
+
+
+def test_errors_are_told_once_and_in_their_place() -> None:
+    body = example()
+    body["arms"][0]["model"]["params"]["widht"] = 3
+    body["arms"][1]["recipe"] = {"name": "small_vit", "params": {"epochs": 0}}
+    body["evaluations"][1]["params"]["epsilonn"] = 1
+    found = wrong(body)
+    assert set(found) == {
+        "arms.0.model.params.widht",
+        "arms.1.recipe.params.epochs",
+        "evaluations.1.params.epsilonn",
+    }
+    twice = example()
+    twice["arms"][0] |= {"weights": {"timm": True}, "model": {"name": "timm", "weights": {"timm": True}}}
+    assert "given here and in the model" in wrong(twice)["arms.0.weights"]
+    assert "unknown field" in wrong(example() | {"executoin": {}})["executoin"]
+
+
+@pytest.mark.parametrize("body", [None, [], "x", 3])
+def test_a_body_that_is_no_object_is_refused(body: object) -> None:
+    assert wrong(body) == {"": "must be a JSON object"}
+
+
+def test_seeds_to_add() -> None:
+    assert check_seeds({"seeds": [3, 4, 3]}) == [3, 4]
+    for body in ({}, {"seeds": []}, {"seeds": [-1]}, {"seeds": 3}, {"seeds": [1.5]}, {"sedes": [1]}):
+        with pytest.raises(InvalidSpec):
+            check_seeds(body)
