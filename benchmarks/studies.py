@@ -1,6 +1,6 @@
 """Size and power of the tests of a study, coverage of its intervals, and a study of a model against itself.
 
-    python -m benchmarks.studies [--draws 500] [--repetitions 100]
+    python -m benchmarks.studies [--draws 500] [--intervals 200] [--repetitions 100]
 
 Outcome tables are simulated (`tests/support/studies.py`): two arms, S seeds, n examples. The test that a
 study uses (two-way t) is beside a paired t-test over seeds and an exact sign-flip test over seeds, on the
@@ -14,7 +14,7 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from assay.service.metrics.studies import StudyPlan, study_results
 from assay.service.metrics.study_tests import interval, least, over_seeds, two_way
@@ -43,8 +43,8 @@ def sign_flip(differences: Sequence[float]) -> float:
     return sum(one >= found - 1e-12 for one in sums) / len(sums)
 
 
-def draw(methods: Sequence[Method], seeds: int, key: str) -> tuple[dict[str, float], tuple[float, float]]:
-    """The p-values of the three tests on one simulated study, and the study's interval."""
+def draw(methods: Sequence[Method], seeds: int, key: str) -> tuple[list[bool], Callable[[], bool]]:
+    """One simulated study: what each test rejects at each level, and whether the interval holds the truth."""
     first, second = answers(methods, seeds, N, key)
     table = [
         [float(b - a) for a, b in zip(one, other, strict=True)]
@@ -54,12 +54,16 @@ def draw(methods: Sequence[Method], seeds: int, key: str) -> tuple[dict[str, flo
     spread = least(spread, N)
     of_seeds = [math.fsum(row) / N for row in table]
     mean, alone = over_seeds(of_seeds)
-    p_values = {
-        "two-way t": spread.p_value(abs(components.mean) / spread.error),
-        "paired t": alone.p_value(abs(mean) / alone.error) if alone.error else float(mean == 0),
-        "sign flip": sign_flip(of_seeds),
-    }
-    return p_values, interval(table, components.mean, spread)
+    flip = sign_flip(of_seeds)
+    rejected = [abs(components.mean) > spread.critical(level) * spread.error for level in LEVELS]
+    rejected += [abs(mean) > alone.critical(level) * alone.error for level in LEVELS]
+    rejected += [flip < level for level in LEVELS]
+
+    def covered() -> bool:
+        low, high = interval(table, components.mean, spread)
+        return low <= methods[1].accuracy - methods[0].accuracy <= high
+
+    return rejected, covered
 
 
 def itself(repetitions: int, seeds: int = 6) -> tuple[int, int, int]:
@@ -81,6 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--draws", type=int, default=500, help="simulated studies of each scene")
     parser.add_argument("--repetitions", type=int, default=100, help="of the study of a model against itself")
+    parser.add_argument("--intervals", type=int, default=200, help="draws whose interval is looked at")
     options = parser.parse_args()
     begun = time.process_time()
     kept, kept_raw, raw = itself(options.repetitions)
@@ -92,15 +97,13 @@ def main() -> None:
     heads = [f"{name}, {level:.0%}" for name in names for level in LEVELS]
     lines = [["scene", "seeds", *heads, "coverage"], ["---"] * (3 + len(heads))]
     for scene, methods in SCENES.items():
-        truth = methods[1].accuracy - methods[0].accuracy
         for seeds in SEEDS:
             drawn = [draw(methods, seeds, f"{scene}/{seeds}/{number}") for number in range(options.draws)]
             shares = [
-                sum(p_values[name] < level for p_values, _ in drawn) / options.draws
-                for name in names
-                for level in LEVELS
+                sum(row) / options.draws for row in zip(*(rejected for rejected, _ in drawn), strict=True)
             ]
-            inside = sum(low <= truth <= high for _, (low, high) in drawn) / options.draws
+            some = drawn[: options.intervals]
+            inside = sum(covered() for _, covered in some) / len(some)
             lines.append(
                 [scene, str(seeds), *(f"{100 * share:.1f}" for share in shares), f"{100 * inside:.1f}"]
             )
@@ -108,9 +111,9 @@ def main() -> None:
             sys.stderr.flush()
     sys.stderr.write("\n")
     sys.stdout.write("\n".join(f"| {' | '.join(line)} |" for line in lines))
-    sys.stdout.write(
-        f"\n\n{options.draws} draws, n = {N}, {time.process_time() - begun:.0f} s of processor time\n"
-    )
+    seconds = time.process_time() - begun
+    sizes = f"{options.draws} draws, {options.intervals} intervals, n = {N}"
+    sys.stdout.write(f"\n\n{sizes}, {seconds:.0f} s of processor time\n")
 
 
 if __name__ == "__main__":

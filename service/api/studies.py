@@ -210,7 +210,7 @@ def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: Di
     """Cancels all its jobs that have not ended, as `POST /jobs/{id}/cancel` does."""
     row = store.studies.cancel(study.id)
     for job_id in row.states:
-        if row.states[job_id] in (JobState.CANCELING, JobState.CANCELED):
+        if row.states[job_id] is JobState.CANCELING:
             live.cancel(store.jobs.get(job_id))
     _ring(store, dispatcher, list(row.states))
     return study_view(row)

@@ -14,7 +14,7 @@ from assay.service.store.rows import StudyJobRow, StudyRow
 from assay.service.store.tenants import TenantStore
 
 # Of all evaluations in all arms and seeds; beyond, examples are not read, and tests are over seeds alone.
-MAX_ROWS = 10_000_000
+MAX_ROWS = 3_000_000
 
 
 def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
@@ -44,7 +44,11 @@ def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
         arms = [MeasuredArm(arm.name, arm.trained, [_without_rows(run) for run in arm.runs]) for arm in arms]
     spec = study.spec
     plan = StudyPlan(study.id, spec["baseline"], spec["adjust"], spec["seeds"], spec["metrics"])
-    return study_results(plan, arms)
+    found = study_results(plan, arms)
+    if count <= MAX_ROWS:
+        return found
+    note = f"{count} examples were measured, more than {MAX_ROWS}: tests and intervals are over seeds alone"
+    return found.model_copy(update={"notes": [*found.notes, note]})
 
 
 def _measured(store: TenantStore, run: StudyJobRow) -> MeasuredRun:

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.api import study_results
+from assay.service.store.audit import AuditFilter
 from assay.service.store.store import Store
 
 STUDIES = "/api/v1/studies"
@@ -249,6 +251,17 @@ def test_results_compare_the_arms(api: httpx.Client, worker: Any) -> None:
     assert lines[0].endswith("test,p_value,adjusted_p_value,adjust,resolves")
 
 
+def test_too_many_examples_are_compared_over_seeds_alone(
+    api: httpx.Client, worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = posted(api, seeds=3)
+    finish(api, worker, study)
+    monkeypatch.setattr(study_results, "MAX_ROWS", 479)
+    found = api.get(study["links"]["results"]).json()
+    assert "480 examples were measured, more than 479" in found["notes"][-1]
+    assert {one["test"]["name"] for cell in found["cells"] for one in cell["comparisons"]} == {"paired_t"}
+
+
 def test_more_seeds_queue_only_new_jobs(api: httpx.Client, worker: Any) -> None:
     study = posted(api)
     finish(api, worker, study)
@@ -397,7 +410,5 @@ def test_limits_and_audit_are_those_of_jobs(serve: Any, settings: Any, app_store
         )
         assert "arms.0.weights.job" in details(api.post(STUDIES, json=body, headers=keys["bob"]))
         api.post(f"{own}/cancel", headers=keys["ann"])
-    from assay.service.store.audit import AuditFilter
-
     actions = [entry.action for entry in app_store.audit.page(AuditFilter(tenant="ann"))[0]][::-1]
     assert actions == [*["job.submit"] * 4, "study.submit", *["job.cancel"] * 4, "study.cancel"]
