@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from assay.service.cli import studies
-from assay.service.cli.arguments import Subcommands, add, add_remote, count, json_argument
+from assay.service.cli.arguments import Subcommands, add_remote, count, json_argument
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
 
@@ -27,8 +27,9 @@ def add_studies(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
     json_argument(parser)
     summary = "list, watch, extend, cancel and resume studies"
-    command = add(subcommands, "studies", studies.list_all, summary, "assay studies list")
-    _add_actions(command.add_subparsers(title="actions", metavar="ACTION", required=True))
+    command = add_remote(subcommands, "studies", studies.list_all, summary, "assay studies")
+    json_argument(command)
+    _add_actions(command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False))
 
 
 def _add_actions(actions: Subcommands[argparse.ArgumentParser]) -> None:

@@ -81,7 +81,11 @@ class StudyComparison(Answer):
 
 
 class StudyCell(Answer):
-    """A metric of an evaluation in all arms; the comparisons of a `tested` one have p-values."""
+    """A metric of an evaluation in all arms; the comparisons of a `tested` one have p-values.
+
+    `warnings` counts the runs whose evaluation has a warning, by its code; the results of the jobs explain
+    it.
+    """
 
     evaluation: str
     params: dict[str, Any]
@@ -93,6 +97,7 @@ class StudyCell(Answer):
     tested: bool
     arms: list[ArmValue]
     comparisons: list[StudyComparison]
+    warnings: dict[str, int] = {}  # noqa: RUF012
 
 
 class MissingRun(Answer):

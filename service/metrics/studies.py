@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import stdev
@@ -162,6 +163,7 @@ class _Cells:
             )
             evidence = {"params": first.params, "sha256": sorted({str(one.sha256) for one in every})}
             self.warnings.append(Warning(code="different_data", message=message, evidence=evidence))
+        codes = Counter(code for one in every for code in {found.code for found in one.result.warnings})
         chosen = self.plan.metrics or list(first.metrics)[:1]
         for name in dict.fromkeys(name for one in every for name in one.result.metrics):
             has = [[one for one in runs if name in one.result.metrics] for runs in measured]
@@ -178,6 +180,7 @@ class _Cells:
                 tested=name in chosen,
                 arms=[_arm_value(arm, runs, name) for arm, runs in zip(self.arms, has, strict=True)],
                 comparisons=list(self._comparisons(values, metric, tested=name in chosen)),
+                warnings=dict(sorted(codes.items())),
             )
 
     def _comparisons(self, values: _Values, metric: Metric, *, tested: bool) -> Iterator[StudyComparison]:
@@ -247,7 +250,11 @@ def _compared(
         compares="methods" if trained and s > 1 else "weights",
         difference=math.fsum(pair.of_seeds) / s if s else None,
         seeds=pair.seeds,
-        note=WEIGHTS_ONLY if s == 1 else None if s else "no seed has been measured in both arms",
+        note=WEIGHTS_ONLY
+        if s == 1
+        else None
+        if s
+        else "no seed has been measured in both arms on the same data",
     )
     if not s:
         return found

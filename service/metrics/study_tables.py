@@ -103,8 +103,21 @@ def lines(results: StudyResults) -> list[str]:
             f" {ADJUSTED[results.adjust]}"
         )
     said += _powers(results)
+    said += _warnings(results)
     said += [f"missing: {one.arm}, seed {one.seed} ({one.state})" for one in results.missing]
     return [*said, *(f"warning {one.code}: {one.message}" for one in results.warnings)]
+
+
+def _warnings(results: StudyResults) -> list[str]:
+    """A line for each warning that evaluations of runs have, with their number."""
+    places: dict[str, dict[str, int]] = {}
+    for cell in results.cells:
+        for code, count in cell.warnings.items():
+            places.setdefault(code, {})[label(cell)] = count
+    return [
+        f"warning {code}: {', '.join(f'{name} ({count} runs)' for name, count in found.items())}"
+        for code, found in places.items()
+    ]
 
 
 def _powers(results: StudyResults) -> list[str]:

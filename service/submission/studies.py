@@ -22,6 +22,7 @@ from assay.service.contract.problems import Loc, Problems, nearest, path_text
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
+from assay.service.metrics.tables import TABLES
 from assay.service.submission.study_runs import job_count
 from assay.service.submission.validate import MAX_EVALUATIONS, ValidSpec, validate
 from assay.service.submission.weights import FindCheckpoint, FindJob, JobLike
@@ -112,6 +113,8 @@ def check_study(
     problems.raise_if_any()
     arms = [arm for arm in checked if arm is not None]
     assert len(arms) == len(checked), "an arm without problems is valid"
+    _check_metrics(catalog, shape["metrics"] or [], arms, problems)
+    problems.raise_if_any()
     spec = {**shape, **_from_arms(given, shape, arms), "seeds": seeds}
     return ValidStudy(StudySpec.model_validate(spec).model_dump(mode="json"), arms)
 
@@ -176,6 +179,26 @@ def _check_size(shape: Mapping[str, Any], seeds: Sequence[int], problems: Proble
     if count > MAX_JOBS:
         message = f"{len(seeds)} seeds of {arms} arms are up to {count} jobs; at most {MAX_JOBS} are allowed"
         problems.add(("seeds",), message, given=len(seeds), allowed=f"at most {MAX_JOBS // (2 * arms)} seeds")
+
+
+def _check_metrics(
+    catalog: Catalog, metrics: Sequence[str], arms: Sequence[ValidArm], problems: Problems
+) -> None:
+    """Reports metrics that no evaluation has, where the outcome tables of all are known here."""
+    units: set[str] = set()
+    for arm in arms if metrics else ():
+        spec = arm.template["evaluate"]
+        for item in spec["evaluations"]:
+            tasks = catalog.find("data", (item["data"] or spec["data"])["name"]).tasks
+            table = TABLES.get(catalog.find_evaluation(item["name"]).table_for(tasks) or "")
+            if table is None:
+                return
+            units |= table.units.keys()
+    for index, name in enumerate(metrics):
+        if name not in units:
+            message = "no evaluation of the study has this metric"
+            near = nearest(name, units)
+            problems.add(("metrics", index), message, given=name, allowed=sorted(units), nearest=near)
 
 
 def _from_arms(

@@ -95,6 +95,7 @@ def test_its_life_from_the_command_line(assay: Any) -> None:
     study = out.strip()
     assert code == 0
     listing = assay("studies", "list")[1]
+    assert assay("studies")[1] == listing
     assert study in listing
     assert "widths" in listing
     shown = assay("studies", "show", study)[1]

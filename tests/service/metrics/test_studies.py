@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from assay.service.contract.results import Metric
+from assay.service.contract.results import Metric, Warning
 from assay.service.contract.study_results import StudyResults
 from assay.service.metrics.multiple_tests import holm
 from assay.service.metrics.paired import Rows
@@ -203,6 +203,17 @@ def test_the_same_runs_give_the_same_bits_in_any_order_of_rows() -> None:
         for run in arm.runs:
             object.__setattr__(run, "columns", partial(turned, run.columns))
     assert study_results(plan(6), arms) == first
+
+
+def test_warnings_of_runs_are_counted() -> None:
+    arms = study_arms([(Method(0.5), Method(0.5))], 3, 50, "warned")
+    masked = Warning(code="zero_gradient", message="of 3 examples", evidence={"count": 3})
+    for run in arms[1].runs[:2]:
+        result = run.results[0].model_copy(update={"warnings": [masked, masked]})
+        object.__setattr__(run, "results", {0: result})
+    results = study_results(plan(3), arms)
+    assert results.cells[0].warnings == {"zero_gradient": 2}
+    assert "warning zero_gradient: cell 0 (2 runs)" in lines(results)
 
 
 def test_power_is_told_in_words_once_for_the_best_and_the_worst_cell() -> None:

@@ -135,3 +135,11 @@ def test_seeds_to_add() -> None:
     for body in ({}, {"seeds": []}, {"seeds": [-1]}, {"seeds": 3}, {"seeds": [1.5]}, {"sedes": [1]}):
         with pytest.raises(InvalidSpec):
             check_seeds(body)
+
+
+def test_a_metric_that_no_evaluation_has_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        check(example() | {"metrics": ["top1", "topp5"]})
+    (detail,) = caught.value.details
+    assert (detail.loc, detail.nearest) == (["metrics", 1], "top5")
+    assert check(example() | {"metrics": ["attack_success_rate"]}).spec["metrics"] == ["attack_success_rate"]
