@@ -45,6 +45,7 @@ ADJUSTMENTS: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
     "holm": holm,
     "benjamini_hochberg": benjamini_hochberg,
 }
+NOT_COMMON = "no seed has been measured in both arms on the same data"
 WEIGHTS_ONLY = "one seed: this compares weights, not methods"
 
 Differences = Sequence[Sequence[float]]
@@ -250,11 +251,7 @@ def _compared(
         compares="methods" if trained and s > 1 else "weights",
         difference=math.fsum(pair.of_seeds) / s if s else None,
         seeds=pair.seeds,
-        note=WEIGHTS_ONLY
-        if s == 1
-        else None
-        if s
-        else "no seed has been measured in both arms on the same data",
+        note={0: NOT_COMMON, 1: WEIGHTS_ONLY}.get(s),
     )
     if not s:
         return found
