@@ -109,7 +109,7 @@ def test_a_key_makes_one_study_for_all_who_post_at_once(store: Store) -> None:
     assert store.studies.known("night", "sha", tenant="carl") is None
 
 
-def test_seeds_are_added_once_whoever_asks(store: Store) -> None:
+def test_seeds_are_added_once_by_callers_at_once(store: Store) -> None:
     row = added(store, [0])
 
     def extend(_: int) -> list[str]:
