@@ -29,7 +29,7 @@ from assay.models.layers.presets import Preset
 __all__ = ["fan_vit"]
 
 TASKS = ("classification",)
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "pursuit")
 RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
 FACTS = ENCODER_FACTS | {"prefix_tokens": 0}  # the class token joins after the FAN blocks
 PAPER = "Zhou et al., Understanding the robustness in vision transformers, ICML 2022"

@@ -33,7 +33,7 @@ from assay.models.layers.transformer import VisionTransformer
 __all__ = ["rpc_asymvit"]
 
 TASKS = ("classification",)
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "pursuit")
 FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER

@@ -31,7 +31,7 @@ from assay.models.layers.presets import VIT_COMMON, Preset
 __all__ = ["rpc_fan_vit"]
 
 TASKS = ("classification",)
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "pursuit")
 FACTS = ENCODER_FACTS
 RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER

@@ -29,7 +29,7 @@ from assay.models.layers.transformer import VisionTransformer
 __all__ = ["vit"]
 
 TASKS = ("classification",)
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "pursuit")
 RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
 FACTS = ENCODER_FACTS | {"prefix_tokens": 1}
 PAPER = "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021; Touvron et al., DeiT, ICML 2021"

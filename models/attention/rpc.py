@@ -22,18 +22,19 @@ B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Callable, Iterator
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from annotated_types import Ge, Interval
 from torch import Tensor, nn
 
+from assay.models.layers.attention_probe import PursuitTrace
 from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
 
 __all__ = ["RPCAttention"]
 
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "pursuit")
 FACTS = {"cost": "quadratic"}
 PAPER = (
     "Teo and Nguyen, Unveiling the hidden structure of self-attention via kernel principal component "
@@ -45,6 +46,9 @@ Regularization = Annotated[float, Ge(0)]
 Threshold = Literal["code", "paper"]
 MuWidth = Literal["full", "head"]
 DualSign = Literal[-1, 1]
+
+LowRankStep = Callable[[Tensor, float], Tensor]
+"""The L step: from Z (B, H, N, D) and the dropout rate of the weights to L (B, H, N, D)."""
 
 MIN_NORM = 1e-12  # mu and its derivative stay finite in float32, also for keys that are all zero
 
@@ -79,6 +83,22 @@ def shrink(values: Tensor, threshold: Tensor) -> Tensor:
     # The same bits as the formula. So has v - clamp(v, -threshold, threshold), but with bounds that are
     # tensors its backward pass builds masks for both and sums over them, which is much slower on a CPU.
     return (values - threshold).relu_() - (-values).sub_(threshold).relu_()
+
+
+class Operands(NamedTuple):
+    """What the pursuit of one layer starts from.
+
+    Attributes:
+        keys: K, (B, H, N, D).
+        values: V, (B, H, N, D).
+        mu: the penalty, (B, H, 1, 1), or (B, H, N, 1) with one for each token.
+        low_rank_step: the L step.
+    """
+
+    keys: Tensor
+    values: Tensor
+    mu: Tensor
+    low_rank_step: LowRankStep
 
 
 class RPCAttention(nn.Module):
@@ -147,51 +167,52 @@ class RPCAttention(nn.Module):
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
-
-        def low_rank(point: Tensor, dropout: float) -> Tensor:
-            return attend(point, point, values, mask, dropout)
-
-        pursued = self.pursue(keys, penalty(keys, self.width, mask), low_rank)
+        keys, _, mu, low_rank_step = self.operands(x, mask)
+        # As released: dropping weights earlier would feed the noise back through the iteration.
+        dropout = self.dropout if self.training else 0.0
+        pursued = low_rank_step(self._last_point(keys, mu, low_rank_step), dropout)
         output: Tensor = self.proj(merge_heads(pursued))
         return output
 
-    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Operands of the last softmax, each (B, H, N, D): q and k are Z."""
-        keys, values = split_heads(self.qkv(x), self.parts, self.heads)
+    def operands(self, x: Tensor, mask: Tensor | None = None) -> Operands:
+        """What the pursuit starts from for tokens (B, N, C)."""
+        keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
 
-        def low_rank(point: Tensor, dropout: float) -> Tensor:
+        def low_rank_step(point: Tensor, dropout: float) -> Tensor:
             return attend(point, point, values, mask, dropout)
 
-        point = self.last_point(keys, penalty(keys, self.width, mask), low_rank)
+        return Operands(keys, values, penalty(keys, self.width, mask), low_rank_step)
+
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Operands of the last softmax, each (B, H, N, D): q and k are Z."""
+        keys, values, mu, low_rank_step = self.operands(x, mask)
+        point = self._last_point(keys, mu, low_rank_step)
         return point, point, values
 
-    def pursue(self, keys: Tensor, mu: Tensor, low_rank_step: Callable[[Tensor, float], Tensor]) -> Tensor:
-        """Principal Attention Pursuit: L of the last iteration.
+    def pursuit(self, x: Tensor, mask: Tensor | None = None) -> PursuitTrace:
+        """All iterations for tokens (B, N, C), without dropout; the last L is the layer's before `proj`."""
+        keys, _, mu, low_rank_step = self.operands(x, mask)
+        steps = list(self._steps(keys, mu, low_rank_step))
+        low_rank = tuple(low_rank_step(point, 0.0) for _, point in steps)
+        return PursuitTrace(keys, tuple(sparse for sparse, _ in steps), low_rank)
 
-        Args:
-            keys: K, (B, H, N, D).
-            mu: the penalty, (B, H, 1, 1), or (B, H, N, 1) with one for each token.
-            low_rank_step: maps Z (B, H, N, D) and the dropout rate of the weights to L (B, H, N, D).
+    def _last_point(self, keys: Tensor, mu: Tensor, low_rank_step: LowRankStep) -> Tensor:
+        """Z of the last iteration, (B, H, N, D)."""
+        last = keys
+        for _, point in self._steps(keys, mu, low_rank_step):
+            last = point
+        return last
 
-        Returns:
-            (B, H, N, D).
-        """
-        # As released: dropping weights earlier would feed the noise back through the iteration.
-        dropout = self.dropout if self.training else 0.0
-        return low_rank_step(self.last_point(keys, mu, low_rank_step), dropout)
-
-    def last_point(
-        self, keys: Tensor, mu: Tensor, low_rank_step: Callable[[Tensor, float], Tensor]
-    ) -> Tensor:
-        """Z of the last iteration, (B, H, N, D); arguments as for `pursue`."""
+    def _steps(self, keys: Tensor, mu: Tensor, low_rank_step: LowRankStep) -> Iterator[tuple[Tensor, Tensor]]:
+        """S and Z of each iteration, (B, H, N, D) each; arguments as in `Operands`."""
         tau = self.regularization * mu if self.threshold == "code" else self.regularization / mu
         tau = tau.to(keys.dtype)
         moved, scaled_dual = keys, torch.zeros_like(keys)  # K - L + U and U at the start
-        for _ in range(self.iterations - 1):
+        for number in range(self.iterations):
             sparse = shrink(moved, tau)
             point = (keys - sparse).add_(scaled_dual, alpha=self.dual_sign)  # Z
-            low_rank = low_rank_step(point, 0.0)
-            scaled_dual = (scaled_dual + keys).sub_(low_rank).sub_(sparse)
-            moved = (keys - low_rank).add_(scaled_dual)
-        return (keys - shrink(moved, tau)).add_(scaled_dual, alpha=self.dual_sign)
+            yield sparse, point
+            if number + 1 < self.iterations:
+                low_rank = low_rank_step(point, 0.0)
+                scaled_dual = (scaled_dual + keys).sub_(low_rank).sub_(sparse)
+                moved = (keys - low_rank).add_(scaled_dual)

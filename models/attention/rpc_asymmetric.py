@@ -25,17 +25,18 @@ from assay.models.attention.rpc import (
     DualSign,
     Iterations,
     MuWidth,
+    Operands,
     Regularization,
     RPCAttention,
     Threshold,
     penalty,
 )
 from assay.models.attention.rpc_causal import prefix_penalty
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend, merge_heads, split_heads
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend, split_heads
 
 __all__ = ["AsymmetricRPCAttention"]
 
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "pursuit")
 FACTS = {"causal_form": True, "layout": "qkv", "cost": "quadratic"}
 PAPER = rpc.PAPER
 
@@ -93,24 +94,17 @@ class AsymmetricRPCAttention(RPCAttention):
         self.causal = causal
         self.penalty = prefix_penalty if causal else penalty
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+    def operands(self, x: Tensor, mask: Tensor | None = None) -> Operands:
+        """What the pursuit starts from for tokens (B, N, C)."""
         queries, keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
 
-        def low_rank(point: Tensor, dropout: float) -> Tensor:
+        def low_rank_step(point: Tensor, dropout: float) -> Tensor:
             return attend(queries, point, values, mask, dropout, causal=self.causal)
 
-        pursued = self.pursue(keys, self.penalty(keys, self.width, mask), low_rank)
-        output: Tensor = self.proj(merge_heads(pursued))
-        return output
+        return Operands(keys, values, self.penalty(keys, self.width, mask), low_rank_step)
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Operands of the last softmax, each (B, H, N, D): k is Z."""
-        queries, keys, values = split_heads(self.qkv(x), self.parts, self.heads)
-
-        def low_rank(point: Tensor, dropout: float) -> Tensor:
-            return attend(queries, point, values, mask, dropout, causal=self.causal)
-
-        return queries, self.last_point(keys, self.penalty(keys, self.width, mask), low_rank), values
+        queries = split_heads(self.qkv(x), self.parts, self.heads)[0]
+        _, point, values = super().queries_keys_values(x, mask)
+        return queries, point, values

@@ -27,6 +27,7 @@ from assay.models.attention.rpc import (
     DualSign,
     Iterations,
     MuWidth,
+    Operands,
     Regularization,
     RPCAttention,
     Threshold,
@@ -38,13 +39,13 @@ from assay.models.layers.heads import (
     Dropout,
     PrefixTokens,
     attend,
-    merge_heads,
     running_sum,
     split_heads,
 )
 
 __all__ = ["CausalRPCAttention"]
 
+OFFERS = ("pursuit",)
 PAPER = rpc.PAPER
 FACTS = {"causal_form": True, "layout": "kv", "cost": "quadratic"}
 RULES = (
@@ -135,15 +136,11 @@ class CausalRPCAttention(RPCAttention):
         self.sees_later_tokens = mu_tokens == "sequence"
         self.penalty = prefix_penalty if mu_tokens == "prefix" else penalty
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
+    def operands(self, x: Tensor, mask: Tensor | None = None) -> Operands:
+        """What the pursuit starts from for tokens (B, N, C)."""
         keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
 
-        def low_rank(point: Tensor, dropout: float) -> Tensor:
+        def low_rank_step(point: Tensor, dropout: float) -> Tensor:
             return attend(point, point, values, mask, dropout, causal=True)
 
-        pursued = self.pursue(keys, self.penalty(keys, self.width, mask), low_rank)
-        output: Tensor = self.proj(merge_heads(pursued))
-        return output
+        return Operands(keys, values, self.penalty(keys, self.width, mask), low_rank_step)

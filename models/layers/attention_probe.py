@@ -7,7 +7,8 @@ states the same if `softmax_layers` finds its layers, so that the service knows 
 
 Others can report their matrices, for analyses that need no more (`matrix_layers`): `attention_matrix`, the
 weights of all tokens for each (`OFFERS = ("attention_matrix",)`), or `kernel_factors`, L and R of a kernel
-matrix L R^T (`OFFERS = ("kernel_matrix",)`).
+matrix L R^T (`OFFERS = ("kernel_matrix",)`). RPC-Attention reports every iteration of its pursuit (`pursuit`,
+`OFFERS = ("pursuit",)`); other layers of such a model need not have one (`pursuit_layers`).
 
 Layers are observed by hooks: an unobserved model has no overhead.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -33,6 +34,14 @@ class QueriesKeysValues(NamedTuple):
     keys: Tensor
     values: Tensor
     mask: Tensor | None = None
+
+
+class PursuitTrace(NamedTuple):
+    """The keys K of one layer, and S and L of each of its n iterations; every tensor is (B, H, N, D)."""
+
+    keys: Tensor
+    sparse: tuple[Tensor, ...]
+    low_rank: tuple[Tensor, ...]
 
 
 @runtime_checkable
@@ -59,6 +68,27 @@ class KernelLayer(Protocol):
 
     def kernel_factors(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """L and R of each head, (B, H, N, P) each, for tokens (B, N, C)."""
+        ...
+
+
+@runtime_checkable
+class PursuitLayer(Protocol):
+    """RPC-Attention in any form: it splits its keys into a sparse and a low-rank part, in iterations.
+
+    Attributes:
+        regularization: lambda.
+        threshold: "code" or "paper".
+        dual_sign: -1 or 1.
+        prefix_tokens: tokens before those of the patches.
+    """
+
+    regularization: float
+    threshold: Literal["code", "paper"]
+    dual_sign: Literal[-1, 1]
+    prefix_tokens: int
+
+    def pursuit(self, x: Tensor, mask: Tensor | None = None) -> PursuitTrace:
+        """All iterations for tokens (B, N, C)."""
         ...
 
 
@@ -93,11 +123,25 @@ def matrix_layers(model: nn.Module, *, kernels: bool, causal: bool = False) -> l
     return _layers(model, able, "has no attention matrix to look at", causal)
 
 
-def _layers(model: nn.Module, able: tuple[type, ...], lack: str, causal: bool) -> list[nn.Module]:
+def pursuit_layers(model: nn.Module) -> list[tuple[int, PursuitLayer]]:
+    """Layers with RPC-Attention and their numbers, from 0, in a model's encoder; empty without any."""
+    layers = enumerate(_attention(_encoder(model)))
+    return [(number, layer) for number, layer in layers if isinstance(layer, PursuitLayer)]
+
+
+def _encoder(model: nn.Module) -> nn.Module:
     backbone = getattr(model, "backbone", model)
-    encoder = getattr(backbone, "encoder", backbone)
-    blocks = [block for block in getattr(encoder, "blocks", ()) if hasattr(block, "attn")]
-    layers = [block.attn for block in blocks]
+    encoder: nn.Module = getattr(backbone, "encoder", backbone)
+    return encoder
+
+
+def _attention(encoder: nn.Module) -> list[nn.Module]:
+    return [block.attn for block in getattr(encoder, "blocks", ()) if hasattr(block, "attn")]
+
+
+def _layers(model: nn.Module, able: tuple[type, ...], lack: str, causal: bool) -> list[nn.Module]:
+    encoder = _encoder(model)
+    layers = _attention(encoder)
     if not layers:
         raise ValueError(f"{type(encoder).__name__} has no layers of self-attention that can be looked at")
     for number, layer in enumerate(layers):

@@ -133,6 +133,13 @@ class ReducedBatch(TypedDict):
     used: int
 
 
+class InactivePursuit(TypedDict):
+    """The `largest_share` of S that is not 0, over layers and iterations, in so many `examples`."""
+
+    largest_share: float
+    examples: int
+
+
 class Counts(TypedDict, total=False):
     """Examples by subject of a warning; a stage counts those that it can detect, mostly `zero_gradient`."""
 
@@ -196,6 +203,7 @@ class Evidence(Counts, ProbeEvidence, total=False):
     swapped_unknown: int
     reduced_batch: ReducedBatch
     stages: list[StageEvidence]
+    inactive_pursuit: InactivePursuit
 
 
 class CodeProvenance(TypedDict):

@@ -170,6 +170,27 @@ class LayerBreakdown(Answer):
         return "/".join([*control, *([] if self.layer is None else [f"layer {self.layer}"])])
 
 
+class PursuitBreakdown(Answer):
+    """Metrics of `pursuit_check`: of a layer (from 0), of one of its iterations (from 1), or of an arm.
+
+    `arm` names another setting of the pursuit, null for the model's own; `planted` the corruption that the
+    images had, null for none.
+    """
+
+    layer: int | None
+    iteration: int | None
+    arm: str | None
+    planted: str | None
+    metrics: dict[str, Metric]
+
+    @property
+    def label(self) -> str:
+        """The part's name in tables."""
+        places = {"layer": self.layer, "iteration": self.iteration}
+        known = [f"{name} {number}" for name, number in places.items() if number is not None]
+        return "/".join([name for name in (self.arm, self.planted) if name is not None] + known)
+
+
 class Reference(Answer):
     """A published number for the same metric, with its source and protocol."""
 
@@ -192,7 +213,7 @@ class EvaluationResult(Answer):
     protocol: RowProtocol
     backend: str
     metrics: dict[str, Metric]
-    breakdown: list[Breakdown | StageBreakdown | LayerBreakdown] = []
+    breakdown: list[Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown] = []
     reference: list[Reference] = []
     warnings: list[Warning] = []
     seconds: float

@@ -19,6 +19,7 @@ WarningCode = Literal[
     "leaks_future",
     "nonfinite",
     "analysis_only",
+    "inactive_pursuit",
     # about one attack
     "zero_gradient",
     "nonfinite_gradient",

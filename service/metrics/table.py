@@ -19,13 +19,14 @@ from assay.service.contract.results import (
     EvaluationResult,
     LayerBreakdown,
     Metric,
+    PursuitBreakdown,
     StageBreakdown,
     Unit,
     Warning,
 )
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 
-Part = Breakdown | StageBreakdown | LayerBreakdown
+Part = Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown
 Units = Mapping[str, Unit]
 Reasons = Mapping[str, str]
 

@@ -24,6 +24,7 @@ REQUIREMENT_TEXT = {
     "softmax": "a softmax over all tokens in every layer of self-attention, with q, k and v to be seen",
     "attention_matrix": "an attention matrix in every layer",
     "kernel_matrix": "a kernel matrix",
+    "pursuit": "RPC-Attention in some layer",
 }
 # Between capabilities of which a part needs one.
 ALTERNATIVE = " or "

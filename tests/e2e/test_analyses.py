@@ -23,6 +23,36 @@ EVALUATIONS = [
 ]
 
 
+def test_the_pursuit_of_a_model_is_checked_and_an_idle_one_is_warned_of(
+    shared: RunningService, tmp_path: Path
+) -> None:
+    client = shared.client
+    check = {"name": "pursuit_check", "params": {"adversarial_steps": 1}}
+    with pytest.raises(InvalidSpec, match="needs RPC-Attention in some layer, which the model 'symvit'"):
+        client.submit(attacking(None, [check]))
+    idle = {"name": "rpc_symvit", "params": {**SHAPE, "regularization": 1e6}}
+    spec = {**attacking(None, [check, {"name": "clean"}], limit=12), "model": idle}
+    sizes = [{"device": "cpu", "batch_size": size} for size in (5, 12)]
+    jobs = [client.submit({**spec, "execution": size}).id for size in sizes]
+    for job in jobs:
+        finished(client, job)
+    pursuit, clean = client.results(jobs[0]).evaluations
+    for row in (pursuit, clean):
+        (warning,) = [one for one in row.warnings if one.code == "inactive_pursuit"]
+        assert warning.evidence == {"largest_share": 0.0, "examples": 12}
+    assert pursuit.metrics["nonzero_share"].value == 0.0
+    assert pursuit.metrics["top1"].value == clean.metrics["top1"].value
+    assert pursuit.metrics["top1_no_sparse"].value == clean.metrics["top1"].value
+    labels = [part.label for part in pursuit.breakdown]
+    assert labels[:5] == [*(f"layer 0/iteration {number}" for number in (1, 2, 3, 4)), "layer 0"]
+    assert {"adversarial", "no_sparse/adversarial", "dual_sign_plus/noise"} <= {*labels}
+    (plot,) = [one for one in client.artifacts(jobs[0]) if one.name.startswith("plot-")]
+    ElementTree.fromstring(client.download(jobs[0], plot.name, tmp_path).read_text())
+    compared = {(row["evaluation"], row["metric"]): row for row in client.compare(jobs)["rows"]}
+    assert compared["pursuit_check", "top1"]["test"]["p_value"] == 1
+    assert abs(compared["pursuit_check", "residual"]["difference"]) < 1e-4
+
+
 def test_analyses_stand_beside_an_attack(shared: RunningService, trained: str, tmp_path: Path) -> None:
     client = shared.client
     causal = {"name": "vit", "params": {"image_size": 32, "attention": "rpc_causal", "layers": "first"}}

@@ -19,10 +19,9 @@ from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.evaluation.engine.attacks import attack_evaluation
-from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.outcomes import OutcomeFile, Outcomes
-from assay.workers.evaluation.engine.probe import keyed_answers, probe_shard
+from assay.workers.evaluation.engine.probe import first_look, keyed_answers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import artifacts, provenance
 from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES
@@ -84,7 +83,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
         # Only the first shard of each evaluation probes: the answers would be the same.
-        odd = probe_shard(shard) | causality_evidence(shard) if request["start"] == 0 else {}
+        odd = first_look(shard) if request["start"] == 0 else {}
         outcomes = evaluation_of(item, data.task).measure(shard)
     extra: OutcomeExtra = {
         "attack": component.kind == "attack",

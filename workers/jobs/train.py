@@ -18,6 +18,7 @@ from assay.service.contract.stored_specs import ModelReference, TrainJobSpec
 from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order
 from assay.workers.evaluation.engine.causality import causality_evidence
+from assay.workers.evaluation.engine.pursuit import watched_pursuit
 from assay.workers.jobs import provenance
 from assay.workers.jobs.artifacts import describe
 from assay.workers.jobs.evaluate import answer, evaluation_of, shard_of
@@ -55,7 +56,8 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     each = -(-trained.at_once // devices)  # one device evaluates
     order = evaluation_order(held_out.name, held_out.ids, None)
     shard = shard_of(spec, loaded, held_out, order, batch_size=each)  # not a training step, so not reported
-    outcomes = evaluation_of(final_evaluation(spec), held_out.task).measure(shard)
+    with watched_pursuit(loaded.classifier) as pursuit:
+        outcomes = evaluation_of(final_evaluation(spec), held_out.task).measure(shard)
     outcome = answer(outcomes, time.monotonic() - begun)
     left = [trained.weights_path, trained.log_path, trained.curves_path, trained.average_path]
     examples = trained.steps * trained.batch_size
@@ -91,7 +93,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
             "artifacts": [describe(path) for path in left if path is not None],
             "attack": False,
             "protocol": row_protocol("pixel", held_out.task),
-            "evidence": cast(Evidence, outcomes.evidence() | causality_evidence(shard)),
+            "evidence": cast(Evidence, outcomes.evidence() | causality_evidence(shard) | pursuit),
             "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
         },
     }

@@ -124,6 +124,7 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
     return [
         *_counted(evidence, row),
         *_probed(evidence, row.noun),
+        *_inactive(evidence, row.noun),
         *_doubtful(row.planned, row.noun),
         *_of_classes(row),
         *_of_stages(row),
@@ -167,6 +168,16 @@ def _changes(evidence: Sequence[Evidence], code: ProbedCode) -> list[float]:
     if code == "random_outputs":
         return [shard.get("random_outputs_change", 0.0) for shard in evidence]
     return [shard.get("batch_dependent_change", 0.0) for shard in evidence]
+
+
+def _inactive(evidence: Sequence[Evidence], noun: str) -> Iterator[Warning]:
+    if evidence and (found := evidence[0].get("inactive_pursuit")):  # every shard looks at its own examples
+        message = (
+            f"the sparse part of RPC-Attention is nearly empty: at most {100 * found['largest_share']:.2g} %"
+            f" of it is not 0 in any layer and iteration, over the first {found['examples']} {noun}; a"
+            " difference to symmetric attention does not come from a robust decomposition"
+        )
+        yield Warning(code="inactive_pursuit", message=message, evidence=dict(found))
 
 
 def _doubtful(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:

@@ -9,6 +9,7 @@ from assay.service.metrics.analyses.eigenvector_check import EigenvectorCheck
 from assay.service.metrics.analyses.head_distance import HeadDistance
 from assay.service.metrics.analyses.instability import Instability
 from assay.service.metrics.analyses.projection_loss import ProjectionLoss
+from assay.service.metrics.analyses.pursuit_check import PursuitCheck
 from assay.service.metrics.analyses.spectral_error import SpectralError
 from assay.service.metrics.table import OutcomeTable
 
@@ -20,5 +21,6 @@ ANALYSES: tuple[OutcomeTable, ...] = (
     HeadDistance(),
     Instability(),
     ProjectionLoss(),
+    PursuitCheck(),
     SpectralError(),
 )

@@ -89,6 +89,35 @@ def test_every_switch_equals_the_algorithm(
     torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(("threshold", "mu_width", "dual_sign"), SWITCHES)
+def test_every_iteration_of_the_trace_equals_the_algorithm(
+    threshold: rpc.Threshold, mu_width: rpc.MuWidth, dual_sign: rpc.DualSign
+) -> None:
+    torch.manual_seed(1)
+    switches: dict[str, Any] = {"threshold": threshold, "mu_width": mu_width, "dual_sign": dual_sign}
+    attention = RPCAttention(12, 3, iterations=3, regularization=0.2, **switches).double()
+    x = 4 * torch.randn(2, 7, 12, dtype=torch.float64)
+    keys, values = (part[1, 2].numpy() for part in keys_and_values(attention, x))
+    with torch.no_grad():
+        trace = attention.pursuit(x)
+    assert (len(trace.sparse), len(trace.low_rank)) == (3, 3)
+    np.testing.assert_array_equal(trace.keys[1, 2], keys)
+    width = 12 if mu_width == "full" else 4
+    mu = 7 * width / (4 * np.abs(keys).sum())
+    tau = 0.2 * mu if threshold == "code" else 0.2 / mu
+    moved = keys  # K - L + Y / mu, from the parts of the trace alone
+    scaled_dual = np.zeros_like(keys)
+    for number, (sparse, low_rank) in enumerate(zip(trace.sparse, trace.low_rank, strict=True)):
+        expected = np.sign(moved) * np.maximum(np.abs(moved) - tau, 0)
+        np.testing.assert_allclose(sparse[1, 2], expected, rtol=0, atol=1e-9)
+        rank = {"iterations": number + 1, "regularization": 0.2, "width": width}
+        found = pursue(keys, values, **rank, threshold=threshold, dual_sign=dual_sign)
+        np.testing.assert_allclose(low_rank[1, 2], found, rtol=0, atol=1e-9)
+        scaled_dual = scaled_dual + keys - found - expected
+        moved = keys - found + scaled_dual
+    torch.testing.assert_close(attention(x), attention.proj(merge_heads(trace.low_rank[-1])))
+
+
 def test_the_switches_differ() -> None:
     x = 4 * torch.randn(2, 7, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     outputs = []

@@ -11,10 +11,12 @@ from assay.models.layers.attention_lookup import attentions
 from assay.models.layers.attention_probe import (
     KernelLayer,
     MatrixLayer,
+    PursuitLayer,
     QueriesKeysValues,
     SoftmaxLayer,
     matrix_layers,
     observed,
+    pursuit_layers,
     queries_keys_values,
     softmax_layers,
 )
@@ -56,6 +58,21 @@ def test_those_that_can_be_looked_at_say_so() -> None:
 def test_those_whose_matrix_can_be_computed_say_so(capability: str, protocol: type) -> None:
     able = [name for name, mechanism in attentions().items() if issubclass(mechanism, protocol)]  # type: ignore[arg-type]
     assert sorted(able) == sorted(c.name for c in load().list("attention") if capability in c.offers)
+
+
+def test_those_that_pursue_say_so() -> None:
+    able = [name for name in attentions() if isinstance(mechanism(name), PursuitLayer)]
+    assert sorted(able) == sorted(c.name for c in load().list("attention") if "pursuit" in c.offers)
+    assert sorted(able) == ["rpc", "rpc_asymmetric", "rpc_causal"]
+
+
+def test_layers_that_pursue_are_found_with_their_numbers() -> None:
+    found = pursuit_layers(vit(5, 3, **SMALL | {"depth": 4}, attention="rpc", layers=[1, 3]))
+    assert [(number, type(layer)) for number, layer in found] == [
+        (1, attentions()["rpc"]),
+        (3, attentions()["rpc"]),
+    ]
+    assert pursuit_layers(vit(5, 3, **SMALL)) == pursuit_layers(nn.Linear(2, 2)) == []
 
 
 @pytest.mark.parametrize(

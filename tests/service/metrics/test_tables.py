@@ -43,6 +43,16 @@ CONTROLS: Rows = {
 PROJECTED: Rows = {
     "log_phi": [[None], [0.0]], "output": [[1.0]] * 2, "negative": [[0]] * 2, "terms": [[4]] * 2,
 }  # fmt: skip
+PURSUED: Rows = {
+    **{name: [[0.0, 0.0]] * 2 for name in ("nonzero", "nonzero_noise", "auroc_unplanted")},
+    **{name: [[0.5], [0.5]] for name in ("keys_auroc_unplanted", "keys_auroc_noise")},
+    **{name: [[0.5, None], [0.5, 1.0]] for name in ("sparse_norm", "residual", "effective_rank")},
+    "auroc_noise": [[0.5, None]] * 2, "keys_effective_rank": [[None], [1.0]], "curve": [[None] * 17] * 2,
+    **{
+        f"correct_{arm}_{kind}": [True, False]
+        for arm in ("model", "no_sparse") for kind in ("clean", "noise")
+    },
+}  # fmt: skip
 FOUND: dict[str, Any] = {
     "batch_size": 4, "parameters": 100, "model_bytes": 1000,
     "test_flops": 50.0, "train_flops": 150.0, "test_bytes": 400, "train_bytes": 1200,
@@ -109,6 +119,10 @@ UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
     "perplexity": (LOSSES, Context(), {"perplexity"}),
     "projection_loss": (
         PROJECTED, Context(params={"form": "released"}, evidence=[{"layers": [0]}]), {"log_projection_loss"}
+    ),
+    "pursuit_check": (
+        PURSUED, Context(evidence=[{"layers": [0], "iterations": [2], "arms": ["no_sparse"]}]),
+        {"sparse_norm", "residual", "effective_rank", "keys_effective_rank", "auroc_noise"},
     ),
     "regression": (
         {"target": [1.0, 2.0], "prediction": [None, 2.0], "squared_error": [None, 0.0]},

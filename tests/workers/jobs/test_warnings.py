@@ -78,6 +78,15 @@ def test_the_first_shard_looks_at_the_models_answers(code: str) -> None:
     assert found == {code: {"count": 16, "largest_change": 3e-6}}
 
 
+def test_an_empty_sparse_part_is_told_once_with_its_share() -> None:
+    found = {"largest_share": 0.00055, "examples": 16}
+    assert raised({"inactive_pursuit": found}, {}) == {"inactive_pursuit": found}
+    assert raised({}, {"inactive_pursuit": found}) == {}
+    (warning,) = of_evaluation(FACTS, [{"inactive_pursuit": found}] * 2, PGD)  # type: ignore[arg-type,list-item]
+    assert "at most 0.055 % of it is not 0" in warning.message
+    assert "the first 16 images" in warning.message
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -16,7 +16,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from assay.attacks.kernel import Forward, frozen
 from assay.models.programs.program import Program
 from assay.service.contract.records import ProbeEvidence
+from assay.workers.evaluation.engine.causality import causality_evidence
+from assay.workers.evaluation.engine.pursuit import watched_pursuit
 from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.training.randomness import caller_generators_restored, derive_seed, seed_generators
@@ -41,6 +43,16 @@ MARGIN = 100
 
 Wide = Callable[[], Forward]
 """Makes a float64 copy of a model, taking the same input."""
+
+
+def first_look(shard: Shard) -> dict[str, Any]:
+    """What the first examples of a shard tell of its model, as evidence for warnings.
+
+    That of `probe_shard` and of `causality_evidence`, and `inactive_pursuit` from the first pass.
+    """
+    with watched_pursuit(shard.classifier) as pursuit:
+        found = probe_shard(shard)
+    return {**found, **causality_evidence(shard), **pursuit}
 
 
 def probe_shard(shard: Shard) -> ProbeEvidence:
