@@ -1,33 +1,27 @@
 """The pursuit of RPC-Attention over all examples, from the rows of `workers/evaluation/pursuit_check.py`.
 
-Values of layers and iterations are means over examples of means over heads, with a bootstrap interval over
-examples; those of the whole model are of the last iteration, the one that a layer puts out, averaged over
-layers. Accuracies have Wilson intervals.
-
-A bootstrap of equal values has no width, though n equal examples do not prove that all others are equal. The
-mean of values in [0, 1] that all are c then has the exact interval of a share of n of n: at most a share q =
-1 - (alpha / 2)^(1/n) of all examples differs from c, so that the mean is from c (1 - q) to c + (1 - c) q.
+Values of layers and iterations are means over examples of means over heads, with an interval over examples;
+those of the whole model are of the last iteration, the one that a layer puts out, averaged over layers.
 
 Legend: n examples, L layers with RPC-Attention, I iterations of all of these together, layer by layer.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from assay.service.contract.results import Metric, PursuitBreakdown, Warning
-from assay.service.metrics.analyses.analysis_estimates import mean, undefined
+from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means
 from assay.service.metrics.analyses.svg import Panel, Series, draw, span
 from assay.service.metrics.estimates import proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
+from assay.service.metrics.paired_estimates import FirstOf
 from assay.service.metrics.table import Column, Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 ARMS = ("no_sparse", "threshold_code", "threshold_paper", "dual_sign_minus", "dual_sign_plus")
 PLANTED = ("noise", "occlusion", "adversarial")
 TAGS = ("unplanted", *PLANTED)
-ALPHA = 0.05
 CURVE = 17  # points of a layer's curve
 
 # Metric to column: a value of each layer and iteration.
@@ -92,8 +86,32 @@ class PursuitCheck(OutcomeTable):
         return Summary(metrics, breakdown, _warnings(metrics), _plot(rows, places, breakdown, metrics))
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """McNemar's test of the accuracies."""
-        return PairedShares(pair, ACCURACIES)
+        """McNemar's test of the accuracies, sign flips of each example's means over layers."""
+        values = {
+            **{name: _of_last(column) for name, column in OF_ITERATIONS.items()},
+            **{name: _of_every(column) for name, column in OF_LAYERS.items()},
+        }
+        bounded = [name for name in values if name not in NOT_SHARES]
+        return FirstOf(PairedShares(pair, ACCURACIES), paired_means(pair, values, bounded))
+
+
+def _of_last(column: str) -> Callable[[Rows], list[float | None]]:
+    """Of each example the average over layers, in the last of as many iterations in each."""
+
+    def values(rows: Rows) -> list[float | None]:
+        if column not in rows:
+            return []
+        each = zip(rows[column], rows["keys_effective_rank"], strict=True)
+        return [
+            mean_over_parts(row[len(row) // len(layers) - 1 :: len(row) // len(layers)])
+            for row, layers in each
+        ]
+
+    return values
+
+
+def _of_every(column: str) -> Callable[[Rows], list[float | None]]:
+    return lambda rows: [mean_over_parts(row) for row in rows.get(column, ())]
 
 
 class _Place(NamedTuple):
@@ -114,27 +132,14 @@ def _places(facts: Mapping[str, Any]) -> list[_Place]:
 
 def _over(values: Sequence[Sequence[float | None]], indices: Sequence[int], name: str) -> Metric:
     """The mean over examples of the average of some of their values."""
-    each = [_average([row[index] for index in indices]) for row in values]
+    each = [mean_over_parts([row[index] for index in indices]) for row in values]
     return _metric(each, name, name)
-
-
-def _average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if len(known) == len(values) else None
 
 
 def _metric(values: Sequence[float | None], name: str, key: str) -> Metric:
     """The mean of a metric over examples; `key` is that of the draws."""
-    higher = name not in NOT_SHARES
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return undefined(len(values), higher_is_better=higher)
-    found = mean(known, key, higher_is_better=higher)
-    if not higher or found.ci_low != found.ci_high:
-        return found
-    share, value = 1 - (ALPHA / 2) ** (1 / len(known)), known[0]
-    ends = {"ci_low": value * (1 - share), "ci_high": value + (1 - value) * share}
-    return found.model_copy(update=ends)
+    share = name not in NOT_SHARES
+    return mean(values, key, higher_is_better=share, bounded=share)
 
 
 def _share(flags: Sequence[Any]) -> Metric:
@@ -238,7 +243,7 @@ def _spectrum(rows: Rows, layers: Sequence[int], shown: Sequence[int]) -> Panel:
     for layer in shown:
         first = CURVE * layers.index(layer)
         each = [[row[first + point] for row in rows["curve"]] for point in range(CURVE)]
-        means = [_average(values) for values in each]
+        means = [mean_over_parts(values) for values in each]
         points = tuple(
             (100 * point / (CURVE - 1), 100 * value) for point, value in enumerate(means) if value is not None
         )

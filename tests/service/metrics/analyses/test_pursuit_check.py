@@ -11,6 +11,7 @@ import pytest
 
 from assay.service.contract.results import EvaluationResult, PursuitBreakdown
 from assay.service.metrics.analyses.pursuit_check import PursuitCheck
+from assay.service.metrics.intervals import wilson
 from assay.service.metrics.paired import Pair
 from assay.service.metrics.table import Context, Summary, joined
 
@@ -97,10 +98,9 @@ def test_no_interval_of_a_share_is_without_width(n: int) -> None:
     given["nonzero"] = [[0.0, 0.0, 0.0] for _ in range(n)]
     found = summary(given)
     empty, even = (found.metrics[name] for name in ("nonzero_share", "auroc_noise"))
-    share = 1 - 0.025 ** (1 / n)  # of n of n
     assert (empty.value, empty.ci_low) == (0.0, 0.0)
-    assert empty.ci_high == pytest.approx(share)
-    assert (even.ci_low, even.ci_high) == (pytest.approx(0.5 - share / 2), pytest.approx(0.5 + share / 2))
+    assert empty.ci_high == pytest.approx(wilson(0, n)[1])
+    assert even.ci_low < 0.5 < even.ci_high  # type: ignore[operator]
     every = [*found.metrics.values(), *(m for part in found.breakdown for m in part.metrics.values())]
     assert all(metric.ci_low < metric.ci_high for metric in every)  # type: ignore[operator]
 
@@ -155,3 +155,26 @@ def test_two_models_are_compared_by_their_answers() -> None:
     same = paired.difference("top1", (summary(first).metrics["top1"].value,) * 2)
     assert same is not None
     assert same.test.p_value == 1
+
+
+def test_means_over_layers_are_compared_example_by_example() -> None:
+    first = {
+        name: [row[: {"curve": 17}.get(name, 1)] for row in values]
+        if name == "curve" or name.startswith("keys_")
+        else values
+        for name, values in rows().items()
+    }  # one layer of three iterations
+    second = {**first, "residual": [[*row[:2], row[2] - 0.1] for row in first["residual"]]}
+    facts = {**FACTS, "layers": [3], "iterations": [3]}
+    reported = [PursuitCheck().summarise(side, Context(evidence=[facts])).metrics for side in (first, second)]
+    paired = PursuitCheck().paired(Pair("pursuit_check", first, second))
+    found = {
+        name: paired.difference(name, (reported[0][name].value, reported[1][name].value))
+        for name in ("residual", "keys_auroc_noise", "nonzero_share")
+    }
+    assert all(one is not None for one in found.values())
+    assert found["residual"].value == pytest.approx(-0.1)  # type: ignore[union-attr]
+    assert found["residual"].test.p_value < 1e-6  # type: ignore[union-attr]
+    assert found["keys_auroc_noise"].test.p_value == found["nonzero_share"].test.p_value == 1  # type: ignore[union-attr]
+    # A value that the rows do not give is not compared by them.
+    assert paired.difference("residual", (reported[0]["residual"].value, 1.0)) is None
